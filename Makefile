@@ -1,0 +1,69 @@
+# Every target installs what it needs; `make demo` and `make test` suffice on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NICE_PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check unit integration bench bench-cluster manifests verify fmt lint types arch
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+install: $(STAMP) ## virtual environment with pinned dependencies; nothing happens when nothing changed
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing pinned dependencies into $(VENV) (1-2 minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: install ## 1,000 pending pods get their machines on a real control plane, then leave
+	@$(BIN)/dovetail demo
+
+test: install ## everything: lint, types, layers, unit, property, the real control plane
+	@$(MAKE) --no-print-directory binaries & pid=$$!; \
+	$(MAKE) --no-print-directory lint types arch verify-manifests; status=$$?; \
+	wait $$pid || status=1; test $$status -eq 0
+	$(NICE_PYTEST) tests
+
+.PHONY: binaries verify-manifests
+binaries: install
+	@$(BIN)/dovetail dev build
+
+check: lint types arch unit ## what to run before a commit (about a minute)
+
+unit: install ## unit, property and golden tests
+	$(NICE_PYTEST) tests/unit tests/property tests/golden
+
+integration: install ## tests on the real control plane
+	$(NICE_PYTEST) tests/integration
+
+bench: install ## benchmarks; figures also in results/*.json
+	$(NICE_PYTEST) tests/bench -m bench -s -p no:randomly -o python_files='bench_*.py'
+
+bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|latency|all)
+	@$(BIN)/dovetail bench-cluster $(or $(CASE),all)
+
+manifests: install ## write manifests/crds from the types
+	@$(BIN)/dovetail manifests
+
+verify-manifests: install
+	@$(BIN)/dovetail manifests --check
+
+verify: install ## regenerate and demand a clean diff
+	@$(BIN)/dovetail manifests --check
+	@$(BIN)/ruff format --check -q .
+
+fmt: install ## format
+	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+
+lint: install ## ruff
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format --check -q .
+
+types: install ## mypy --strict
+	@$(BIN)/mypy
+
+arch: install ## the layers of design.md
+	@$(BIN)/lint-imports --no-cache > /tmp/dovetail-arch.$$$$ || { cat /tmp/dovetail-arch.$$$$; rm -f /tmp/dovetail-arch.$$$$; exit 1; }; rm -f /tmp/dovetail-arch.$$$$
