@@ -1,0 +1,55 @@
+"""How long to wait before trying again: decorrelated jitter, and plain doubling with jitter. Pure given a source of chance."""
+
+from typing import Protocol
+
+
+class Chance(Protocol):
+    """What is asked of a source of randomness; `random.Random` has it."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """A number between `a` and `b`."""
+        ...
+
+
+class DecorrelatedJitter:
+    """Waits that grow towards a cap and never align between clients: each is drawn from [base, 3 x the last one].
+
+    Args:
+        base: the shortest wait, in seconds; the first wait is in [base, 3 x base].
+        cap: the longest wait, in seconds.
+        chance: where randomness comes from.
+
+    Source: "Exponential Backoff And Jitter", AWS Architecture Blog.
+    """
+
+    def __init__(self, base: float, cap: float, chance: Chance) -> None:
+        if not 0 < base <= cap:
+            raise ValueError(f"need 0 < base <= cap, not base {base} and cap {cap}")
+        self.base, self.cap = base, cap
+        self._chance = chance
+        self._last = base
+
+    def next(self) -> float:
+        """Seconds to wait now; at least `base`, at most `cap`."""
+        self._last = min(self.cap, self._chance.uniform(self.base, self._last * 3))
+        return self._last
+
+    def reset(self) -> None:
+        """Begin again at `base`; call after a success."""
+        self._last = self.base
+
+
+def doubling(attempt: int, *, base: float, cap: float, chance: Chance) -> float:
+    """The wait before try number `attempt` + 1, in seconds.
+
+    Args:
+        attempt: failures so far, from 1.
+        base: the wait after the first failure.
+        cap: the longest wait.
+        chance: where randomness comes from.
+
+    Returns:
+        min(cap, base x 2^(attempt-1)), less up to a fifth at random.
+    """
+    full = min(cap, base * 2 ** min(attempt - 1, 60))
+    return full * chance.uniform(0.8, 1.0)

@@ -1,0 +1,141 @@
+"""Structured logs on the standard library: a sentence and key=value fields, as text or as JSON lines.
+
+    log = get_logger(__name__)
+    log.info("launched", nodeclaim="general-x7k2p", usd_per_hour=0.34)
+
+Fields may also be given as `extra={...}`, under any name. A field whose name says that it is a secret is
+never written, and neither is a bearer token or a private key inside a message.
+"""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+Format = Literal["text", "json"]
+
+LEVELS: Mapping[str, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+REDACTED = "[redacted]"
+
+_ROOT = "dovetail"
+_LOGGING_ARGUMENTS = frozenset({"exc_info", "stack_info", "stacklevel", "extra"})
+_SECRET_NAME = re.compile(r"token|passwd|password|secret_?(key|data|value)|^secret$|authorization|private_?key|credential", re.I)
+_SECRET_TEXT = re.compile(
+    r"(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.S
+)
+_PLAIN_TEXT = re.compile(r"[^\s\"=]+")
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A standard logger whose methods take fields as keywords: `log.info("bound", pod=key, node=name)`."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Fold every keyword that logging does not know into one mapping, so that no name can collide."""
+        fields: dict[str, Any] = dict(self.extra or {})
+        fields.update(kwargs.pop("extra", None) or {})
+        for name in [name for name in kwargs if name not in _LOGGING_ARGUMENTS]:
+            fields[name] = kwargs.pop(name)
+        kwargs["extra"] = {"fields": fields}
+        return msg, kwargs
+
+    def bind(self, **fields: object) -> "Log":
+        """The same logger with fields that every later record carries."""
+        return Log(self.logger, {**(self.extra or {}), **fields})
+
+
+def get_logger(name: str) -> Log:
+    """The logger of one module; pass `__name__`. Cheap, may be called before `configure`."""
+    return Log(logging.getLogger(f"{_ROOT}.{name}"), {})
+
+
+def configure(level: str = "info", format: Format = "text", stream: TextIO | None = None) -> None:  # noqa: A002
+    """Set up this process's logs; call once at the start, calling again replaces the former set-up.
+
+    Args:
+        level: debug, info, warning or error; "" is info.
+        format: "text" (logfmt) or "json" (one object a line).
+        stream: where to; standard error by default.
+
+    Raises:
+        ValueError: for another level or format.
+    """
+    if (level or "info") not in LEVELS:
+        raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
+    if format not in ("text", "json"):
+        raise ValueError(f"log format {format!r} is not one of text, json")
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    root = logging.getLogger()
+    for former in [handler for handler in root.handlers if getattr(handler, "_dovetail", False)]:
+        root.removeHandler(former)
+    handler._dovetail = True  # type: ignore[attr-defined]
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)  # what libraries say
+    logging.getLogger(_ROOT).setLevel(LEVELS[level or "info"])
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-21T10:00:00.123Z INFO kube.watch: synced resource=pods objects=1000`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={_as_text(value)}" for name, value in _fields(record).items())
+        line = f"{_time(record)} {record.levelname} {_name(record)}: {redact(record.getMessage())}{fields}"
+        return line + _trace(self, record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": _name(record),
+            "message": redact(record.getMessage()),
+        }
+        for name, value in _fields(record).items():
+            entry[f"field_{name}" if name in entry else name] = value
+        trace = _trace(self, record)
+        if trace:
+            entry["trace"] = trace.lstrip("\n")
+        return json.dumps(entry, default=lambda value: redact(str(value)), ensure_ascii=False)
+
+
+def redact(text: str) -> str:
+    """`text` without bearer tokens and private keys."""
+    return _SECRET_TEXT.sub(REDACTED, text)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields: Mapping[str, Any] = getattr(record, "fields", {})
+    return {
+        name: REDACTED if _SECRET_NAME.search(name) else redact(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
+
+
+def _as_text(value: object) -> str:
+    text = redact(str(value))
+    return text if _PLAIN_TEXT.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{record.msecs:03.0f}Z"
+
+
+def _name(record: logging.LogRecord) -> str:
+    return record.name.removeprefix(f"{_ROOT}.").removeprefix("provisioner.")
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if not record.exc_info:
+        return ""
+    return "\n" + redact(formatter.formatException(record.exc_info))

@@ -1,0 +1,396 @@
+"""Work by key: `KeyedQueue` for controllers, `Pool` and `run_parallel` for a batch of calls.
+
+`Schedule` decides what is due and is pure (time is an argument); `KeyedQueue` adds the lock and the threads.
+"""
+
+import contextlib
+import heapq
+import itertools
+import queue
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from provisioner.support import logs
+from provisioner.support.backoff import Chance, doubling
+from provisioner.support.clock import Clock, SystemClock
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+BACKOFF_BASE_SECONDS = 0.1
+BACKOFF_CAP_SECONDS = 10.0
+
+_log = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a reconciler wants next.
+
+    Attributes:
+        requeue_after: seconds until the same key shall run again; None: not before somebody adds it.
+        failed: run it again with back-off, as if it had raised, but without a stack trace in the log.
+    """
+
+    requeue_after: float | None = None
+    failed: bool = False
+
+
+DONE = Result()
+
+
+class Schedule:
+    """Which key runs when; not thread-safe, knows no clock.
+
+    A key is in at most one of these states: waiting (due now or later), running, or running and wanted again.
+    Adding a waiting key keeps the earlier of the two times, so a delay never postpones work that is due.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}  # waiting keys
+        self._heap: list[tuple[float, int, str]] = []  # may hold outdated entries; _due decides
+        self._order = itertools.count()  # equal times leave in the order in which they came
+        self._running: set[str] = set()
+        self._again: dict[str, float] = {}  # running keys that are wanted again, with their time
+
+    def __len__(self) -> int:
+        """Keys waiting, now or later; keys that only run are not counted."""
+        return len(self._due) + len(self._again)
+
+    @property
+    def running(self) -> int:
+        """How many keys have been handed out and not been given back."""
+        return len(self._running)
+
+    def add(self, key: str, at: float) -> None:
+        """Want `key` to run at `at` or earlier."""
+        if key in self._running:
+            self._again[key] = min(at, self._again.get(key, at))
+        elif at < self._due.get(key, float("inf")):
+            self._due[key] = at
+            heapq.heappush(self._heap, (at, next(self._order), key))
+
+    def pop(self, now: float) -> str | None:
+        """The next key that is due at `now`, which counts as running from here on; None when there is none."""
+        self._drop_outdated()
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        _, _, key = heapq.heappop(self._heap)
+        del self._due[key]
+        self._running.add(key)
+        return key
+
+    def done(self, key: str) -> None:
+        """Give a running key back; if it was added meanwhile it waits again."""
+        self._running.discard(key)
+        at = self._again.pop(key, None)
+        if at is not None:
+            self.add(key, at)
+
+    def next_time(self) -> float | None:
+        """When the earliest waiting key is due; None when none waits."""
+        self._drop_outdated()
+        return self._heap[0][0] if self._heap else None
+
+    def ready(self, now: float) -> int:
+        """How many waiting keys are due at `now`."""
+        return sum(1 for at in self._due.values() if at <= now)
+
+    def clear(self) -> None:
+        """Forget every waiting key."""
+        self._due.clear()
+        self._heap.clear()
+        self._again.clear()
+
+    def _drop_outdated(self) -> None:
+        heap = self._heap
+        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+
+
+class KeyedQueue:
+    """A work queue of keys with its own threads: the engine of every controller.
+
+    A key that is added twice before it runs, runs once. One key never runs in two threads at once; if it is added
+    while it runs, it runs once more afterwards. A reconciler that raises is tried again after 100 ms, doubling to
+    10 s, with jitter, for as long as it fails; what it raised is logged with the key.
+
+    Args:
+        name: for logs and thread names.
+        reconcile: does the work of one key; called in one of `workers` threads.
+        clock: measures delays.
+        workers: number of threads.
+        chance: jitter of the back-off.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[str], Result | None],
+        clock: Clock | None = None,
+        *,
+        workers: int = 1,
+        chance: Chance | None = None,
+    ) -> None:
+        if workers < 1:
+            raise ValueError(f"queue {name} needs at least one worker, not {workers}")
+        self.name = name
+        self._reconcile = reconcile
+        self._clock = clock if clock is not None else SystemClock()
+        self._workers = workers
+        self._chance: Chance = chance if chance is not None else random.Random()
+        self._schedule = Schedule()
+        self._failures: dict[str, int] = {}
+        self._lock = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._stopping = False
+        self._draining = False
+
+    def __repr__(self) -> str:
+        with self._lock:
+            return f"<KeyedQueue {self.name}: {len(self._schedule)} waiting, {self._schedule.running} running, {len(self._failures)} failing>"
+
+    def __len__(self) -> int:
+        """Keys waiting, now or later; keys that only run are not counted."""
+        with self._lock:
+            return len(self._schedule)
+
+    def depth(self) -> int:
+        """Keys that are due and wait for a thread: what a saturation metric shows."""
+        with self._lock:
+            return self._schedule.ready(self._clock.monotonic())
+
+    def start(self) -> None:
+        """Start the threads; keys may have been added before. Starting twice does nothing."""
+        with self._lock:
+            if self._threads or self._stopping:
+                return
+            self._threads = [
+                threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True) for number in range(self._workers)
+            ]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, key: str) -> None:
+        """Run `key` as soon as a thread is free. Never blocks; does nothing once stopping."""
+        self.add_after(key, 0.0)
+
+    def add_after(self, key: str, seconds: float) -> None:
+        """Run `key` in `seconds`, or earlier if it is already wanted earlier."""
+        with self._lock:
+            if self._stopping:
+                return
+            self._schedule.add(key, self._clock.monotonic() + max(0.0, seconds))
+            self._lock.notify()
+
+    def add_all(self, keys: Iterable[str]) -> None:
+        """Add many keys at once."""
+        with self._lock:
+            if self._stopping:
+                return
+            now = self._clock.monotonic()
+            for key in keys:
+                self._schedule.add(key, now)
+            self._lock.notify_all()
+
+    def failures(self, key: str) -> int:
+        """How often `key` has failed in a row."""
+        with self._lock:
+            return self._failures.get(key, 0)
+
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing is due now; work for later may wait."""
+        with self._lock:
+            return not self._schedule.running and not self._schedule.ready(self._clock.monotonic())
+
+    def stop(self, timeout: float = 10.0, *, drain: bool = False) -> bool:
+        """Take no more keys and end the threads; what runs is finished.
+
+        Args:
+            timeout: seconds to wait for the threads.
+            drain: first work off the keys that are due now; keys for later are dropped either way.
+
+        Returns:
+            Whether every thread ended in time. Called by one of its own threads, it does not wait for that one.
+        """
+        with self._lock:
+            self._stopping = True
+            self._draining = drain
+            if not drain:
+                self._schedule.clear()
+            self._lock.notify_all()
+        deadline = self._clock.monotonic() + timeout
+        threads = [thread for thread in self._threads if thread is not threading.current_thread()]
+        for thread in threads:
+            thread.join(max(0.0, deadline - self._clock.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def _work(self) -> None:
+        while (key := self._take()) is not None:
+            result: Result | None = None
+            try:
+                result = self._reconcile(key)
+                failed = result is not None and result.failed
+            except Exception:
+                failed = True
+                _log.exception("reconcile failed", queue=self.name, key=key, failures=self.failures(key) + 1)
+            self._finish(key, result, failed=failed)
+
+    def _take(self) -> str | None:
+        with self._lock:
+            while True:
+                now = self._clock.monotonic()
+                if self._stopping and not (self._draining and self._schedule.ready(now)):
+                    return None
+                key = self._schedule.pop(now)
+                if key is not None:
+                    return key
+                at = self._schedule.next_time()
+                self._lock.wait(None if at is None else max(0.0, at - now))
+
+    def _finish(self, key: str, result: Result | None, *, failed: bool) -> None:
+        with self._lock:
+            now = self._clock.monotonic()
+            if failed:
+                count = self._failures[key] = self._failures.get(key, 0) + 1
+                wait = doubling(count, base=BACKOFF_BASE_SECONDS, cap=BACKOFF_CAP_SECONDS, chance=self._chance)
+                if not self._stopping:
+                    self._schedule.add(key, now + wait)
+            else:
+                self._failures.pop(key, None)
+                if result is not None and result.requeue_after is not None and not self._stopping:
+                    self._schedule.add(key, now + max(0.0, result.requeue_after))
+            self._schedule.done(key)
+            self._lock.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T, R]):
+    """What became of one item of `run_parallel`: a value, or the error that was raised."""
+
+    item: T
+    value: R | None = None
+    error: Exception | None = None
+
+    def unwrap(self) -> R:
+        """The value; raises the error where there was one."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]  # R itself may be None
+
+
+@dataclass(slots=True)
+class _Call:
+    run: Callable[[], None]
+
+
+class Pool:
+    """A fixed number of threads that run calls; shared by everything that fans out API or cloud calls.
+
+    Threads start on demand and stay. A call that raises is logged and harms nobody else.
+    """
+
+    def __init__(self, workers: int, name: str = "pool") -> None:
+        if workers < 1:
+            raise ValueError(f"pool {name} needs at least one worker, not {workers}")
+        self.workers, self.name = workers, name
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Run `call` in one of the threads, as soon as one is free.
+
+        Raises:
+            RuntimeError: the pool is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"pool {self.name} is closed")
+            self._calls.put(_Call(call))
+            if self._calls.qsize() > self._idle and len(self._threads) < self.workers:
+                thread = threading.Thread(target=self._work, name=f"{self.name}-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def close(self, timeout: float = 10.0) -> bool:
+        """Finish what was submitted and end the threads; whether all ended within `timeout` seconds each."""
+        with self._lock:
+            self._closed = True
+            threads = list(self._threads)
+        for _ in threads:
+            self._calls.put(None)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+        return not any(thread.is_alive() for thread in threads)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            call = self._calls.get()
+            with self._lock:
+                self._idle -= 1
+            if call is None:
+                return
+            try:
+                call.run()
+            except Exception:
+                _log.exception("a call failed", pool=self.name)
+
+
+@dataclass(slots=True)
+class _Gathering(Generic[T, R]):
+    outcomes: list[Outcome[T, R] | None]
+    left: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    finished: threading.Event = field(default_factory=threading.Event)
+
+
+def run_parallel(pool: Pool, fn: Callable[[T], R], items: Iterable[T]) -> list[Outcome[T, R]]:
+    """Call `fn` for every item in the pool's threads and wait for all of them.
+
+    Args:
+        pool: bounds how many run at once. Must not be called from one of this pool's own threads: it would wait for itself.
+        fn: may raise; the error is kept with its item.
+        items: any number, none included.
+
+    Returns:
+        One outcome per item, in the order of the items.
+    """
+    work = list(items)
+    if not work:
+        return []
+    gathering: _Gathering[T, R] = _Gathering([None] * len(work), len(work))
+
+    def one(index: int, item: T) -> None:
+        try:
+            outcome: Outcome[T, R] = Outcome(item, value=fn(item))
+        except Exception as error:
+            outcome = Outcome(item, error=error)
+        with gathering.lock:
+            gathering.outcomes[index] = outcome
+            gathering.left -= 1
+            if not gathering.left:
+                gathering.finished.set()
+
+    for index, item in enumerate(work):
+        pool.submit(lambda index=index, item=item: one(index, item))  # type: ignore[misc]
+    gathering.finished.wait()
+    return [outcome for outcome in gathering.outcomes if outcome is not None]
+
+
+@contextlib.contextmanager
+def pool(workers: int, name: str = "pool") -> Iterator[Pool]:
+    """A pool for one block of code; closed at its end."""
+    threads = Pool(workers, name)
+    try:
+        yield threads
+    finally:
+        threads.close()
