@@ -1,0 +1,269 @@
+"""Why a pod got no place, as values: compare them in code, print them for people."""
+
+from dataclasses import dataclass
+
+from provisioner.values.requirement import Conflict, Requirement
+from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint
+
+
+def _amount(resource: str, amount: int) -> str:
+    return Resources.of({resource: amount}).to_wire()[resource]
+
+
+@dataclass(frozen=True, slots=True)
+class Untolerated:
+    """A taint keeps the pod off."""
+
+    taint: Taint
+
+    def __str__(self) -> str:
+        return f"taint {self.taint} is not tolerated"
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatible:
+    """The pool's own requirements and labels contradict the pod's selector or affinity."""
+
+    conflict: Conflict
+
+    def __str__(self) -> str:
+        return str(self.conflict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodesOnly:
+    """The pod's node affinity names nodes (matchFields), so no new machine can match."""
+
+    names: Requirement
+
+    def __str__(self) -> str:
+        return f"required node affinity names nodes by metadata.name: {', '.join(sorted(self.names.values))}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoTerm:
+    """The pod's required node affinity has no term with content; Kubernetes lets such an affinity match nothing."""
+
+    def __str__(self) -> str:
+        return "required node affinity has no term that can match a node"
+
+
+@dataclass(frozen=True, slots=True)
+class NoInstanceTypes:
+    """The pool has no instance type that its own requirements admit and that can be had now."""
+
+    offered: int
+
+    def __str__(self) -> str:
+        if not self.offered:
+            return "the provider offers no instance types"
+        return f"none of {self.offered} instance types meets the pool's own requirements with an available offering"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelUndefined:
+    """The pod demands a label that the machines of this pool will not carry."""
+
+    key: str
+
+    def __str__(self) -> str:
+        return f"no instance type of the pool has the label {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoTypeMatches:
+    """No instance type of the pool has what the pod's selector or affinity asks of `requirement.key`.
+
+    With `alone` False every key can be had, but not all of them on one type; `requirement` is the first that fails.
+    """
+
+    requirement: Requirement
+    alone: bool
+
+    def __str__(self) -> str:
+        together = "" if self.alone else " together with the pod's other requirements"
+        return f"no instance type has {_requirement(self.requirement)}{together}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoOffering:
+    """Types match, but none can be had now in the zones and capacity types that the pod allows."""
+
+    types: int
+
+    def __str__(self) -> str:
+        return f"no available offering of {self.types} matching instance types in the zones and capacity types asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """Alone on the largest matching type, after its daemons, the pod lacks `resource`."""
+
+    resource: str
+    wanted: int
+    largest: int
+
+    def __str__(self) -> str:
+        wanted, largest = _amount(self.resource, self.wanted), _amount(self.resource, max(0, self.largest))
+        hint = ""
+        if self.resource == "cpu" and self.wanted >= 1_000_000_000:
+            hint = ' (is "M" meant to be "m"?)'
+        return f"{self.resource} {wanted} exceeds the {largest} that the largest matching instance type has for pods{hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class TooLargeTogether:
+    """Each resource can be had, but no matching type has all of them at once."""
+
+    resources: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"no matching instance type has enough {' and '.join(self.resources)} at once"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """The pool's limit on `resource` leaves too little for any type on which the pod fits."""
+
+    resource: str
+    remaining: int
+    smallest: int
+
+    def __str__(self) -> str:
+        return (
+            f"limit on {self.resource}: {_signed(self.resource, self.remaining)} left, "
+            f"the smallest instance type that fits needs {_amount(self.resource, self.smallest)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsReached:
+    """No type on which the pod fits is within all of the pool's limits at once."""
+
+    resources: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"limits on {' and '.join(self.resources)} leave room for no instance type that fits"
+
+
+@dataclass(frozen=True, slots=True)
+class MinValuesUnmet:
+    """Too few instance types would be left for the pool's minValues."""
+
+    key: str
+    wanted: int
+    found: int
+
+    def __str__(self) -> str:
+        return f"minValues: {self.found} values of {self.key} left, {self.wanted} wanted"
+
+
+Constraint = (
+    Untolerated
+    | Incompatible
+    | NodesOnly
+    | NoTerm
+    | NoInstanceTypes
+    | LabelUndefined
+    | NoTypeMatches
+    | NoOffering
+    | TooLarge
+    | TooLargeTogether
+    | LimitReached
+    | LimitsReached
+    | MinValuesUnmet
+)
+"""What binds in one NodePool."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodInvalid:
+    """The pod cannot be judged: something in it cannot be read."""
+
+    error: str
+
+    def __str__(self) -> str:
+        return self.error
+
+
+@dataclass(frozen=True, slots=True)
+class PodGated:
+    """A scheduling gate holds the pod back."""
+
+    def __str__(self) -> str:
+        return "scheduling gates hold the pod back"
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedConstraint:
+    """The pod uses a constraint that is not judged yet; placing it blindly might be illegal."""
+
+    field: str
+
+    def __str__(self) -> str:
+        return f"Unsupported constraint: {self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoPools:
+    """No NodePool may make machines."""
+
+    def __str__(self) -> str:
+        return "no dynamic nodepools found"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRefuses:
+    """A new machine of this pool would not do; `constraint` is what binds last of all that were tried."""
+
+    pool: str
+    constraint: Constraint
+
+    def __str__(self) -> str:
+        return f'NodePool "{self.pool}": {self.constraint}'
+
+
+@dataclass(frozen=True, slots=True)
+class BinsRefuse:
+    """No machine of now, and none planned, would do.
+
+    Attributes:
+        total: machines looked at.
+        untolerated: (taint, machines on which it is the first that keeps the pod off), by taint.
+        mismatched: machines that the pod's selector or affinity rules out.
+        overcommitted: machines that use more than they have already.
+        short: (resource, matching machines with too little of it), by resource; one machine may lack several.
+    """
+
+    total: int
+    untolerated: tuple[tuple[Taint, int], ...] = ()
+    mismatched: int = 0
+    overcommitted: int = 0
+    short: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"{count} had untolerated taint {taint}" for taint, count in self.untolerated]
+        if self.mismatched:
+            parts.append(f"{self.mismatched} didn't match the pod's node affinity/selector")
+        if self.overcommitted:
+            parts.append(f"{self.overcommitted} overcommitted")
+        parts.extend(f"{count} insufficient {resource}" for resource, count in self.short)
+        return f"0/{self.total} existing nodes: {', '.join(parts)}"
+
+
+Reason = PodInvalid | PodGated | UnsupportedConstraint | NoPools | PoolRefuses | BinsRefuse
+"""Why a pod is unplaced."""
+
+
+def _signed(resource: str, amount: int) -> str:
+    return _amount(resource, amount) if amount >= 0 else f"-{_amount(resource, -amount)}"
+
+
+def _requirement(requirement: Requirement) -> str:
+    parts = []
+    for wire in requirement.to_wire():
+        values = wire.get("values")
+        listed = f" [{', '.join(map(str, values))}]" if isinstance(values, list | tuple) and values else ""
+        parts.append(f"{wire['key']} {wire['operator']}{listed}")
+    return " and ".join(parts)

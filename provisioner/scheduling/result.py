@@ -1,0 +1,87 @@
+"""What scheduling answers: machines to make, places on machines of now, and a reason for every pod without one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.reasons import Reason
+from provisioner.values.requirement import Requirements
+from provisioner.values.resources import Resources
+
+MAX_INSTANCE_TYPES = 600
+"""Most instance types that one NodeClaim names. Source: core spec 3.7."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClaim:
+    """A machine to make.
+
+    Attributes:
+        pool: the NodePool's name.
+        template: the pool's, untouched.
+        requirements: of the NodeClaim: the pool's, narrowed by the pods; at most 600 instance types by name, and the
+            capacity types that can be had.
+        labels: custom labels (not well-known) that the Node gets, one value each.
+        requests: the pods' and the least that the daemons of any named type need.
+        pods: what it is made for, in the order they were placed.
+        instance_types: every type that fits all pods and the pool's limits, cheapest first.
+        planned_type, planned_zone, planned_capacity_type: the cheapest offering; ties by type, zone, capacity type.
+        usd_per_hour: its price.
+        capacity: the planned type's, which is what the pool's limits are charged with.
+        allocatable: the planned type's.
+    """
+
+    pool: str
+    template: object
+    requirements: Requirements
+    labels: Mapping[str, str]
+    requests: Resources
+    pods: tuple[Pod, ...]
+    instance_types: tuple[str, ...]
+    planned_type: str
+    planned_zone: str
+    planned_capacity_type: str
+    usd_per_hour: float
+    capacity: Resources
+    allocatable: Resources
+
+    def __repr__(self) -> str:
+        return (
+            f"<claim of {self.pool}: {len(self.pods)} pods on {self.planned_type} in {self.planned_zone} "
+            f"({self.planned_capacity_type}), {self.usd_per_hour:g} $/h, {len(self.instance_types)} types>"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """A pod that got no place, with every constraint that binds: one for all machines of now, one for each pool."""
+
+    pod: Pod
+    reasons: tuple[Reason, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to one problem; every pod of the problem is in exactly one of the three.
+
+    Attributes:
+        claims: machines to make, in the order they were opened.
+        existing: pods by name of the bin that takes them, in the bins' order; bins that take none are absent.
+        unplaced: by priority, size and class, as they were tried.
+    """
+
+    claims: tuple[PlannedClaim, ...]
+    existing: Mapping[str, tuple[Pod, ...]]
+    unplaced: tuple[Unplaced, ...]
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of all planned machines together."""
+        return sum(claim.usd_per_hour for claim in self.claims)
+
+    def __repr__(self) -> str:
+        placed = sum(map(len, self.existing.values()))
+        return f"<{len(self.claims)} claims, {placed} pods on machines of now, {len(self.unplaced)} unplaced>"
