@@ -1,0 +1,233 @@
+"""AdmissionReview v1 in and out: typed decoding of what stamping reads, JSON Patch, and the reply.
+
+Only the fields that a decision needs are decoded, everything else in the object is skipped unparsed. Nothing here
+does I/O. The structs mirror the wire: absent and null are both None, because JSON Patch must tell "no such parent"
+from "an empty parent".
+"""
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+API_VERSION = "admission.k8s.io/v1"
+
+MAX_BODY_BYTES = 3 * 1024 * 1024
+"""The API server's own limit for a request body; a review of a legal object never exceeds it."""
+
+MAX_WARNING_CHARS = 250
+"""Longer warnings are cut by the API server without notice (256 with its own prefix)."""
+
+
+class ReviewError(ValueError):
+    """The body is no AdmissionReview v1 that could be answered; the text says why."""
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Base of the wire structs: camelCase, immutable, not tracked by the collector."""
+
+
+class OwnerReference(_Wire, frozen=True):
+    """An owner of the pod; only its kind matters here."""
+
+    kind: str = ""
+
+
+class Metadata(_Wire, frozen=True):
+    """The part of metadata that stamping reads; name and uid are empty at this point anyway."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class Expression(_Wire, frozen=True):
+    """One node selector requirement."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class Term(_Wire, frozen=True):
+    """A node selector term: its parts are ANDed; without any part it matches no node."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[msgspec.Raw] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether the term matches no node at all."""
+        return not self.match_expressions and not self.match_fields
+
+
+class NodeSelector(_Wire, frozen=True):
+    """Terms, ORed."""
+
+    node_selector_terms: list[Term] | None = None
+
+
+class PreferredTerm(_Wire, frozen=True):
+    """A weighted preference."""
+
+    preference: Term = Term()
+
+
+class NodeAffinity(_Wire, frozen=True):
+    """Required and preferred node affinity."""
+
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[PreferredTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Wire, frozen=True):
+    """The node part of a pod's affinity."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class Spec(_Wire, frozen=True):
+    """The part of a pod's spec that stamping reads."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    scheduler_name: str = ""
+
+
+class Pod(_Wire, frozen=True):
+    """A pod at admission."""
+
+    metadata: Metadata = Metadata()
+    spec: Spec = Spec()
+
+
+class GroupVersionResource(_Wire, frozen=True):
+    """What the request is about."""
+
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class Request(_Wire, frozen=True):
+    """The request of a review; `object` stays raw, so that a damaged pod can still be answered by uid."""
+
+    uid: str
+    operation: str = ""
+    namespace: str = ""
+    resource: GroupVersionResource = GroupVersionResource()
+    sub_resource: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def creates_pod(self) -> bool:
+        """Whether this is the creation of a core/v1 pod, the only thing ever stamped."""
+        resource = self.resource
+        return (
+            self.operation == "CREATE"
+            and not self.sub_resource
+            and (resource.group, resource.version, resource.resource) == ("", "v1", "pods")
+        )
+
+
+class _Review(_Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One JSON Patch operation (RFC 6902); `value` is left out for `remove`."""
+
+    op: str
+    path: str
+    value: Any = msgspec.UNSET
+
+
+_review_decoder = msgspec.json.Decoder(_Review)
+_pod_decoder = msgspec.json.Decoder(Pod)
+_encoder = msgspec.json.Encoder()
+
+
+def decode_review(body: bytes) -> Request:
+    """The request in an AdmissionReview body.
+
+    Raises:
+        ReviewError: not JSON, another kind or version, or no request: nothing that could be answered by uid.
+    """
+    try:
+        review = _review_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReviewError(f"not an AdmissionReview: {error}") from error
+    if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
+        found = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
+        raise ReviewError(f"want an AdmissionReview of {API_VERSION}, got {found}")
+    if review.request is None or not review.request.uid:
+        raise ReviewError("the AdmissionReview has no request with a uid")
+    return review.request
+
+
+def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
+    """The pod of a request.
+
+    Raises:
+        ReviewError: a field that is read here has another type than a pod's.
+    """
+    try:
+        return _pod_decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReviewError(f"not a pod: {error}") from error
+
+
+def encode_reply(
+    uid: str,
+    operations: Sequence[Operation] = (),
+    warnings: Iterable[str] = (),
+    audit: dict[str, str] | None = None,
+) -> bytes:
+    """The AdmissionReview that allows the request, with a patch where there is one.
+
+    Args:
+        uid: of the request; the API server refuses any other.
+        operations: the JSON Patch; empty means that `patch` and `patchType` are left out.
+        warnings: sentences for the client that created the object; long ones are cut visibly.
+        audit: audit annotations, keys without a prefix.
+    """
+    response: dict[str, object] = {"uid": uid, "allowed": True}
+    if operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(_encoder.encode(operations)).decode("ascii")
+    cut = [_cut(warning) for warning in warnings]
+    if cut:
+        response["warnings"] = cut
+    if audit:
+        response["auditAnnotations"] = audit
+    return _encoder.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def _cut(warning: str) -> str:
+    return warning if len(warning) <= MAX_WARNING_CHARS else warning[: MAX_WARNING_CHARS - 3] + "..."
+
+
+def pointer(*parts: str | int) -> str:
+    """A JSON pointer (RFC 6901) from its unescaped parts; `-` as the last part appends to an array."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def add(*parts: str | int, value: Any) -> Operation:
+    """Sets a member or appends to an array; the parent must exist."""
+    return Operation("add", pointer(*parts), value)
+
+
+def replace(*parts: str | int, value: Any) -> Operation:
+    """Replaces an existing member or element."""
+    return Operation("replace", pointer(*parts), value)
+
+
+def remove(*parts: str | int) -> Operation:
+    """Removes an existing member."""
+    return Operation("remove", pointer(*parts))

@@ -1,0 +1,426 @@
+"""What is stamped on a pod at admission: a pure decision from the pod and a few facts.
+
+Nothing is stamped without an opt-in. The settings, each as an annotation on the pod, a label on its namespace, or
+(without the prefix) a key of the ConfigMap `dovetail-defaults`; the first of these three that has the setting decides:
+
+| setting | value | effect |
+|---|---|---|
+| `dovetail.dev/arch` | `amd64`, `arm64`, or a list | required node affinity on `kubernetes.io/arch` |
+| `dovetail.dev/os` | `linux`, `windows`, or a list | required node affinity on `kubernetes.io/os` |
+| `dovetail.dev/capacity-type` | `spot`, `on-demand`, `reserved`, or a list | ... on `karpenter.sh/capacity-type` |
+| `dovetail.dev/nodepool` | a NodePool's name, or a list | ... on `karpenter.sh/nodepool` |
+| `dovetail.dev/scheduler` | `enabled` or `disabled` | our scheduler's name, over `default-scheduler` only, while it is alive |
+| `dovetail.dev/legacy-labels` | `rewrite` or `keep` | renames deprecated node labels in the pod's own selectors |
+| `dovetail.dev/stamp` | `disabled` or `enabled` | `disabled` in any place (a label of the pod too) wins over everything |
+
+Lists are separated by commas; a label value may not hold a comma, so on a namespace `_` separates too (no legal value
+of these settings contains one): `dovetail.dev/arch: amd64_arm64`. An empty value switches the setting off for that pod.
+A value that is not known stamps nothing and returns a warning to whoever creates the pod, which is admitted.
+
+What the pod says itself always wins: a key in its nodeSelector or in every required term is left alone. Required terms
+are ORed, so otherwise the requirement goes into each term that lacks the key. Deciding twice changes nothing (the API
+server may call again: `reinvocationPolicy: IfNeeded`). What was done is recorded in `dovetail.dev/stamped`.
+"""
+
+import enum
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from provisioner.apis import names
+from webhook import review
+from webhook.review import NodeAffinity, Operation, Pod, Term
+
+PREFIX = f"{names.DOVETAIL}/"
+LEGACY_KEY = f"{PREFIX}legacy-labels"
+DISABLED = "disabled"
+SYSTEM_NAMESPACES = ("kube-system", "kube-node-lease")
+SCHEDULER_STAMP = "schedulerName"
+LEGACY_STAMP = LEGACY_KEY.removeprefix(PREFIX)
+
+_NODEPOOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class Outcome(enum.StrEnum):
+    """What became of a review; the `outcome` label of the request counter."""
+
+    STAMPED = "stamped"
+    UNCHANGED = "unchanged"
+    EXEMPT = "exempt"
+    OPTED_OUT = "opted-out"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the decision knows beside the pod; gathered by `webhook.facts`."""
+
+    namespace: str
+    """The namespace of the request; the pod's own may still be empty."""
+    namespace_labels: Mapping[str, str]
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """`data` of the ConfigMap `dovetail-defaults`; empty where there is none."""
+    own_namespace: str = "dovetail-system"
+    scheduler_name: str = names.SCHEDULER_NAME
+    scheduler_alive: bool = False
+    """Whether the Lease of our scheduler is fresh, so that a pod given to it will be bound."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer for one pod."""
+
+    outcome: Outcome
+    operations: tuple[Operation, ...] = ()
+    stamped: tuple[str, ...] = ()
+    """What this patch does, in the words of the annotation, sorted."""
+    warnings: tuple[str, ...] = ()
+    scheduler_held_back: bool = False
+    """Our scheduler was asked for but is not alive, so the pod stays with the default one."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting that becomes a required node affinity."""
+
+    key: str
+    label: str
+    accepts: Callable[[str], bool]
+    expected: str
+
+    @property
+    def name(self) -> str:
+        """The word for it in the ConfigMap and in the record."""
+        return self.key.removeprefix(PREFIX)
+
+
+def _one_of(key: str, label: str, *values: str) -> _Setting:
+    return _Setting(key, label, frozenset(values).__contains__, "one of " + ", ".join(values))
+
+
+AFFINITY_SETTINGS = (
+    _one_of(names.STAMP_ARCH, names.ARCH_LABEL, "amd64", "arm64"),
+    _one_of(names.STAMP_OS, names.OS_LABEL, "linux", "windows"),
+    _one_of(names.STAMP_CAPACITY_TYPE, names.CAPACITY_TYPE_LABEL, *sorted(names.CAPACITY_TYPES)),
+    _Setting(
+        names.STAMP_NODEPOOL,
+        names.NODEPOOL_LABEL,
+        lambda value: _NODEPOOL_NAME.fullmatch(value) is not None,
+        "the name of a NodePool (lower case letters, digits, '-' and '.', at most 63)",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A setting's value and where it stood."""
+
+    value: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.value!r}"
+
+
+class _Settings:
+    """The three places where settings stand, nearest first."""
+
+    def __init__(self, pod: Pod, facts: Facts) -> None:
+        self._pod = pod.metadata.annotations or {}
+        self._pod_labels = pod.metadata.labels or {}
+        self._facts = facts
+
+    def find(self, key: str) -> _Found | None:
+        name = key.removeprefix(PREFIX)
+        if key in self._pod:
+            return _Found(self._pod[key].strip(), f"annotation {key} of the pod")
+        if key in self._facts.namespace_labels:
+            return _Found(self._facts.namespace_labels[key], f"label {key} of namespace {self._facts.namespace}")
+        if name in self._facts.defaults:
+            return _Found(self._facts.defaults[name].strip(), f"key {name} of ConfigMap {names.DEFAULTS_CONFIGMAP}")
+        return None
+
+    def opt_outs(self) -> Iterator[_Found]:
+        """Every place that speaks about stamping at all; no place shadows another here."""
+        if names.STAMP_SWITCH in self._pod_labels:
+            yield _Found(self._pod_labels[names.STAMP_SWITCH], f"label {names.STAMP_SWITCH} of the pod")
+        if names.STAMP_SWITCH in self._pod:
+            yield _Found(self._pod[names.STAMP_SWITCH].strip(), f"annotation {names.STAMP_SWITCH} of the pod")
+        if names.STAMP_SWITCH in self._facts.namespace_labels:
+            place = f"label {names.STAMP_SWITCH} of namespace {self._facts.namespace}"
+            yield _Found(self._facts.namespace_labels[names.STAMP_SWITCH], place)
+        if "stamp" in self._facts.defaults:
+            yield _Found(self._facts.defaults["stamp"].strip(), f"key stamp of ConfigMap {names.DEFAULTS_CONFIGMAP}")
+
+
+@dataclass
+class _Draft:
+    """The answer while it is being made."""
+
+    operations: list[Operation] = field(default_factory=list)
+    stamped: set[str] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
+    scheduler_held_back: bool = False
+
+
+def is_exempt(pod: Pod, facts: Facts) -> bool:
+    """Whether the pod is never stamped: static, bound or DaemonSet pods, and the system's own namespaces.
+
+    The webhook configuration says the same (`webhook.registration`), so such pods normally never come here.
+    """
+    return (
+        facts.namespace in SYSTEM_NAMESPACES
+        or facts.namespace == facts.own_namespace
+        or bool(pod.spec.node_name)
+        or names.CONFIG_MIRROR in (pod.metadata.annotations or {})
+        or any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ())
+    )
+
+
+def decide(pod: Pod, facts: Facts) -> Decision:
+    """The patch for one pod, with the reasons that people and metrics see.
+
+    Pure and idempotent: applied to the patched pod it returns no further operation. A user's array is never replaced,
+    a parent is created only where it is absent.
+    """
+    if is_exempt(pod, facts):
+        return Decision(Outcome.EXEMPT)
+    settings = _Settings(pod, facts)
+    draft = _Draft()
+    if _opted_out(settings, draft):
+        return Decision(Outcome.OPTED_OUT, warnings=tuple(draft.warnings))
+    _rewrite_legacy(pod, settings, draft)
+    _require_labels(pod, settings, draft)
+    _choose_scheduler(pod, settings, facts, draft)
+    if draft.stamped:
+        _record(pod, draft)
+    return Decision(
+        Outcome.STAMPED if draft.operations else Outcome.UNCHANGED,
+        tuple(draft.operations),
+        tuple(sorted(draft.stamped)),
+        tuple(draft.warnings),
+        draft.scheduler_held_back,
+    )
+
+
+def _opted_out(settings: _Settings, draft: _Draft) -> bool:
+    out = False
+    for found in settings.opt_outs():
+        if found.value in ("", "enabled"):
+            continue
+        out = True
+        if found.value != DISABLED:  # meant as an opt-out, most likely: stamp nothing and say so
+            draft.warnings.append(f"dovetail: {found} is not known, want enabled or disabled: nothing was stamped")
+    return out
+
+
+# --- required labels ------------------------------------------------------------------------------------------------
+
+
+def _require_labels(pod: Pod, settings: _Settings, draft: _Draft) -> None:
+    wanted: dict[str, tuple[str, ...]] = {}  # label -> sorted values, for the keys that the pod leaves open
+    for setting in AFFINITY_SETTINGS:
+        found = settings.find(setting.key)
+        if found is None or not found.value:
+            continue
+        values = tuple(sorted({part.strip() for part in re.split("[,_]", found.value) if part.strip()}))
+        bad = [value for value in values if not setting.accepts(value)]
+        if bad or not values:
+            draft.warnings.append(
+                f"dovetail: {found} holds {_quoted(bad) if bad else 'no value'}, "
+                f"want {setting.expected}: {setting.label} was not stamped"
+            )
+            continue
+        if _add_requirement_possible(pod, setting.label):
+            wanted[setting.label] = values
+            draft.stamped.add(setting.name)
+    if wanted:
+        draft.operations.extend(_affinity_operations(pod, wanted))
+
+
+def _quoted(values: list[str]) -> str:
+    return ", ".join(repr(value) for value in values)
+
+
+def _add_requirement_possible(pod: Pod, label: str) -> bool:
+    if any(renamed_label(key) == label for key in pod.spec.node_selector or ()):
+        return False
+    terms = _required_terms(pod)
+    if terms is None:
+        return True
+    return any(not _has_key(term, label) for term in terms if not term.empty)
+
+
+def _required_terms(pod: Pod) -> list[Term] | None:
+    """The required terms, or None where the pod has no required node affinity at all."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return None
+    return affinity.node_affinity.required.node_selector_terms or []
+
+
+def _has_key(term: Term, label: str) -> bool:
+    return any(renamed_label(expression.key) == label for expression in term.match_expressions or ())
+
+
+def _expression(label: str, values: tuple[str, ...]) -> dict[str, object]:
+    return {"key": label, "operator": "In", "values": list(values)}
+
+
+def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Iterator[Operation]:
+    terms = _required_terms(pod)
+    if terms is None:
+        required = {"nodeSelectorTerms": [{"matchExpressions": [_expression(*item) for item in wanted.items()]}]}
+        if pod.spec.affinity is None:
+            yield review.add("spec", "affinity", value={"nodeAffinity": {_REQUIRED: required}})
+        elif pod.spec.affinity.node_affinity is None:
+            yield review.add("spec", "affinity", "nodeAffinity", value={_REQUIRED: required})
+        else:
+            yield review.add("spec", "affinity", "nodeAffinity", _REQUIRED, value=required)
+        return
+    for index, term in enumerate(terms):
+        if term.empty:
+            continue  # it matches no node; a requirement in it would make it match some
+        path = ("spec", "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
+        missing = [_expression(label, values) for label, values in wanted.items() if not _has_key(term, label)]
+        if missing and term.match_expressions is None:
+            yield review.add(*path, value=missing)
+        else:
+            for expression in missing:
+                yield review.add(*path, "-", value=expression)
+
+
+# --- the scheduler --------------------------------------------------------------------------------------------------
+
+
+def _choose_scheduler(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> None:
+    found = settings.find(names.STAMP_SCHEDULER)
+    if found is None or found.value in ("", DISABLED):
+        return
+    if found.value != "enabled":
+        draft.warnings.append(
+            f"dovetail: {found} is not known, want enabled or disabled: schedulerName was not stamped"
+        )
+        return
+    if (
+        pod.spec.scheduler_name not in ("", names.DEFAULT_SCHEDULER_NAME)
+        or facts.scheduler_name == names.DEFAULT_SCHEDULER_NAME
+    ):
+        return
+    if not facts.scheduler_alive:
+        draft.scheduler_held_back = True  # nobody would bind the pod; the default scheduler will
+        return
+    draft.operations.append(review.add("spec", "schedulerName", value=facts.scheduler_name))
+    draft.stamped.add(SCHEDULER_STAMP)
+
+
+# --- deprecated labels ----------------------------------------------------------------------------------------------
+
+_VALUE_CHANGES = {
+    # EKS managed node groups spell the capacity type in their own way.
+    "eks.amazonaws.com/capacityType": {"SPOT": "spot", "ON_DEMAND": "on-demand"},
+}
+_RENAMED_LABELS = {
+    "karpenter.sh/provisioner-name": names.NODEPOOL_LABEL,
+    "eks.amazonaws.com/capacityType": names.CAPACITY_TYPE_LABEL,
+}
+_DISRUPTION_ANNOTATIONS = {
+    "karpenter.sh/do-not-evict": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+"""Annotations of a pod, with the value that means do-not-disrupt. They stay: other programs may read them."""
+
+
+def renamed_label(key: str) -> str:
+    """The present name of a node label; the key itself where it is not deprecated."""
+    return _RENAMED_LABELS.get(key) or names.normalized_label(key)
+
+
+def _new_value(key: str, value: str) -> str:
+    return _VALUE_CHANGES.get(key, {}).get(value, value)
+
+
+def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
+    found = settings.find(LEGACY_KEY)
+    if found is None or found.value in ("", "keep"):
+        return
+    if found.value != "rewrite":
+        draft.warnings.append(f"dovetail: {found} is not known, want rewrite or keep: no label was rewritten")
+        return
+    renamed: dict[str, str] = {}
+    operations = [
+        *_rewrite_node_selector(pod, renamed, draft),
+        *_rewrite_affinity(pod, renamed),
+    ]
+    annotations = pod.metadata.annotations or {}
+    for key, meaning in _DISRUPTION_ANNOTATIONS.items():
+        if annotations.get(key) == meaning and names.DO_NOT_DISRUPT not in annotations:
+            operations.append(review.add("metadata", "annotations", names.DO_NOT_DISRUPT, value="true"))
+            renamed[key] = names.DO_NOT_DISRUPT
+            break
+    if operations:
+        draft.operations.extend(operations)
+        draft.stamped.add(LEGACY_STAMP)
+    for old, new in sorted(renamed.items()):
+        draft.warnings.append(f"dovetail: {old} is deprecated, use {new}")
+
+
+def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> Iterator[Operation]:
+    selector = dict(pod.spec.node_selector or {})
+    for old in sorted(selector):
+        new = renamed_label(old)
+        if new == old:
+            continue
+        value = _new_value(old, selector[old])
+        if selector.get(new, value) != value:
+            draft.warnings.append(
+                f"dovetail: nodeSelector asks for {old}={selector[old]} and {new}={selector[new]}: "
+                f"they contradict each other, so {old} was left as it is"
+            )
+            continue
+        if new not in selector:
+            selector[new] = value  # two deprecated names of one label are checked against each other too
+            yield review.add("spec", "nodeSelector", new, value=value)
+        yield review.remove("spec", "nodeSelector", old)
+        renamed[old] = new
+
+
+def _rewrite_affinity(pod: Pod, renamed: dict[str, str]) -> Iterator[Operation]:
+    if pod.spec.affinity is None or pod.spec.affinity.node_affinity is None:
+        return
+    for path, term in _terms(pod.spec.affinity.node_affinity):
+        for index, expression in enumerate(term.match_expressions or ()):
+            new = renamed_label(expression.key)
+            if new == expression.key:
+                continue
+            at = (*path, "matchExpressions", index)
+            yield review.replace(*at, "key", value=new)
+            for place, value in enumerate(expression.values or ()):
+                if (changed := _new_value(expression.key, value)) != value:
+                    yield review.replace(*at, "values", place, value=changed)
+            renamed[expression.key] = new
+
+
+def _terms(affinity: NodeAffinity) -> Iterator[tuple[tuple[str | int, ...], Term]]:
+    root = ("spec", "affinity", "nodeAffinity")
+    if affinity.required is not None:
+        for index, term in enumerate(affinity.required.node_selector_terms or ()):
+            yield (*root, _REQUIRED, "nodeSelectorTerms", index), term
+    for index, preferred in enumerate(affinity.preferred or ()):
+        yield (*root, _PREFERRED, index, "preference"), preferred.preference
+
+
+# --- the record -----------------------------------------------------------------------------------------------------
+
+
+def _record(pod: Pod, draft: _Draft) -> None:
+    annotations = pod.metadata.annotations
+    before = (annotations or {}).get(names.STAMPED_ANNOTATION, "")
+    known = {setting.name for setting in AFFINITY_SETTINGS} | {SCHEDULER_STAMP, LEGACY_STAMP}
+    done = {part for part in before.split(",") if part in known} | draft.stamped
+    text = ",".join(sorted(done))
+    if annotations is None:
+        draft.operations.append(review.add("metadata", "annotations", value={names.STAMPED_ANNOTATION: text}))
+    elif text != before:
+        draft.operations.append(review.add("metadata", "annotations", names.STAMPED_ANNOTATION, value=text))
