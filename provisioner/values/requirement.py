@@ -1,0 +1,478 @@
+"""The algebra of label requirements: what values one key may have, and what two sides agree on.
+
+A `Requirement` is a set of states of one label: present with one of some values, or absent. Intersections are exact.
+
+Source: karpenter `pkg/scheduling/requirement.go` and `requirements.go` (1.14), and kube-scheduler's node affinity.
+Differs: absence is part of the set, so "Exists and NotIn [a]", "NotIn [a] and Gt 5" and a plain contradiction stay what they are; there they
+    become NotIn, a bound alone and DoesNotExist. A bounded exclusion list that leaves no integer is a contradiction; there it counts as
+    satisfiable. `any_value` respects exclusions and is deterministic.
+"""
+
+import dataclasses
+import difflib
+import enum
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+INT_MAX: Final = 2**63 - 1
+INT_MIN: Final = -(2**63)
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+_NOTHING: Final[frozenset[str]] = frozenset()
+_Pick = Callable[[int, int], int]
+
+
+class Operator(enum.StrEnum):
+    """How a requirement is written; Gt and Lt exclude their bound, Gte and Lte include it."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+    GTE = "Gte"
+    LTE = "Lte"
+
+
+class RequirementError(ValueError):
+    """A requirement that cannot be read: which field is wrong, and why."""
+
+    def __init__(self, key: str, field: str, problem: str) -> None:
+        super().__init__(key, field, problem)
+        self.key, self.field, self.problem = key, field, problem
+
+    def __str__(self) -> str:
+        return f"requirement {self.key!r}: {self.field}: {self.problem}"
+
+
+class Requirement:
+    """Which states one label may be in; immutable, hashable, equal when written from the same parts in any order.
+
+    Attributes:
+        key: the label.
+        complement: whether `values` are the excluded ones instead of the allowed ones.
+        values: allowed values, or excluded ones; those out of bounds anyway are left out.
+        gte: the least integer allowed, None where unbounded; only with `complement`.
+        lte: the greatest integer allowed, likewise. Under a bound only canonical 64-bit integers ("7", not "07") are allowed.
+        present: whether the label must be there; False also admits its absence.
+        min_values: how many distinct values a set of instance types must offer; the larger one wins, never part of `has`.
+    """
+
+    __slots__ = ("_hash", "complement", "gte", "key", "lte", "min_values", "present", "values")
+
+    key: str
+    complement: bool
+    values: frozenset[str]
+    gte: int | None
+    lte: int | None
+    present: bool
+    min_values: int | None
+    _hash: int | None
+
+    def __init__(self) -> None:
+        raise TypeError("use Requirement.of")
+
+    @classmethod
+    def of(
+        cls, key: str, operator: Operator | str, values: Iterable[str] = (), min_values: int | None = None
+    ) -> "Requirement":
+        """Read one requirement as it is written in a NodePool, a NodeClaim or a node selector term.
+
+        Raises:
+            RequirementError: unknown operator, values that do not fit it, or a `min_values` under 1.
+        """
+        listed = tuple(values)
+        if not key:
+            raise RequirementError(key, "key", "is empty")
+        if min_values is not None and min_values < 1:
+            raise RequirementError(key, "minValues", f"is {min_values}, must be at least 1")
+        try:
+            operator = Operator(operator)
+        except ValueError:
+            known = ", ".join(Operator)
+            raise RequirementError(key, "operator", f"{operator!r} is unknown, use one of {known}") from None
+        match operator:
+            case Operator.IN | Operator.NOT_IN:
+                if not listed:
+                    raise RequirementError(key, "values", f"operator {operator} needs at least one")
+                inside = operator is Operator.IN
+                return _canonical(key, not inside, frozenset(listed), None, None, inside, min_values)
+            case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+                if listed:
+                    raise RequirementError(key, "values", f"operator {operator} takes none, got {', '.join(listed)}")
+                exists = operator is Operator.EXISTS
+                return _canonical(key, exists, _NOTHING, None, None, exists, min_values)
+            case _:
+                bound = _bound(key, operator, listed)
+                gte = bound + 1 if operator is Operator.GT else bound if operator is Operator.GTE else None
+                lte = bound - 1 if operator is Operator.LT else bound if operator is Operator.LTE else None
+                return _canonical(key, True, _NOTHING, gte, lte, True, min_values)
+
+    @property
+    def operator(self) -> Operator:
+        """The nearest single operator: In, NotIn, Exists (bounds too) or DoesNotExist (a contradiction too)."""
+        if self.complement:
+            return Operator.NOT_IN if self.values else Operator.EXISTS
+        return Operator.IN if self.values else Operator.DOES_NOT_EXIST
+
+    @property
+    def admits_absence(self) -> bool:
+        """Whether an object without the label satisfies this: a plain NotIn, or DoesNotExist."""
+        return not self.present
+
+    @property
+    def is_contradiction(self) -> bool:
+        """Whether nothing satisfies this, neither a value nor absence."""
+        return self.present and not self.complement and not self.values
+
+    @property
+    def is_single(self) -> str | None:
+        """The only value allowed; None where there are more, none, or absence will do too."""
+        if self.complement or len(self.values) != 1 or not self.present:
+            return None
+        (value,) = self.values
+        return value
+
+    def has(self, value: str) -> bool:
+        """Whether the label may have this value."""
+        if not self.complement:
+            return value in self.values
+        return value not in self.values and _within(value, self.gte, self.lte)
+
+    def any_value(self) -> str:
+        """One allowed value, always the same: the least of a list, the integer nearest 0 of a range; "" where there is none."""
+        if not self.complement:
+            return min(self.values, default="")
+        low = INT_MIN if self.gte is None else self.gte
+        high = INT_MAX if self.lte is None else self.lte
+        nearest_first = itertools.chain(range(max(low, 0), high + 1), range(min(high, -1), low - 1, -1))
+        return next(text for text in map(str, nearest_first) if text not in self.values)
+
+    def intersection(self, other: "Requirement") -> "Requirement":
+        """What satisfies both; the key is this one's, the larger `min_values` wins."""
+        if self is other:
+            return self
+        gte, lte = _tighter(self.gte, other.gte, max), _tighter(self.lte, other.lte, min)
+        min_values = _tighter(self.min_values, other.min_values, max)
+        present = self.present or other.present
+        if self.complement and other.complement:
+            return _canonical(self.key, True, self.values | other.values, gte, lte, present, min_values)
+        if self.complement:
+            values = frozenset(value for value in other.values if self.has(value))
+        elif other.complement:
+            values = frozenset(value for value in self.values if other.has(value))
+        else:
+            values = self.values & other.values
+        return _canonical(self.key, False, values, None, None, present, min_values)
+
+    def intersects(self, other: "Requirement") -> bool:
+        """Whether a value, or absence, satisfies both; the same as `not intersection(other).is_contradiction`."""
+        if not (self.present or other.present):
+            return True
+        if self.complement and other.complement:
+            gte, lte = _tighter(self.gte, other.gte, max), _tighter(self.lte, other.lte, min)
+            return (gte is None and lte is None) or _leaves_any(self.values | other.values, gte, lte)
+        if self.complement:
+            return any(map(self.has, other.values))
+        if other.complement:
+            return any(map(other.has, self.values))
+        return not self.values.isdisjoint(other.values)
+
+    def to_wire(self) -> list[dict[str, object]]:
+        """The entries that say the same, values sorted; reading them back and intersecting gives this again.
+
+        One entry for what one operator can say; more for two bounds, bounds with exclusions, "Exists and NotIn", and
+        a contradiction (Exists and DoesNotExist).
+        """
+        entries: list[dict[str, object]] = []
+        if self.complement:
+            if self.values:
+                entries.append(self._entry(Operator.NOT_IN, sorted(self.values)))
+            if self.gte is not None:
+                entries.append(self._entry(Operator.GTE, [str(self.gte)]))
+            if self.lte is not None:
+                entries.append(self._entry(Operator.LTE, [str(self.lte)]))
+            if self.present and self.gte is None and self.lte is None:
+                entries.append(self._entry(Operator.EXISTS, []))
+            return entries
+        if self.values:
+            return [self._entry(Operator.IN, sorted(self.values))]
+        if self.present:
+            entries.append(self._entry(Operator.EXISTS, []))
+        return [*entries, self._entry(Operator.DOES_NOT_EXIST, [])]
+
+    def _entry(self, operator: Operator, values: list[str]) -> dict[str, object]:
+        entry: dict[str, object] = {"key": self.key, "operator": str(operator)}
+        if values:
+            entry["values"] = values
+        if self.min_values is not None:
+            entry["minValues"] = self.min_values
+        return entry
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.key, self.complement, self.values, self.gte, self.lte, self.present, self.min_values
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Requirement):
+            return NotImplemented
+        return self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(self._identity()))
+        return self._hash  # type: ignore[return-value]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Requirement cannot be changed: {name}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _canonical, self._identity()  # a cached hash of strings means nothing to another process
+
+    def __repr__(self) -> str:
+        return f"Requirement({self})"
+
+    def __str__(self) -> str:
+        """The requirement in words, long lists cut: "zone In [a b c and 4 others]", "cpu Gte 4 and Lte 16"."""
+        if self.is_contradiction:
+            return f"{self.key} matches nothing"
+        parts = []
+        for entry in self.to_wire():
+            values = entry.get("values", [])
+            if not isinstance(values, list) or not values:
+                parts.append(str(entry["operator"]))
+            elif entry["operator"] in {"In", "NotIn"}:
+                parts.append(f"{entry['operator']} [{_shortened(values)}]")
+            else:
+                parts.append(f"{entry['operator']} {values[0]}")
+        return f"{self.key} {' and '.join(parts)}" + (f" minValues {self.min_values}" if self.min_values else "")
+
+
+class Requirements(Mapping[str, Requirement]):
+    """An immutable, hashable set of requirements, one a key; iterated in order of key."""
+
+    __slots__ = ("_by_key", "_hash")
+
+    _by_key: dict[str, Requirement]
+    _hash: int | None
+
+    def __init__(self) -> None:
+        raise TypeError("use Requirements.of or Requirements.from_labels")
+
+    @classmethod
+    def of(cls, requirements: Iterable[Requirement] = ()) -> "Requirements":
+        """All of `requirements` at once; those with the same key are intersected."""
+        by_key: dict[str, Requirement] = {}
+        for requirement in requirements:
+            known = by_key.get(requirement.key)
+            by_key[requirement.key] = requirement if known is None else known.intersection(requirement)
+        return _requirements(by_key)
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, str]) -> "Requirements":
+        """Each label In exactly its value."""
+        return _requirements(
+            {key: _canonical(key, False, frozenset((value,)), None, None, True, None) for key, value in labels.items()}
+        )
+
+    def __getitem__(self, key: str) -> Requirement:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_key)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def merged(self, other: "Requirements") -> "Requirements":
+        """Both at once: the union of keys, intersected where both have one; contradictions are kept, not raised."""
+        if self is other or not other._by_key:
+            return self
+        if not self._by_key:
+            return other
+        by_key = dict(self._by_key)
+        for key, requirement in other._by_key.items():
+            known = by_key.get(key)
+            by_key[key] = requirement if known is None else known.intersection(requirement)
+        return _requirements(by_key)
+
+    def requirement(self, key: str) -> Requirement:
+        """What is required of `key`: Exists where nothing is said, as a node that has any value would do."""
+        known = self._by_key.get(key)
+        return Requirement.of(key, Operator.EXISTS) if known is None else known
+
+    def conflict(self, other: "Requirements") -> "Conflict | None":
+        """The first key, in order, that both speak of and on which nothing satisfies both; None where they agree.
+
+        A label that may be absent for both is no conflict. Keys of one side only are not looked at.
+        """
+        theirs = other._by_key
+        shared = (
+            self._by_key if len(self._by_key) <= len(theirs) else theirs
+        )  # walk the shorter, both are in order of key
+        for key in shared:
+            left, right = self._by_key.get(key), theirs.get(key)
+            if left is not None and right is not None and not left.intersects(right):
+                return Conflict(key, left, right)
+        return None
+
+    def incompatibility(
+        self, other: "Requirements", allow_undefined: frozenset[str] = frozenset()
+    ) -> "Conflict | None":
+        """Why a node side (this) cannot serve a pod side (`other`); None where it can.
+
+        A key of the pod side must be known here, unless it is in `allow_undefined` (the well-known labels, for nodes that are not made
+        yet) or its absence satisfies the pod side. Then the two must not conflict.
+        """
+        for key, right in other._by_key.items():
+            if key not in self._by_key and right.present and key not in allow_undefined:
+                return Conflict(key, None, right, undefined=True, known=(allow_undefined, self))
+        return self.conflict(other)
+
+    def to_wire(self) -> list[dict[str, object]]:
+        """The entries of every requirement, in order of key."""
+        return [entry for requirement in self._by_key.values() for entry in requirement.to_wire()]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Requirements):
+            return NotImplemented
+        return self._by_key == other._by_key
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(tuple(self._by_key.values())))
+        return self._hash  # type: ignore[return-value]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Requirements cannot be changed: {name}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _requirements, (self._by_key,)
+
+    def __repr__(self) -> str:
+        return f"Requirements({self})"
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self._by_key.values()))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why two sets of requirements do not go together; a value, equal by key, sides and kind.
+
+    Attributes:
+        key: the label that decides.
+        left: what the node side says of it; None where it says nothing.
+        right: what the pod side says of it.
+        undefined: True where the node side has no such label and the pod side needs one.
+        known: the labels that could have been meant; searched only when somebody reads the sentence.
+    """
+
+    key: str
+    left: Requirement | None
+    right: Requirement | None
+    undefined: bool = False
+    known: tuple[Collection[str], ...] = dataclasses.field(default=(), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        if not self.undefined:
+            return f"{self.left} does not go with {self.right}"
+        hint = self.hint()
+        return f"label {self.key} has no known values" + (f" (typo of {hint}?)" if hint else "")
+
+    def hint(self) -> str:
+        """The known label that was probably meant; "" where none is close."""
+        names = sorted({name for group in self.known for name in group})
+        suffix = self.key.rpartition("/")[2]
+        same_name = [name for name in names if name.rpartition("/")[2] == suffix]
+        return next(iter(same_name or difflib.get_close_matches(self.key, names, n=1, cutoff=0.85)), "")
+
+
+def _canonical(
+    key: str,
+    complement: bool,
+    values: frozenset[str],
+    gte: int | None,
+    lte: int | None,
+    present: bool,
+    min_values: int | None,
+) -> Requirement:
+    """The one representation of a set of label states."""
+    if complement and (gte is not None or lte is not None):
+        if not _leaves_any(values, gte, lte):
+            complement, values, gte, lte = False, _NOTHING, None, None
+        elif values:
+            values = frozenset(value for value in values if _within(value, gte, lte))
+    requirement = object.__new__(Requirement)
+    put = object.__setattr__
+    put(requirement, "key", key)
+    put(requirement, "complement", complement)
+    put(requirement, "values", values)
+    put(requirement, "gte", gte)
+    put(requirement, "lte", lte)
+    put(requirement, "present", present)
+    put(requirement, "min_values", min_values)
+    put(requirement, "_hash", None)
+    return requirement
+
+
+def _requirements(by_key: Mapping[str, Requirement]) -> Requirements:
+    requirements = object.__new__(Requirements)
+    object.__setattr__(requirements, "_by_key", {key: by_key[key] for key in sorted(by_key)})
+    object.__setattr__(requirements, "_hash", None)
+    return requirements
+
+
+def _bound(key: str, operator: Operator, values: tuple[str, ...]) -> int:
+    if len(values) != 1:
+        raise RequirementError(
+            key, "values", f"operator {operator} needs exactly one integer, got {len(values)} values"
+        )
+    number = _integer(values[0])
+    if number is None:
+        raise RequirementError(key, "values", f"operator {operator} needs one 64-bit integer, got {values[0]!r}")
+    return number
+
+
+def _integer(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if INT_MIN <= number <= INT_MAX else None
+
+
+def _within(value: str, gte: int | None, lte: int | None) -> bool:
+    if gte is None and lte is None:
+        return True
+    number = _integer(value)
+    return number is not None and (gte is None or number >= gte) and (lte is None or number <= lte)
+
+
+def _leaves_any(excluded: frozenset[str], gte: int | None, lte: int | None) -> bool:
+    low, high = INT_MIN if gte is None else gte, INT_MAX if lte is None else lte
+    if high - low >= len(excluded):
+        return True
+    return any(str(number) not in excluded for number in range(low, high + 1))
+
+
+def _tighter(left: int | None, right: int | None, pick: _Pick) -> int | None:
+    if left is None:
+        return right
+    return left if right is None else pick(left, right)
+
+
+def _shortened(values: list[str], limit: int = 5) -> str:
+    if len(values) <= limit + 1:
+        return " ".join(values)
+    return f"{' '.join(values[:limit])} and {len(values) - limit} others"
+
+
+NONE: Final = Requirements.of()

@@ -1,0 +1,161 @@
+"""Resource vectors in whole numbers: cpu in millicores, everything else in units (bytes, counts)."""
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping
+
+from provisioner.values.quantity import Format, Quantity, QuantityError
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+HUGEPAGES_PREFIX = "hugepages-"
+_NANOS_PER_MILLI = 10**6
+_NANOS_PER_UNIT = 10**9
+_Join = Callable[[int, int], int]
+
+
+class Resources(Mapping[str, int]):
+    """An immutable vector of integer amounts by resource name, iterated in order of name.
+
+    An entry of 0 is kept as it was given, so `Resources.of({"cpu": 0}) != EMPTY`; in sums and in `fits` it counts like an
+    absent one. Amounts may be negative (an overcommitted node has negative room).
+    """
+
+    __slots__ = ("_amounts", "_hash", "_names")
+
+    _names: tuple[str, ...]
+    _amounts: tuple[int, ...]
+    _hash: int | None
+
+    def __init__(self) -> None:
+        raise TypeError("use Resources.of or Resources.parse")
+
+    @classmethod
+    def parse(cls, wire: Mapping[str, str | int | float]) -> "Resources":
+        """Read a Kubernetes resource list; fractions of a millicore, byte or count are rounded up.
+
+        Raises:
+            QuantityError: one amount cannot be read; its text and the resource are named.
+        """
+        names = tuple(sorted(wire))
+        return _resources(names, tuple(_amount(name, wire[name]) for name in names))
+
+    @classmethod
+    def of(cls, amounts: Mapping[str, int]) -> "Resources":
+        """Build from amounts that are already in millicores (cpu) and whole units (the rest)."""
+        names = tuple(sorted(amounts))
+        return _resources(names, tuple(amounts[name] for name in names))
+
+    def __getitem__(self, name: str) -> int:
+        try:
+            return self._amounts[self._names.index(name)]
+        except ValueError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def amount(self, name: str) -> int:
+        """The amount of `name`, 0 where it is absent."""
+        return self._amounts[self._names.index(name)] if name in self._names else 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Resources):
+            return NotImplemented
+        return self._amounts == other._amounts and self._names == other._names
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash((self._names, self._amounts)))
+        return self._hash  # type: ignore[return-value]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Resources cannot be changed: {name}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _resources, (self._names, self._amounts)
+
+    def __repr__(self) -> str:
+        return f"Resources({', '.join(f'{name}={text}' for name, text in self.to_wire().items())})"
+
+    def __add__(self, other: "Resources") -> "Resources":
+        return self._combined(other, operator.add)
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        """Difference over the names of both; may be negative."""
+        return self._combined(other, operator.sub)
+
+    def maximum(self, other: "Resources") -> "Resources":
+        """The larger amount of each name of either, an absent one counting 0."""
+        return self._combined(other, max)
+
+    def minimum(self, other: "Resources") -> "Resources":
+        """The smaller amount of each name of either, an absent one counting 0."""
+        return self._combined(other, min)
+
+    def scaled(self, n: int) -> "Resources":
+        """Every amount n times."""
+        return _resources(self._names, tuple(amount * n for amount in self._amounts))
+
+    def fits(self, room: "Resources") -> bool:
+        """Whether all of this can be taken from `room`.
+
+        A name that is absent from `room` has room for nothing; amounts of 0 or less ask for nothing. A room with any negative
+        amount takes nothing at all, because its node is already overcommitted.
+        """
+        if room._amounts and min(room._amounts) < 0:
+            return False
+        if self._names == room._names:
+            return all(map(operator.le, self._amounts, room._amounts))
+        return all(
+            amount <= 0 or amount <= room.amount(name) for name, amount in zip(self._names, self._amounts, strict=True)
+        )
+
+    def to_wire(self) -> dict[str, str]:
+        """The canonical quantity of each name, as Kubernetes prints it: cpu "15900m" or "16", memory "60Gi"."""
+        return {name: _text(name, amount) for name, amount in zip(self._names, self._amounts, strict=True)}
+
+    def _combined(self, other: "Resources", join: _Join) -> "Resources":
+        if self._names == other._names:
+            return _resources(self._names, tuple(map(join, self._amounts, other._amounts)))
+        names = tuple(sorted({*self._names, *other._names}))
+        return _resources(names, tuple(join(self.amount(name), other.amount(name)) for name in names))
+
+
+def _resources(names: tuple[str, ...], amounts: tuple[int, ...]) -> Resources:
+    vector = object.__new__(Resources)
+    object.__setattr__(vector, "_names", names)
+    object.__setattr__(vector, "_amounts", amounts)
+    object.__setattr__(vector, "_hash", None)
+    return vector
+
+
+@functools.lru_cache(maxsize=8192)  # a cluster writes the same few texts a hundred thousand times
+def _parsed(text: str) -> Quantity:
+    return Quantity.parse(text)
+
+
+def _amount(name: str, text: str | float) -> int:
+    try:
+        quantity = _parsed(text) if isinstance(text, str) else Quantity.parse(text)
+    except QuantityError as error:
+        raise QuantityError(error.text, f"{error.problem} (resource {name})") from None
+    return quantity.millis() if name == CPU else quantity.units()
+
+
+def _text(name: str, amount: int) -> str:
+    if name == CPU:
+        return str(Quantity(amount * _NANOS_PER_MILLI))
+    binary = name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGEPAGES_PREFIX)
+    return str(Quantity(amount * _NANOS_PER_UNIT, Format.BINARY_SI if binary else Format.DECIMAL_SI))
+
+
+EMPTY = Resources.of({})
