@@ -1,0 +1,108 @@
+"""Applying example documents to a cluster, scaling what was applied, and waiting for what must be there first."""
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from provisioner.cli.harness.workload import Document, ExampleError, load, manifests
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError
+from provisioner.kube.resources import (
+    CRDS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    KWOKNODECLASSES,
+    NAMESPACES,
+    NODEPOOLS,
+    Resource,
+)
+
+MANAGER = "dovetail-demo"
+POLL_SECONDS = 0.1
+RESOURCES: dict[str, Resource[Any]] = {
+    "CustomResourceDefinition": CRDS,
+    "DaemonSet": DAEMONSETS,
+    "Deployment": DEPLOYMENTS,
+    "KWOKNodeClass": KWOKNODECLASSES,
+    "Namespace": NAMESPACES,
+    "NodePool": NODEPOOLS,
+}
+
+
+def apply(client: Client, documents: Iterable[Document]) -> None:
+    """Server-side apply, in order.
+
+    Raises:
+        ExampleError: a kind that no example uses.
+        ApiError: the API server refused a document; nothing after it was applied.
+    """
+    for document in documents:
+        resource = RESOURCES.get(document["kind"])
+        if resource is None:
+            known = ", ".join(sorted(RESOURCES))
+            raise ExampleError(f"{document['kind']} {document['metadata']['name']}: only {known} can be applied")
+        metadata = document["metadata"]
+        client.apply(resource, metadata["name"], document, MANAGER, namespace=metadata.get("namespace", ""))
+
+
+def apply_crds(client: Client, seconds: float = 30.0) -> int:
+    """Apply every file of manifests/crds and wait until all are established; returns how many.
+
+    Raises:
+        ExampleError: there are none, or they were not established in time.
+    """
+    paths = sorted((manifests() / "crds").glob("*.yaml"))
+    documents = [document for path in paths for document in load(path)]
+    if not documents:
+        raise ExampleError(f"{manifests() / 'crds'} holds no CRDs: write them with `make manifests`")
+    apply(client, documents)
+    deadline = time.monotonic() + seconds
+    for document in documents:
+        name = document["metadata"]["name"]
+        while not _established(client, name):
+            if time.monotonic() > deadline:
+                raise ExampleError(f"CRD {name} was not established within {seconds:g} s")
+            time.sleep(POLL_SECONDS)
+    return len(documents)
+
+
+def scale(client: Client, documents: Iterable[Document], replicas: int) -> None:
+    """Set the replicas of every Deployment among the documents."""
+    for document in documents:
+        if document["kind"] != "Deployment":
+            continue
+        metadata = document["metadata"]
+        patch = {"spec": {"replicas": replicas}}
+        client.patch(DEPLOYMENTS, metadata["name"], patch, namespace=metadata["namespace"], subresource="scale")
+
+
+def wait_pools_ready(client: Client, names: Iterable[str], seconds: float = 30.0) -> None:
+    """Wait until every NodePool has the condition Ready=True.
+
+    Raises:
+        ExampleError: one had not; the message holds its conditions.
+    """
+    deadline = time.monotonic() + seconds
+    for name in names:
+        while True:
+            conditions = _conditions(client, f"/apis/karpenter.sh/v1/nodepools/{name}")
+            if conditions.get("Ready") == "True":
+                break
+            if time.monotonic() > deadline:
+                raise ExampleError(f"NodePool {name} was not Ready within {seconds:g} s; conditions: {conditions}")
+            time.sleep(POLL_SECONDS)
+
+
+def _established(client: Client, name: str) -> bool:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+    return _conditions(client, path).get("Established") == "True"
+
+
+def _conditions(client: Client, path: str) -> dict[str, str]:
+    try:
+        found = json.loads(client.raw("GET", path))
+    except ApiError:
+        return {}
+    conditions = found.get("status", {}).get("conditions", [])
+    return {condition["type"]: condition["status"] for condition in conditions}

@@ -1,0 +1,63 @@
+"""Memory of a program as the sum of PSS over its process tree (design §3b.13); Linux only, `nan` elsewhere."""
+
+import math
+import os
+from pathlib import Path
+
+PROC = Path("/proc")
+KIB = 1024
+
+
+def tree(root: int, proc: Path = PROC) -> tuple[int, ...]:
+    """The process and everything below it, parents first; empty when it is gone. Cost: one read a process."""
+    children: dict[int, list[int]] = {}
+    alive: set[int] = set()
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue  # ended while we looked
+        alive.add(int(entry.name))
+        children.setdefault(int(fields[1]), []).append(int(entry.name))
+    if root not in alive:
+        return ()
+    found, queue = [], [root]
+    while queue:
+        pid = queue.pop(0)
+        found.append(pid)
+        queue.extend(sorted(children.get(pid, ())))
+    return tuple(found)
+
+
+def pss_bytes(root: int, proc: Path = PROC) -> float:
+    """Proportional set size of the process tree in bytes; `nan` when nothing of it can be read."""
+    try:
+        pids = tree(root, proc)
+    except OSError:
+        return math.nan
+    total, read = 0, False
+    for pid in pids:
+        try:
+            lines = (proc / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * KIB
+                read = True
+    return float(total) if read else math.nan
+
+
+def cpu_seconds(root: int, proc: Path = PROC) -> float:
+    """User and system time of the process tree so far, ended children included; `nan` when it is gone."""
+    ticks, read = 0, False
+    for pid in tree(root, proc):
+        try:
+            fields = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(int(field) for field in fields[11:15])
+        read = True
+    return ticks / os.sysconf("SC_CLK_TCK") if read else math.nan

@@ -1,0 +1,93 @@
+"""Measured figures and their goals: how they are judged, printed and kept in `results/NAME.json`."""
+
+import dataclasses
+import enum
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class Bound(enum.StrEnum):
+    """Which side of its goal a figure has to be on."""
+
+    AT_MOST = "<="
+    AT_LEAST = ">="
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Goal:
+    """What a figure should reach; in the unit of the figure."""
+
+    bound: Bound
+    value: float
+
+    def met_by(self, value: float) -> bool:
+        """Whether `value` reaches the goal; a value that is no number never does."""
+        if math.isnan(value):
+            return False
+        return value <= self.value if self.bound is Bound.AT_MOST else value >= self.value
+
+    def __str__(self) -> str:
+        return f"{self.bound} {self.value:g}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured value; `nan` stands for "could not be measured" and misses every goal."""
+
+    name: str
+    value: float
+    unit: str
+    goal: Goal | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """None where there is no goal."""
+        return None if self.goal is None else self.goal.met_by(self.value)
+
+    def to_json(self) -> dict[str, object]:
+        """The entry of the results file; an unmeasured value is null."""
+        return {
+            "name": self.name,
+            "value": None if math.isnan(self.value) else round(self.value, 4),
+            "unit": self.unit,
+            "goal": None if self.goal is None else str(self.goal),
+            "met": self.met,
+        }
+
+    def line(self) -> str:
+        """One line for people, with the goal and whether it was met."""
+        value = "not measured" if math.isnan(self.value) else f"{self.value:.10g} {self.unit}".rstrip()
+        text = f"{self.name}: {value}"
+        if self.goal is None:
+            return text
+        return f"{text} (goal {self.goal}: {'met' if self.met else 'MISSED'})"
+
+
+def at_most(value: float) -> Goal:
+    """A goal that is an upper limit."""
+    return Goal(Bound.AT_MOST, value)
+
+
+def at_least(value: float) -> Goal:
+    """A goal that is a lower limit."""
+    return Goal(Bound.AT_LEAST, value)
+
+
+def write(directory: Path, name: str, figures: Iterable[Figure]) -> Path:
+    """Write `directory/NAME.json`, whole or not at all; returns its path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}.json"
+    partial = path.with_suffix(".json.partial")
+    partial.write_text(json.dumps([figure.to_json() for figure in figures], indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The nearest-rank percentile, 0 < percent <= 100; `nan` of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return math.nan
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

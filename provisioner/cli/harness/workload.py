@@ -1,0 +1,116 @@
+"""Example manifests as documents: reading them, counting their pods, and shrinking a workload for a shorter run."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Document = dict[str, Any]
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+class ExampleError(Exception):
+    """A manifest of the repository that the command needs is missing or unreadable; says what to do."""
+
+
+def manifests() -> Path:
+    """The repository's `manifests` directory.
+
+    Raises:
+        ExampleError: the package was installed without its repository.
+    """
+    directory = REPOSITORY / "manifests"
+    if not directory.is_dir():
+        message = (
+            f"{directory} does not exist: the demo and the benchmarks apply the manifests of the repository; "
+            "run them from a checkout installed with `make install` (or `pip install -e .`)"
+        )
+        raise ExampleError(message)
+    return directory
+
+
+def load(path: Path) -> list[Document]:
+    """Every document of a YAML file, in order.
+
+    Raises:
+        ExampleError: the file is missing, is no YAML, or holds something that is no Kubernetes object.
+    """
+    try:
+        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
+    except FileNotFoundError:
+        raise ExampleError(f"{path} does not exist: restore it with `git checkout -- {path}`") from None
+    except (OSError, yaml.YAMLError) as error:
+        raise ExampleError(f"{path} cannot be read: {error}") from error
+    for document in documents:
+        if not (isinstance(document, dict) and document.get("kind") and document.get("apiVersion")):
+            raise ExampleError(f"{path} holds a document without kind and apiVersion: {str(document)[:80]}")
+    return documents
+
+
+def example(name: str) -> list[Document]:
+    """Documents of `manifests/examples/NAME`."""
+    return load(manifests() / "examples" / name)
+
+
+def of_kind(documents: Iterable[Document], *kinds: str) -> list[Document]:
+    """The documents of these kinds, order kept."""
+    return [document for document in documents if document["kind"] in kinds]
+
+
+def pods_of(documents: Iterable[Document]) -> int:
+    """How many pods the Deployments ask for; a DaemonSet's depend on the nodes and are not counted."""
+    return sum(int(document["spec"].get("replicas", 1)) for document in of_kind(documents, "Deployment"))
+
+
+def scaled(documents: Iterable[Document], pods: int) -> list[Document]:
+    """The same workload with `pods` pods in all, every Deployment in proportion and at least one pod each.
+
+    Largest remainders first, ties by name, so the sum is exact and the same every time.
+
+    Raises:
+        ValueError: fewer pods than Deployments.
+    """
+    copies = [copy.deepcopy(document) for document in documents]
+    deployments = sorted(of_kind(copies, "Deployment"), key=lambda document: str(document["metadata"]["name"]))
+    total = pods_of(deployments)
+    if pods == total:
+        return copies
+    if pods < len(deployments):
+        raise ValueError(f"{pods} pods for {len(deployments)} Deployments: ask for at least one pod each")
+    spare = pods - len(deployments)
+    shares = [spare * int(document["spec"].get("replicas", 1)) for document in deployments]
+    counts = [1 + share // total for share in shares]
+    remainders = sorted(range(len(deployments)), key=lambda index: -(shares[index] % total))
+    for index in remainders[: pods - sum(counts)]:
+        counts[index] += 1
+    for document, count in zip(deployments, counts, strict=True):
+        document["spec"]["replicas"] = count
+    return copies
+
+
+def split(documents: Iterable[Document], parts: int) -> list[list[Document]]:
+    """The Deployments dealt into `parts` waves, order kept within each; together they are all of them."""
+    deployments = of_kind(documents, "Deployment")
+    return [deployments[start::parts] for start in range(parts)]
+
+
+def deployment(name: str, namespace: str, replicas: int, requests: Mapping[str, str]) -> Document:
+    """A plain Deployment of pods that differ in nothing but their requests."""
+    labels = {"app": name}
+    container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": dict(requests)}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"automountServiceAccountToken": False, "containers": [container]},
+            },
+        },
+    }

@@ -1,0 +1,115 @@
+"""Planned placement: counted per class and node."""
+
+import math
+
+import pytest
+
+from provisioner.apis.plan import Plan, PlanEntry
+from provisioner.cli.harness.placement import PlacedPod, Placement, PlanTable
+
+
+def plan(**pods: str) -> Plan:
+    """A plan of the given pods: uid=class."""
+    entries = [PlanEntry(owner="rs", klass=klass, count=1, uids=(uid,)) for uid, klass in sorted(pods.items())]
+    return Plan(pods=tuple(entries))
+
+
+def pods(**nodes: str) -> list[PlacedPod]:
+    """Pods of class x on the given nodes: uid=node."""
+    return [PlacedPod(uid, "x", node) for uid, node in nodes.items()]
+
+
+NODES = {"claim/1": "n1", "claim/2": "n2"}
+CASES = {
+    "every pod on its node": (
+        [("claim/1", plan(a="x")), ("claim/2", plan(b="x"))],
+        pods(a="n1", b="n2"),
+        Placement(planned=2, on_plan=2, absorbed=0, unbound=0),
+    ),
+    "brothers that swapped their nodes are on plan": (
+        [("claim/1", plan(a="x")), ("claim/2", plan(b="x"))],
+        pods(a="n2", b="n1"),
+        Placement(2, 2, 0, 0),
+    ),
+    "pods of different classes that swapped are not": (
+        [("claim/1", plan(a="x")), ("claim/2", plan(b="y"))],
+        [PlacedPod("a", "x", "n2"), PlacedPod("b", "y", "n1")],
+        Placement(2, 0, 2, 0),
+    ),
+    "two on a node that was planned for one": (
+        [("claim/1", plan(a="x")), ("claim/2", plan(b="x"))],
+        pods(a="n1", b="n1"),
+        Placement(2, 1, 1, 0),
+    ),
+    "a recreated pod takes its brother's place": (
+        [("claim/1", plan(a="x"))],
+        pods(c="n1"),
+        Placement(1, 1, 0, 0),
+    ),
+    "a pod without plan neither helps nor harms": (
+        [("claim/1", plan(a="x"))],
+        [PlacedPod("a", "x", "n1"), PlacedPod("z", "z", "n2")],
+        Placement(1, 1, 0, 0),
+    ),
+    "an unbound pod is not on plan": ([("claim/1", plan(a="x"))], pods(a=""), Placement(1, 0, 0, 1)),
+    "a claim that never got a node brings nobody home": (
+        [("claim/9", plan(a="x"))],
+        pods(a="n1"),
+        Placement(1, 0, 1, 0),
+    ),
+    "planned again on another claim counts once, there": (
+        [("claim/9", plan(a="x")), ("claim/2", plan(a="x"))],
+        pods(a="n2"),
+        Placement(1, 1, 0, 0),
+    ),
+    "taking a pod off a plan does not take it out of the figure": (
+        [("claim/1", plan(a="x", b="x")), ("claim/1", plan(a="x"))],
+        pods(a="n1", b="n2"),
+        Placement(2, 1, 1, 0),
+    ),
+    "a plan for an existing node": (
+        [("node/n1", plan(a="x"))],
+        pods(a="n1"),
+        Placement(1, 1, 0, 0),
+    ),
+    "a count beyond the uids counts": (
+        [("claim/1", Plan(pods=(PlanEntry(owner="rs", klass="x", count=3, uids=("a",)),)))],
+        pods(a="n1", b="n1", c="n2"),
+        Placement(3, 2, 1, 0),
+    ),
+    "nothing planned": ([], pods(a="n1"), Placement(0, 0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize(("plans", "placed", "want"), CASES.values(), ids=CASES)
+def test_judge(plans: list[tuple[str, Plan]], placed: list[PlacedPod], want: Placement) -> None:
+    table = PlanTable()
+    for source, entry in plans:
+        table.add(source, entry)
+    assert table.judge(placed, {**NODES, "node/n1": "n1"}) == want
+
+
+def test_a_plan_told_twice_counts_once() -> None:
+    table = PlanTable()
+    anonymous = Plan(pods=(PlanEntry(owner="rs", klass="x", count=2, uids=()),))
+    for _ in range(2):
+        table.add("claim/1", anonymous)
+        table.add("claim/1", plan(a="y"))
+    assert len(table) == 3
+
+
+def test_the_table_knows_where_a_pod_is_planned() -> None:
+    table = PlanTable()
+    table.add("claim/1", plan(a="x"))
+    assert "a" in table
+    assert "b" not in table
+    assert table.source("a") == "claim/1"
+    assert table.source("b") == ""
+
+
+def test_percent_is_of_the_planned_pods() -> None:
+    assert Placement(planned=4, on_plan=3, absorbed=1, unbound=0).percent == 75
+
+
+def test_without_a_plan_there_is_no_percentage() -> None:
+    assert math.isnan(Placement(0, 0, 0, 0).percent)
