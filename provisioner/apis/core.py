@@ -1,0 +1,750 @@
+"""The objects of Kubernetes itself that we read or write, less every field that we do not need.
+
+Times of Leases and Events are text (`micro_time` makes it): the API server reads them only with exactly six digits
+after the point, which JSON libraries leave out when they are zero.
+"""
+
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from msgspec import field
+
+from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta
+from provisioner.values.taints import Taint, Toleration
+
+Amounts: TypeAlias = dict[str, str | int | float]
+"""Resource name -> quantity as it stands on the wire."""
+
+
+def micro_time(when: datetime) -> str:
+    """`when` (aware) as the API server wants it in Leases and Events: UTC with six digits of a second."""
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+# --- parts of a pod's spec -------------------------------------------------------------------------------------
+
+
+class NodeSelectorRequirement(Object, frozen=True):
+    """One expression over a node's labels or, in matchFields, over its name."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Object, frozen=True):
+    """All expressions and fields must hold; an empty term matches no node."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Object, frozen=True):
+    """Any of the terms must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(Object, frozen=True):
+    """A node term that is wished for, with its weight (1 to 100)."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Object, frozen=True):
+    """Which nodes a pod must, and should, run on."""
+
+    required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredSchedulingTerm, ...] = field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Object, frozen=True):
+    """Pods (by label, in some namespaces) whose topology domain is meant."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(Object, frozen=True):
+    """A pod term that is wished for, with its weight (1 to 100)."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Object, frozen=True):
+    """Pods to be near to, or (as anti-affinity) far from."""
+
+    required: tuple[PodAffinityTerm, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[WeightedPodAffinityTerm, ...] = field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Object, frozen=True):
+    """A pod's three affinities."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Object, frozen=True):
+    """How evenly pods of one selector spread over the domains of a label; "" for a policy means its default."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = ""
+    node_taints_policy: str = ""
+    match_label_keys: tuple[str, ...] = ()
+
+
+class ContainerPort(Object, frozen=True):
+    """A port; only one with a `host_port` matters for placement."""
+
+    container_port: int = 0
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = field(default="", name="hostIP")
+
+
+class ResourceRequirements(Object, frozen=True):
+    """Requests and limits of a container or of a whole pod."""
+
+    requests: Amounts = field(default_factory=dict)
+    limits: Amounts = field(default_factory=dict)
+
+
+class Container(Object, frozen=True):
+    """What of a container decides where its pod fits; `restart_policy` Always makes an init container a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+class PersistentVolumeClaimSource(Object, frozen=True):
+    """A claim in the pod's namespace."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class VolumeResourceRequirements(Object, frozen=True):
+    """Room that a claim asks for."""
+
+    requests: Amounts = field(default_factory=dict)
+
+
+class PersistentVolumeClaimSpec(Object, frozen=True):
+    """What a claim asks for; an absent class (None) means the cluster's default, "" means none."""
+
+    access_modes: tuple[str, ...] = ()
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    volume_mode: str = ""
+    selector: LabelSelector | None = None
+    resources: VolumeResourceRequirements = VolumeResourceRequirements()
+
+
+class PersistentVolumeClaimTemplate(Object, frozen=True):
+    """The claim that an ephemeral volume makes."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class EphemeralVolumeSource(Object, frozen=True):
+    """A claim that lives as long as its pod, named `<pod>-<volume>`."""
+
+    volume_claim_template: PersistentVolumeClaimTemplate | None = None
+
+
+class Volume(Object, frozen=True):
+    """A volume; one without a claim has no say in placement."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+
+
+class PodSchedulingGate(Object, frozen=True):
+    """What a pod waits for before it may be scheduled at all."""
+
+    name: str = ""
+
+
+class PodResourceClaim(Object, frozen=True):
+    """A device claim (dynamic resource allocation) of a pod."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
+class PodSpec(Object, frozen=True):
+    """What of a pod's spec decides where it fits."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    priority: int | None = None
+    priority_class_name: str = ""
+    scheduler_name: str = ""
+    preemption_policy: str = ""
+    runtime_class_name: str = ""
+    overhead: Amounts = field(default_factory=dict)
+    resources: ResourceRequirements | None = None
+    termination_grace_period_seconds: int | None = None
+    host_network: bool = False
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+
+
+class PodTemplateSpec(Object, frozen=True):
+    """The pod that a controller makes."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------
+
+
+class NodeSpec(Object, frozen=True):
+    """Identity at the provider, and what keeps pods off."""
+
+    provider_id: str = field(default="", name="providerID")
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class NodeAddress(Object, frozen=True):
+    """One address of a node."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeSystemInfo(Object, frozen=True):
+    """Versions that a node reports."""
+
+    kubelet_version: str = ""
+    os_image: str = ""
+    architecture: str = ""
+    operating_system: str = ""
+
+
+class NodeStatus(Object, frozen=True):
+    """Room and health of a node."""
+
+    capacity: Amounts = field(default_factory=dict)
+    allocatable: Amounts = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
+
+
+class Node(Object, frozen=True):
+    """A machine that has joined."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "Node")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# --- controllers of pods ---------------------------------------------------------------------------------------
+
+
+class WorkloadSpec(Object, frozen=True):
+    """Deployment, ReplicaSet, StatefulSet and DaemonSet alike; a DaemonSet has no replicas."""
+
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class WorkloadStatus(Object, frozen=True):
+    """Counts that a controller reports; each kind fills some of them."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    updated_replicas: int = 0
+    desired_number_scheduled: int = 0
+    current_number_scheduled: int = 0
+    number_ready: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Deployment(Object, frozen=True):
+    """apps/v1 Deployment."""
+
+    api_version: str = field(default_factory=lambda: "apps/v1")
+    kind: str = field(default_factory=lambda: "Deployment")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class ReplicaSet(Object, frozen=True):
+    """apps/v1 ReplicaSet."""
+
+    api_version: str = field(default_factory=lambda: "apps/v1")
+    kind: str = field(default_factory=lambda: "ReplicaSet")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class StatefulSet(Object, frozen=True):
+    """apps/v1 StatefulSet."""
+
+    api_version: str = field(default_factory=lambda: "apps/v1")
+    kind: str = field(default_factory=lambda: "StatefulSet")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class DaemonSet(Object, frozen=True):
+    """apps/v1 DaemonSet."""
+
+    api_version: str = field(default_factory=lambda: "apps/v1")
+    kind: str = field(default_factory=lambda: "DaemonSet")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class PodTemplate(Object, frozen=True):
+    """v1 PodTemplate: what a CapacityBuffer may refer to."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "PodTemplate")
+    metadata: ObjectMeta = ObjectMeta()
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class PodDisruptionBudgetSpec(Object, frozen=True):
+    """How many pods may be gone; one of the two numbers, as an integer or a percentage."""
+
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class PodDisruptionBudgetStatus(Object, frozen=True):
+    """What the disruption controller last counted."""
+
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class PodDisruptionBudget(Object, frozen=True):
+    """policy/v1 PodDisruptionBudget."""
+
+    api_version: str = field(default_factory=lambda: "policy/v1")
+    kind: str = field(default_factory=lambda: "PodDisruptionBudget")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+# --- volumes ---------------------------------------------------------------------------------------------------
+
+
+class ObjectReference(Object, frozen=True):
+    """Another object, as Events and volumes name it."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class PersistentVolumeClaimStatus(Object, frozen=True):
+    """Pending, Bound or Lost."""
+
+    phase: str = ""
+    capacity: Amounts = field(default_factory=dict)
+
+
+class PersistentVolumeClaim(Object, frozen=True):
+    """v1 PersistentVolumeClaim."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "PersistentVolumeClaim")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+class CSIVolumeSource(Object, frozen=True):
+    """A volume that a CSI driver serves."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PathSource(Object, frozen=True):
+    """A volume that is a path of one node (local, hostPath)."""
+
+    path: str = ""
+
+
+class AWSElasticBlockStoreSource(Object, frozen=True):
+    """The in-tree EBS volume, served by its CSI driver since 1.23."""
+
+    volume_id: str = field(default="", name="volumeID")
+
+
+class VolumeNodeAffinity(Object, frozen=True):
+    """From which nodes a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Object, frozen=True):
+    """Where a volume is."""
+
+    storage_class_name: str = ""
+    claim_ref: ObjectReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSIVolumeSource | None = None
+    local: PathSource | None = None
+    host_path: PathSource | None = None
+    aws_elastic_block_store: AWSElasticBlockStoreSource | None = None
+
+
+class PersistentVolume(Object, frozen=True):
+    """v1 PersistentVolume."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "PersistentVolume")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class TopologySelectorLabelRequirement(Object, frozen=True):
+    """A label and the values that a volume may have for it."""
+
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(Object, frozen=True):
+    """All of the requirements must hold."""
+
+    match_label_expressions: tuple[TopologySelectorLabelRequirement, ...] = ()
+
+
+class StorageClass(Object, frozen=True):
+    """storage.k8s.io/v1 StorageClass."""
+
+    api_version: str = field(default_factory=lambda: "storage.k8s.io/v1")
+    kind: str = field(default_factory=lambda: "StorageClass")
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+
+class VolumeNodeResources(Object, frozen=True):
+    """How many volumes of a driver a node takes; None means any number."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Object, frozen=True):
+    """One driver on one node."""
+
+    name: str = ""
+    node_id: str = field(default="", name="nodeID")
+    allocatable: VolumeNodeResources | None = None
+
+
+class CSINodeSpec(Object, frozen=True):
+    """The drivers of a node."""
+
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(Object, frozen=True):
+    """storage.k8s.io/v1 CSINode, named like its node."""
+
+    api_version: str = field(default_factory=lambda: "storage.k8s.io/v1")
+    kind: str = field(default_factory=lambda: "CSINode")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class VolumeAttachmentSource(Object, frozen=True):
+    """The volume that is attached."""
+
+    persistent_volume_name: str = ""
+
+
+class VolumeAttachmentSpec(Object, frozen=True):
+    """Which volume on which node, by which driver."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachmentStatus(Object, frozen=True):
+    """Whether the attachment is done."""
+
+    attached: bool = False
+
+
+class VolumeAttachment(Object, frozen=True):
+    """storage.k8s.io/v1 VolumeAttachment."""
+
+    api_version: str = field(default_factory=lambda: "storage.k8s.io/v1")
+    kind: str = field(default_factory=lambda: "VolumeAttachment")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+    status: VolumeAttachmentStatus = VolumeAttachmentStatus()
+
+
+# --- everything else -------------------------------------------------------------------------------------------
+
+
+class NamespaceStatus(Object, frozen=True):
+    """Active or Terminating."""
+
+    phase: str = ""
+
+
+class Namespace(Object, frozen=True):
+    """v1 Namespace."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "Namespace")
+    metadata: ObjectMeta = ObjectMeta()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+class ConfigMap(Object, frozen=True):
+    """v1 ConfigMap; binary values are decoded from base64."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "ConfigMap")
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = field(default_factory=dict)
+    binary_data: dict[str, bytes] = field(default_factory=dict)
+
+
+class Secret(Object, frozen=True):
+    """v1 Secret; values are decoded from base64. Never log one: repr hides the values."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "Secret")
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: dict[str, bytes] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
+
+
+class ServicePort(Object, frozen=True):
+    """One port of a Service."""
+
+    name: str = ""
+    port: int = 0
+    target_port: int | str = 0
+    protocol: str = "TCP"
+
+
+class ServiceSpec(Object, frozen=True):
+    """Which pods a Service stands for; an absent selector (None) stands for none."""
+
+    selector: dict[str, str] | None = None
+    cluster_ip: str = field(default="", name="clusterIP")
+    ports: tuple[ServicePort, ...] = ()
+
+
+class Service(Object, frozen=True):
+    """v1 Service."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "Service")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class LeaseSpec(Object, frozen=True):
+    """Who holds a lease; times are text of `micro_time`, to be compared for change, not with our clock."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object, frozen=True):
+    """coordination.k8s.io/v1 Lease."""
+
+    api_version: str = field(default_factory=lambda: "coordination.k8s.io/v1")
+    kind: str = field(default_factory=lambda: "Lease")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class EventSource(Object, frozen=True):
+    """Which component said it."""
+
+    component: str = ""
+    host: str = ""
+
+
+class Event(Object, frozen=True):
+    """v1 Event: one thing that happened to one object, `count` times."""
+
+    api_version: str = field(default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "Event")
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    action: str = ""
+    source: EventSource = EventSource()
+    reporting_component: str = ""
+    reporting_instance: str = ""
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    event_time: str | None = None
+    count: int = 0
+
+
+class ServiceReference(Object, frozen=True):
+    """The Service that a webhook is reached by."""
+
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    port: int = 443
+
+
+class WebhookClientConfig(Object, frozen=True):
+    """How the API server reaches a webhook, and whose certificate it trusts (PEM, decoded from base64)."""
+
+    url: str = ""
+    service: ServiceReference | None = None
+    ca_bundle: bytes | None = None
+
+
+class MutatingWebhook(Object, frozen=True):
+    """One webhook of a configuration."""
+
+    name: str = ""
+    client_config: WebhookClientConfig = WebhookClientConfig()
+    failure_policy: str = "Fail"
+    timeout_seconds: int = 10
+
+
+class MutatingWebhookConfiguration(Object, frozen=True):
+    """admissionregistration.k8s.io/v1 MutatingWebhookConfiguration; we patch only its CA bundles."""
+
+    api_version: str = field(default_factory=lambda: "admissionregistration.k8s.io/v1")
+    kind: str = field(default_factory=lambda: "MutatingWebhookConfiguration")
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[MutatingWebhook, ...] = ()
+
+
+class ValidatingWebhookConfiguration(Object, frozen=True):
+    """admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration; we patch only its CA bundles."""
+
+    api_version: str = field(default_factory=lambda: "admissionregistration.k8s.io/v1")
+    kind: str = field(default_factory=lambda: "ValidatingWebhookConfiguration")
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[MutatingWebhook, ...] = ()
+
+
+class CRDNames(Object, frozen=True):
+    """What a custom resource is called."""
+
+    kind: str = ""
+    plural: str = ""
+
+
+class CRDVersion(Object, frozen=True):
+    """One version of a custom resource."""
+
+    name: str = ""
+    served: bool = False
+    storage: bool = False
+
+
+class WebhookConversion(Object, frozen=True):
+    """How objects of other versions are converted."""
+
+    client_config: WebhookClientConfig | None = None
+    conversion_review_versions: tuple[str, ...] = ()
+
+
+class CRDConversion(Object, frozen=True):
+    """None or Webhook."""
+
+    strategy: str = "None"
+    webhook: WebhookConversion | None = None
+
+
+class CRDSpec(Object, frozen=True):
+    """A custom resource, without its schema."""
+
+    group: str = ""
+    names: CRDNames = CRDNames()
+    versions: tuple[CRDVersion, ...] = ()
+    conversion: CRDConversion | None = None
+
+
+class CRDStatus(Object, frozen=True):
+    """Established, and which versions are stored."""
+
+    conditions: tuple[Condition, ...] = ()
+    stored_versions: tuple[str, ...] = ()
+
+
+class CustomResourceDefinition(Object, frozen=True):
+    """apiextensions.k8s.io/v1 CustomResourceDefinition, without its schema; never write one back whole."""
+
+    api_version: str = field(default_factory=lambda: "apiextensions.k8s.io/v1")
+    kind: str = field(default_factory=lambda: "CustomResourceDefinition")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CRDSpec = CRDSpec()
+    status: CRDStatus = CRDStatus()

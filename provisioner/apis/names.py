@@ -1,0 +1,231 @@
+"""Every label, annotation, taint, finalizer, condition type and reason that we read or write.
+
+Names under ``karpenter.sh/`` and ``kubernetes.io/`` are those that existing manifests, dashboards and clusters
+carry; ours live under ``dovetail.dev/``. Source: spec/karpenter-core.md section 2, design.md section 3b.
+"""
+
+from typing import Final
+
+from provisioner.values import taints
+from provisioner.values.taints import Taint
+
+GROUP: Final = "karpenter.sh"
+DOVETAIL: Final = "dovetail.dev"
+
+# Labels of Kubernetes.
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+REGION_LABEL: Final = "topology.kubernetes.io/region"
+INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
+ARCH_LABEL: Final = "kubernetes.io/arch"
+OS_LABEL: Final = "kubernetes.io/os"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+WINDOWS_BUILD_LABEL: Final = "node.kubernetes.io/windows-build"
+EXCLUDE_BALANCERS_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+EXCLUDE_BALANCERS_VALUE: Final = "karpenter"
+
+# Labels of Karpenter.
+NODEPOOL_LABEL: Final = "karpenter.sh/nodepool"
+CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
+INITIALIZED_LABEL: Final = "karpenter.sh/initialized"
+REGISTERED_LABEL: Final = "karpenter.sh/registered"
+DO_NOT_SYNC_TAINTS_LABEL: Final = "karpenter.sh/do-not-sync-taints"
+
+CAPACITY_ON_DEMAND: Final = "on-demand"
+CAPACITY_SPOT: Final = "spot"
+CAPACITY_RESERVED: Final = "reserved"
+CAPACITY_TYPES: Final = frozenset({CAPACITY_ON_DEMAND, CAPACITY_SPOT, CAPACITY_RESERVED})
+
+WELL_KNOWN_LABELS: Final[frozenset[str]] = frozenset(
+    {
+        NODEPOOL_LABEL,
+        ZONE_LABEL,
+        REGION_LABEL,
+        INSTANCE_TYPE_LABEL,
+        ARCH_LABEL,
+        OS_LABEL,
+        CAPACITY_TYPE_LABEL,
+        WINDOWS_BUILD_LABEL,
+    }
+)
+"""Labels that a node to come may have without anybody saying so; a provider adds its own."""
+
+LABEL_ALIASES: Final[dict[str, str]] = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE_LABEL,
+    "failure-domain.beta.kubernetes.io/region": REGION_LABEL,
+    "beta.kubernetes.io/arch": ARCH_LABEL,
+    "beta.kubernetes.io/os": OS_LABEL,
+    "beta.kubernetes.io/instance-type": INSTANCE_TYPE_LABEL,
+}
+
+# Annotations of Karpenter and Kubernetes.
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+NODEPOOL_HASH: Final = "karpenter.sh/nodepool-hash"
+NODEPOOL_HASH_VERSION: Final = "karpenter.sh/nodepool-hash-version"
+TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"
+MIN_VALUES_RELAXED: Final = "karpenter.sh/nodeclaim-min-values-relaxed"
+REQUESTED_DRA_DRIVERS: Final = "karpenter.sh/requested-dra-drivers"
+PROVIDER_COMPATIBILITY: Final = "compatibility.karpenter.sh/provider"
+PRICE_OVERLAY_APPLIED: Final = "karpenter.sh/price-overlay-applied"
+CAPACITY_OVERLAY_APPLIED: Final = "karpenter.sh/capacity-overlay-applied"
+BUFFER_FAKE_POD: Final = "karpenter.sh/capacity-buffer-fake-pod"
+BUFFER_NAME: Final = "karpenter.sh/capacity-buffer-name"
+BUFFER_NAMESPACE: Final = "karpenter.sh/capacity-buffer-namespace"
+POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+
+# Ours: the plan and the extender.
+PLAN_ANNOTATION: Final = "dovetail.dev/plan"
+HOLD_RELEASED_ANNOTATION: Final = "dovetail.dev/hold-released"
+LAUNCH_ANNOTATION: Final = "dovetail.dev/launch"
+REPORTS_ADDRESS_ANNOTATION: Final = "dovetail.dev/reports-address"
+
+# Ours: stamping. Annotations on a pod, labels on a namespace.
+STAMPED_ANNOTATION: Final = "dovetail.dev/stamped"
+STAMP_ARCH: Final = "dovetail.dev/arch"
+STAMP_OS: Final = "dovetail.dev/os"
+STAMP_CAPACITY_TYPE: Final = "dovetail.dev/capacity-type"
+STAMP_NODEPOOL: Final = "dovetail.dev/nodepool"
+STAMP_SCHEDULER: Final = "dovetail.dev/scheduler"
+STAMP_SWITCH: Final = "dovetail.dev/stamp"
+DEFAULTS_CONFIGMAP: Final = "dovetail-defaults"
+SCHEDULER_NAME: Final = "dovetail-scheduler"
+DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+
+# Labels that differ between equal pods of one controller.
+POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
+POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
+COMPLETION_INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+PER_POD_LABELS: Final[frozenset[str]] = frozenset({POD_NAME_LABEL, POD_INDEX_LABEL, COMPLETION_INDEX_LABEL})
+
+# Labels and annotations of the kwok provider and of kwok.
+KWOK_NODE: Final = "kwok.x-k8s.io/node"
+KWOK_NODE_FAKE: Final = "fake"
+KWOK_PARTITION_LABEL: Final = "kwok-partition"
+KWOK_INSTANCE_SIZE_LABEL: Final = "karpenter.kwok.sh/instance-size"
+KWOK_INSTANCE_FAMILY_LABEL: Final = "karpenter.kwok.sh/instance-family"
+KWOK_INSTANCE_CPU_LABEL: Final = "karpenter.kwok.sh/instance-cpu"
+KWOK_INSTANCE_MEMORY_LABEL: Final = "karpenter.kwok.sh/instance-memory"
+INSTANCE_PRICE_ANNOTATION: Final = "eks-node-viewer/instance-price"
+
+# Finalizers.
+TERMINATION_FINALIZER: Final = "karpenter.sh/termination"
+
+# Taints.
+NO_SCHEDULE: Final = taints.NO_SCHEDULE
+PREFER_NO_SCHEDULE: Final = taints.PREFER_NO_SCHEDULE
+NO_EXECUTE: Final = taints.NO_EXECUTE
+DISRUPTED_TAINT: Final = Taint(key="karpenter.sh/disrupted", effect=NO_SCHEDULE)
+UNREGISTERED_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
+EPHEMERAL_TAINTS: Final[tuple[Taint, ...]] = (
+    Taint(key="node.kubernetes.io/not-ready", effect=NO_SCHEDULE),
+    Taint(key="node.kubernetes.io/not-ready", effect=NO_EXECUTE),
+    Taint(key="node.kubernetes.io/unreachable", effect=NO_SCHEDULE),
+    Taint(key="node.cloudprovider.kubernetes.io/uninitialized", effect=NO_SCHEDULE, value="true"),
+    UNREGISTERED_TAINT,
+)
+"""Taints that fall by themselves while a node comes up; they block Initialized and are no reason not to plan."""
+READINESS_TAINT_PREFIX: Final = "readiness.k8s.io/"
+
+# Resources.
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+NODES: Final = "nodes"  # pseudo resource of a pool's limits and status
+HUGEPAGES_PREFIX: Final = "hugepages-"
+
+# Condition types.
+READY: Final = "Ready"
+LAUNCHED: Final = "Launched"
+REGISTERED: Final = "Registered"
+INITIALIZED: Final = "Initialized"
+CONSOLIDATABLE: Final = "Consolidatable"
+DRIFTED: Final = "Drifted"
+DRAINED: Final = "Drained"
+VOLUMES_DETACHED: Final = "VolumesDetached"
+INSTANCE_TERMINATING: Final = "InstanceTerminating"
+CONSISTENT_STATE_FOUND: Final = "ConsistentStateFound"
+DISRUPTION_REASON: Final = "DisruptionReason"
+VALIDATION_SUCCEEDED: Final = "ValidationSucceeded"
+NODECLASS_READY: Final = "NodeClassReady"
+NODE_REGISTRATION_HEALTHY: Final = "NodeRegistrationHealthy"
+READY_FOR_PROVISIONING: Final = "ReadyForProvisioning"
+PROVISIONING: Final = "Provisioning"
+POD_SCHEDULED: Final = "PodScheduled"
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+# Condition reasons.
+AWAITING_RECONCILIATION: Final = "AwaitingReconciliation"
+RECONCILING_DEPENDENTS: Final = "ReconcilingDependents"
+UNHEALTHY_DEPENDENTS: Final = "UnhealthyDependents"
+UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULING_GATED: Final = "SchedulingGated"
+NODEPOOL_VALIDATION_FAILED: Final = "NodePoolValidationFailed"
+NODECLASS_NOT_FOUND: Final = "NodeClassNotFound"
+NODECLASS_TERMINATING: Final = "NodeClassTerminating"
+NODECLASS_READINESS_UNKNOWN: Final = "NodeClassReadinessUnknown"
+REGISTRATION_FAILED: Final = "RegistrationFailed"
+LAUNCH_FAILED: Final = "LaunchFailed"
+INSUFFICIENT_CAPACITY: Final = "InsufficientCapacity"
+NODE_NOT_FOUND: Final = "NodeNotFound"
+NODE_NOT_READY: Final = "NodeNotReady"
+MULTIPLE_NODES_FOUND: Final = "MultipleNodesFound"
+REGISTRATION_HOOK_PENDING: Final = "RegistrationHookPending"
+STARTUP_TAINTS_EXIST: Final = "StartupTaintsExist"
+EPHEMERAL_TAINTS_EXIST: Final = "KnownEphemeralTaintsExist"
+RESOURCE_NOT_REGISTERED: Final = "ResourceNotRegistered"
+DRA_POOLS_NOT_PUBLISHED: Final = "DRADriverPoolsNotPublished"
+DRAINING: Final = "Draining"
+AWAITING_VOLUME_DETACHMENT: Final = "AwaitingVolumeDetachment"
+TERMINATION_GRACE_PERIOD_ELAPSED: Final = "TerminationGracePeriodElapsed"
+CONSISTENCY_CHECK_FAILED: Final = "ConsistencyCheckFailed"
+RUNTIME_VALIDATION: Final = "RuntimeValidation"
+CONFLICT: Final = "Conflict"
+
+# Reasons for which a node is disrupted; the values of a budget's `reasons`.
+REASON_UNDERUTILIZED: Final = "Underutilized"
+REASON_EMPTY: Final = "Empty"
+REASON_DRIFTED: Final = "Drifted"
+
+# Priority classes whose pods leave last.
+CRITICAL_PRIORITY_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+
+
+def normalized_label(key: str) -> str:
+    """The stable key of a label; legacy aliases are replaced, every other key is returned as it is."""
+    return LABEL_ALIASES.get(key, key)
+
+
+def label_domain(key: str) -> str:
+    """What stands before the slash of a label key; "" when there is none."""
+    domain, slash, _ = key.partition("/")
+    return domain if slash else ""
+
+
+def restricted(key: str, well_known: frozenset[str] = WELL_KNOWN_LABELS) -> bool:
+    """Whether users may not require or set this label on nodes.
+
+    Restricted are the domain karpenter.sh and what lies below it, less the well-known labels, and
+    kubernetes.io/hostname. A provider passes `well_known` with its own labels added.
+    """
+    if key in well_known:
+        return False
+    domain = label_domain(key)
+    return key == HOSTNAME_LABEL or domain == GROUP or domain.endswith("." + GROUP)
+
+
+def nodeclass_label(group: str, kind: str) -> str:
+    """The label that tells a node's NodeClass: `<group>/<lowercase kind>`; its value is the class's name."""
+    return f"{group}/{kind.lower()}"
+
+
+def is_ephemeral(taint: Taint) -> bool:
+    """Whether a taint falls by itself while a node comes up; its value does not matter."""
+    return taint.key.startswith(READINESS_TAINT_PREFIX) or (taint.key, taint.effect) in _EPHEMERAL
+
+
+_EPHEMERAL = frozenset((taint.key, taint.effect) for taint in EPHEMERAL_TAINTS)

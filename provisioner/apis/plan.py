@@ -1,0 +1,86 @@
+"""The plan annotation: which pods a NodeClaim (or Node) was planned for.
+
+Equal pods of one owner are interchangeable, so an entry counts pods of one class and owner; the uids say which pods
+were meant when the plan was made. The text is deterministic: equal plans give equal text.
+"""
+
+from typing import Final
+
+import msgspec
+
+MAX_BYTES: Final = 64 * 1024
+VERSION: Final = 1
+
+
+class PlanError(ValueError):
+    """The annotation's text is no plan of a version that we read; says what is wrong with it."""
+
+
+class PlanTooLargeError(ValueError):
+    """The plan does not fit into an annotation of `MAX_BYTES`; plan fewer pods on one node or leave the uids out."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+    def __str__(self) -> str:
+        return f"the plan takes {self.size} bytes, an annotation may hold {MAX_BYTES}"
+
+
+class PlanEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """`count` pods of class `klass` that belong to the owner with uid `owner` ("" for pods of their own)."""
+
+    klass: str = msgspec.field(name="class")
+    count: int
+    owner: str = ""
+    uids: tuple[str, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """All pods planned for one node."""
+
+    v: int = VERSION
+    pods: tuple[PlanEntry, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Number of planned pods."""
+        return sum(entry.count for entry in self.pods)
+
+
+_DECODER = msgspec.json.Decoder(Plan)
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode_plan(plan: Plan) -> str:
+    """The annotation's text; entries by owner and class, uids sorted.
+
+    Raises:
+        PlanTooLargeError: it would be longer than `MAX_BYTES`.
+    """
+    entries = sorted(plan.pods, key=lambda entry: (entry.owner, entry.klass, entry.uids))
+    ordered = (msgspec.structs.replace(entry, uids=tuple(sorted(entry.uids))) for entry in entries)
+    data = _ENCODER.encode(Plan(v=plan.v, pods=tuple(ordered)))
+    if len(data) > MAX_BYTES:
+        raise PlanTooLargeError(len(data))
+    return data.decode()
+
+
+def decode_plan(text: str) -> Plan:
+    """The plan that `text` holds.
+
+    Raises:
+        PlanError: not JSON, not of this shape, of another version, or with a count that its uids contradict.
+    """
+    if len(text) > MAX_BYTES:
+        raise PlanError(f"a plan has at most {MAX_BYTES} bytes, this text {len(text)}")
+    try:
+        plan = _DECODER.decode(text)
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        raise PlanError(f"not a plan: {error}") from error
+    if plan.v != VERSION:
+        raise PlanError(f"plan version {plan.v}, this program reads {VERSION}")
+    for position, entry in enumerate(plan.pods):
+        if entry.count < 1 or len(entry.uids) > entry.count:
+            raise PlanError(f"pods[{position}]: count {entry.count} with {len(entry.uids)} uids")
+    return plan
