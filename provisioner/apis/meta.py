@@ -17,7 +17,7 @@ class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """Base of everything on the wire: immutable, camelCase, defaults are not written."""
 
 
-class OwnerReference(Object, frozen=True, weakref=True):
+class OwnerReference(Object, frozen=True, weakref=True, gc=True):
     """Who an object belongs to; `controller` is set on at most one reference of an object."""
 
     api_version: str = ""
