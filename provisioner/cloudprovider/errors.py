@@ -1,0 +1,79 @@
+"""What a cloud provider may answer instead of a machine, and what the caller should do about it."""
+
+import enum
+
+
+class Retry(enum.Enum):
+    """What helps after a `CloudError`."""
+
+    LATER = "later"
+    """Try the same again, with back-off."""
+    OTHER_OFFERING = "other offering"
+    """Give this claim up and plan again: what it asked for is not to be had now."""
+    NEVER = "never"
+    """Nothing, as things are: somebody has to change an object first, or there is nothing left to do."""
+
+
+class CloudError(Exception):
+    """Base of every error that a provider raises on purpose; anything else is a defect or a broken connection.
+
+    Attributes:
+        retry: what the caller should do.
+    """
+
+    retry: Retry = Retry.LATER
+
+
+class InsufficientCapacityError(CloudError):
+    """No offering that the claim allows can be had now; raised by `CloudProvider.create`."""
+
+    retry = Retry.OTHER_OFFERING
+
+    def __init__(self, claim_name: str, problem: str) -> None:
+        super().__init__(claim_name, problem)  # args: picklable, comparable in tests
+        self.claim_name, self.problem = claim_name, problem
+
+    def __str__(self) -> str:
+        return f"no machine for NodeClaim {self.claim_name}: {self.problem}"
+
+
+class NodeClassNotReadyError(CloudError):
+    """The NodeClass that the claim refers to is missing or not ready; raised by `CloudProvider.create`."""
+
+    retry = Retry.OTHER_OFFERING
+
+    def __init__(self, kind: str, name: str, problem: str) -> None:
+        super().__init__(kind, name, problem)
+        self.kind, self.name, self.problem = kind, name, problem
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} is not ready: {self.problem}"
+
+
+class MachineNotFoundError(CloudError):
+    """There is no such machine, or no longer; raised by `CloudProvider.get` and `.delete`. For a deletion this is the good end."""
+
+    retry = Retry.NEVER
+
+    def __init__(self, provider_id: str) -> None:
+        super().__init__(provider_id)
+        self.provider_id = provider_id
+
+    def __str__(self) -> str:
+        return f"machine {self.provider_id} does not exist" if self.provider_id else "the claim has no machine"
+
+
+class CreateError(CloudError):
+    """The launch failed for a reason worth a condition on the claim; raised by `CloudProvider.create`.
+
+    Attributes:
+        reason: one CamelCase word for the Launched condition.
+        message: a sentence for people.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason, self.message = reason, message
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"

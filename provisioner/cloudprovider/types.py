@@ -1,0 +1,295 @@
+"""The seam to a cloud: instance types with their offerings and prices, machines, and what a provider must do. Pure."""
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
+from provisioner.values.requirement import NONE, Requirements
+from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
+
+_MICROS = 1_000_000
+_CHEAPEST_KIND_FIRST = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
+
+
+@dataclass(frozen=True)
+class Offering:
+    """One way to buy an instance type.
+
+    Attributes:
+        requirements: the labels that this offering fixes: zone and capacity type, a reservation where it is one.
+        price: USD per hour.
+        available: whether a launch may be tried now.
+        reservation_capacity: how many machines are left of a reservation; 0 for every other capacity type.
+    """
+
+    requirements: Requirements
+    price: float
+    available: bool = True
+    reservation_capacity: int = 0
+
+    @functools.cached_property
+    def zone(self) -> str:
+        """Its zone; "" where it has none or several."""
+        return self.requirements.requirement(names.ZONE_LABEL).is_single or ""
+
+    @functools.cached_property
+    def capacity_type(self) -> str:
+        """on-demand, spot or reserved; "" where it names none or several."""
+        return self.requirements.requirement(names.CAPACITY_TYPE_LABEL).is_single or ""
+
+    @functools.cached_property
+    def sort_key(self) -> tuple[int, str, str]:
+        """Orders the offerings of one type: micro-USD per hour, then zone, then capacity type."""
+        return round(self.price * _MICROS), self.zone, self.capacity_type
+
+
+@dataclass(frozen=True)
+class InstanceType:
+    """A kind of machine; equal by value, hashed by name.
+
+    Attributes:
+        name: unique in one catalogue.
+        requirements: the labels that its nodes can have: instance type, arch, os, zones, capacity types, the provider's own.
+        capacity: what the machine has.
+        overhead: what the system keeps of it (kubelet, operating system, eviction threshold).
+        offerings: every way to buy it, available or not.
+    """
+
+    name: str
+    requirements: Requirements
+    capacity: Resources
+    overhead: Resources = EMPTY
+    offerings: tuple[Offering, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @functools.cached_property
+    def allocatable(self) -> Resources:
+        """What pods may use: capacity less overhead; huge pages are taken off the memory, which is never less than 0.
+
+        Other resources may be negative, and then nothing fits.
+        """
+        rest = self.capacity - self.overhead
+        pages = sum(amount for name, amount in self.capacity.items() if name.startswith(HUGEPAGES_PREFIX))
+        if MEMORY not in rest:
+            return rest
+        return Resources.of({**rest, MEMORY: max(0, rest[MEMORY] - pages)})
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as the cloud knows it: what create, get and list return.
+
+    Attributes:
+        provider_id: as in the Node's spec, e.g. "aws:///zone/i-..." or "kwok://name".
+        labels: what the machine's Node is known to have; the claim's own labels win over them.
+        capacity: of the instance type.
+        allocatable: of the instance type.
+        node_name: the name that its Node has or will have; "" where only the Node itself knows.
+        created: when it was launched; None where unknown.
+        claim_name: the NodeClaim it was launched for; "" where unknown.
+    """
+
+    provider_id: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    image_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    capacity: Resources = EMPTY
+    allocatable: Resources = EMPTY
+    node_name: str = ""
+    created: datetime | None = None
+    claim_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPolicy:
+    """A node condition that means a broken machine once it has lasted for `toleration`."""
+
+    condition_type: str
+    condition_status: str
+    toleration: timedelta
+
+
+class CloudProvider(Protocol):
+    """What a cloud must do. Every method may be called from several threads at once."""
+
+    name: str
+    well_known_labels: frozenset[str]
+    """Labels that the provider sets by itself, besides `names.WELL_KNOWN_LABELS`."""
+
+    def create(self, claim: NodeClaim) -> Machine:
+        """Launch one machine for `claim`, or return the one that an earlier call launched for it; never two.
+
+        Raises:
+            InsufficientCapacityError: nothing that the claim allows can be had.
+            NodeClassNotReadyError: its NodeClass is missing or not ready.
+            CreateError: it failed for a reason worth a condition.
+        """
+        ...
+
+    def delete(self, claim: NodeClaim) -> None:
+        """Start to terminate the claim's machine; call again until it is gone.
+
+        Raises:
+            MachineNotFoundError: it is gone (or never was): the good end.
+        """
+        ...
+
+    def get(self, provider_id: str) -> Machine:
+        """The machine of that ID.
+
+        Raises:
+            MachineNotFoundError: there is none.
+        """
+        ...
+
+    def list(self) -> Sequence[Machine]:
+        """Every machine of this cluster, in order of provider ID."""
+        ...
+
+    def resume(self, claims: Iterable[NodeClaim]) -> None:
+        """Finish what an earlier process began for these claims; called once by a new leader, with all claims."""
+        ...
+
+    def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """What `pool` may launch, in order of name; the same tuple object for as long as nothing changed."""
+        ...
+
+    def is_drifted(self, claim: NodeClaim) -> str:
+        """Why the machine is no longer what its NodeClass asks for, one CamelCase word; "" where it is."""
+        ...
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """Which node conditions mean a broken machine."""
+        ...
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        """(API group, kind) of the NodeClasses that this provider serves."""
+        ...
+
+    def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
+        """The Ready condition of a NodeClass: status "True", "False" or "Unknown", reason, message."""
+        ...
+
+
+def compatible_offerings(instance_type: InstanceType, requirements: Requirements) -> tuple[Offering, ...]:
+    """The available offerings on which `requirements` and the offering do not conflict, cheapest first.
+
+    Looks at the offerings only; whether the type itself goes with `requirements` is the caller's question.
+    """
+    matching = (
+        offering
+        for offering in instance_type.offerings
+        if offering.available and requirements.conflict(offering.requirements) is None
+    )
+    return tuple(sorted(matching, key=lambda offering: offering.sort_key))
+
+
+def cheapest_offering(instance_type: InstanceType, requirements: Requirements = NONE) -> Offering | None:
+    """The first of `compatible_offerings`; None where there is none."""
+    return next(iter(compatible_offerings(instance_type, requirements)), None)
+
+
+def by_price(types: Iterable[InstanceType], requirements: Requirements = NONE) -> list[tuple[InstanceType, Offering]]:
+    """Every available way to launch one machine that goes with `requirements`, cheapest first.
+
+    Args:
+        types: the catalogue, any order; not mutated.
+        requirements: what the machine's labels must agree with; labels that a type does not define count as free.
+
+    Returns:
+        (type, offering) pairs by (micro-USD per hour, type name, zone, capacity type).
+        Ties never depend on input order. Empty when nothing is available.
+
+    Cost: O(n log n) in offerings; each price is read once.
+    Source: karpenter `pkg/cloudprovider/types.go` OrderByPrice at 226646810.
+    Differs: that one sorts types in place with no tie-break, so equal prices may swap; types that cannot be bought come last
+        there and are left out here.
+    """
+    pairs = [
+        (instance_type, offering)
+        for instance_type in types
+        if instance_type.requirements.conflict(requirements) is None
+        for offering in compatible_offerings(instance_type, requirements)
+    ]
+    return sorted(pairs, key=_order)
+
+
+def _order(pair: tuple[InstanceType, Offering]) -> tuple[int, str, str, str]:
+    instance_type, offering = pair
+    micros, zone, capacity_type = offering.sort_key
+    return micros, instance_type.name, zone, capacity_type
+
+
+def cheapest_first(types: Iterable[InstanceType], requirements: Requirements = NONE) -> tuple[InstanceType, ...]:
+    """The types that can be bought under `requirements`, each once, by the price of their cheapest such offering."""
+    return tuple(dict.fromkeys(instance_type for instance_type, _ in by_price(types, requirements)))
+
+
+def offering_price(instance_type: InstanceType, zone: str, capacity_type: str) -> float | None:
+    """USD per hour of the first offering in that zone and of that capacity type, available or not; None without one."""
+    for offering in instance_type.offerings:
+        if offering.zone == zone and offering.capacity_type == capacity_type:
+            return offering.price
+    return None
+
+
+def worst_launch_price(offerings: Iterable[Offering], requirements: Requirements = NONE) -> float:
+    """The most that a launch under `requirements` can cost, in USD per hour; infinity where none is possible.
+
+    A launch takes a reservation where there is one, else spot, else on-demand, so only the first of these that is
+    available and compatible counts.
+
+    Source: karpenter `pkg/cloudprovider/types.go` WorstLaunchPrice.
+    """
+    open_to_us = [one for one in offerings if one.available and requirements.conflict(one.requirements) is None]
+    for kind in _CHEAPEST_KIND_FIRST:
+        prices = [offering.price for offering in open_to_us if offering.capacity_type == kind]
+        if prices:
+            return max(prices)
+    return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class MinValuesVerdict:
+    """How far a list of types serves the `min_values` of some requirements.
+
+    Attributes:
+        needed: the length of the shortest prefix that serves all of them; 0 where none is asked for or not all can be served.
+        missing: key to the number of distinct values the whole list offers, for each key that is not served.
+    """
+
+    needed: int
+    missing: Mapping[str, int]
+
+
+def min_values_served(types: Iterable[InstanceType], requirements: Requirements) -> MinValuesVerdict:
+    """Walk `types` in their order until every `min_values` of `requirements` has enough distinct allowed values.
+
+    Source: karpenter `pkg/cloudprovider/types.go` SatisfiesMinValues.
+    Differs: only values that the requirement itself allows are counted.
+    """
+    wanted = {requirement.key: requirement for requirement in requirements.values() if requirement.min_values}
+    seen: dict[str, set[str]] = {key: set() for key in wanted}
+    short = set(wanted)
+    if not short:
+        return MinValuesVerdict(0, {})
+    for length, instance_type in enumerate(types, start=1):
+        for key in sorted(short):
+            offered = instance_type.requirements.get(key)
+            if offered is not None and not offered.complement:
+                seen[key] |= {value for value in offered.values if wanted[key].has(value)}
+            if len(seen[key]) >= (wanted[key].min_values or 0):
+                short.discard(key)
+        if not short:
+            return MinValuesVerdict(length, {})
+    return MinValuesVerdict(0, {key: len(seen[key]) for key in sorted(short)})
