@@ -169,7 +169,8 @@ class KeyedQueue:
             if self._threads or self._stopping:
                 return
             self._threads = [
-                threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True) for number in range(self._workers)
+                threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
+                for number in range(self._workers)
             ]
         for thread in self._threads:
             thread.start()

@@ -1,0 +1,379 @@
+"""Reads and writes of single objects and small lists; for whole kinds that are read all the time use `watch.Reflector`."""
+
+import random
+import threading
+import urllib.parse
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from provisioner.kube.config import READ_TIMEOUT_SECONDS, Connection
+from provisioner.kube.errors import (
+    ApiError,
+    ConnectionFailed,
+    DecodeError,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    error_from,
+)
+from provisioner.kube.resources import Resource
+from provisioner.support.backoff import doubling
+from provisioner.support.clock import Clock
+
+T = TypeVar("T")
+PatchKind = Literal["merge", "json", "strategic"]
+
+MAX_TRIES = 4
+MAX_RETRY_AFTER_SECONDS = 10.0
+BACKOFF_BASE_SECONDS = 0.2
+BACKOFF_CAP_SECONDS = 2.0
+
+_JSON = {"content-type": "application/json"}
+_PATCH_TYPES: Mapping[str, Mapping[str, str]] = {
+    "merge": {"content-type": "application/merge-patch+json"},
+    "json": {"content-type": "application/json-patch+json"},
+    "strategic": {"content-type": "application/strategic-merge-patch+json"},
+    "apply": {"content-type": "application/apply-patch+yaml"},  # JSON is YAML
+}
+
+encode = msgspec.json.Encoder().encode
+
+
+class _ListMeta(msgspec.Struct, frozen=True, gc=False):
+    resourceVersion: str = ""  # noqa: N815  (wire name)
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """One page of a list; items stay undecoded bytes."""
+
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+decode_page = msgspec.json.Decoder(ListPage).decode
+
+
+class Client:
+    """Talks to one API server; thread-safe, cheap, shared by all controllers.
+
+    Every request waits for its turn under the connection's rate limit. What cannot have been carried out is tried
+    again, at most 4 times in all: 429 after the time the server names, refused connections and 5xx after a short back-off. A
+    POST that may have arrived is never sent twice unless its caller says that this is harmless.
+
+    Every method raises one of `errors.ApiError`.
+
+    Attributes:
+        writes: requests that change something, sent so far, by (verb, resource), e.g. ("patch", "nodes"),
+            ("create", "nodeclaims"), ("patch", "nodeclaims/status"), ("create", "pods/eviction"). Retries count.
+    """
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self.connection = connection
+        self._clock = clock
+        self._chance = random.Random()
+        self._lock = threading.Lock()
+        self.writes: Counter[tuple[str, str]] = Counter()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.connection.host}, {sum(self.writes.values())} writes>"
+
+    def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        """Read one object from the server, not from a cache."""
+        return _decode(resource, self._send("GET", resource.path(namespace, name)))
+
+    def list(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> list[T]:
+        """Read every object that the selectors pick, page by page.
+
+        Args:
+            resource: the kind.
+            namespace: "" is all of them.
+            label_selector: in the API's own syntax, "a=b,c in (d,e)".
+            field_selector: likewise, "spec.nodeName=a".
+            limit: objects a page; 0 is everything in one answer.
+
+        Raises:
+            DecodeError: an object is not as its kind should be; a list is whole or an error. Reflectors skip such objects.
+            Gone: it took so long that the server dropped the snapshot; start again.
+        """
+        objects: list[T] = []
+        token = ""
+        while True:
+            query = {
+                "labelSelector": label_selector,
+                "fieldSelector": field_selector,
+                "limit": str(limit or ""),
+                "continue": token,
+            }
+            path = resource.path(namespace)
+            body = self._send("GET", path, query=query)
+            try:
+                page = decode_page(body)
+            except msgspec.MsgspecError as error:
+                raise DecodeError(200, "BadAnswer", str(error), None, f"GET {path}") from error
+            objects += [_decode(resource, item) for item in page.items or ()]
+            token = page.metadata.continue_
+            if not token:
+                return objects
+
+    def create(
+        self, resource: Resource[T], body: object, namespace: str = "", dry_run: bool = False, *, retry: bool = False
+    ) -> T:
+        """Create one object.
+
+        Args:
+            resource: the kind.
+            body: anything msgspec encodes; apiVersion and kind included.
+            namespace: where to.
+            dry_run: validate and answer, store nothing.
+            retry: send again even if a first try may have arrived; the caller can tell AlreadyExists by itself from its own success.
+        """
+        query = {"dryRun": "All"} if dry_run else None
+        answer = self._send(
+            "POST",
+            resource.path(namespace),
+            encode(body),
+            query=query,
+            headers=_JSON,
+            counts=None if dry_run else ("create", resource.plural),
+            repeatable=retry,
+        )
+        return _decode(resource, answer)
+
+    def replace(self, resource: Resource[T], name: str, body: object, namespace: str = "", subresource: str = "") -> T:
+        """Replace one object; with metadata.resourceVersion in the body, only if it is still at that version (else Conflict)."""
+        answer = self._send(
+            "PUT",
+            resource.path(namespace, name, subresource),
+            encode(body),
+            headers=_JSON,
+            counts=("update", _full_name(resource, subresource)),
+        )
+        return _decode(resource, answer)
+
+    def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: object,
+        namespace: str = "",
+        subresource: str = "",
+        *,
+        kind: PatchKind = "merge",
+    ) -> T:
+        """Change some fields of one object.
+
+        Args:
+            resource: the kind.
+            name: of the object.
+            body: a merge patch (null removes a field), a list of JSON Patch operations, or a strategic merge patch. A merge patch
+                with metadata.resourceVersion is guarded: Conflict if the object has changed since.
+            namespace: of the object.
+            subresource: e.g. "status".
+            kind: which of the three. JSON patches are not sent twice when a first try may have arrived.
+        """
+        answer = self._send(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            encode(body),
+            headers=_PATCH_TYPES[kind],
+            counts=("patch", _full_name(resource, subresource)),
+            repeatable=kind != "json",
+        )
+        return _decode(resource, answer)
+
+    def apply(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: object,
+        manager: str,
+        namespace: str = "",
+        subresource: str = "",
+        force: bool = True,
+    ) -> T:
+        """Server-side apply: create the object, or own exactly the fields of `body` in it as `manager`."""
+        answer = self._send(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            encode(body),
+            query={"fieldManager": manager, "force": "true" if force else "false"},
+            headers=_PATCH_TYPES["apply"],
+            counts=("apply", _full_name(resource, subresource)),
+        )
+        return _decode(resource, answer)
+
+    def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete one object.
+
+        Args:
+            resource: the kind.
+            name: of the object.
+            namespace: of the object.
+            uid: only this very object (Conflict if another has the name now).
+            resource_version: only at this version (Conflict otherwise).
+            grace_seconds: None leaves it to the object; 0 is at once.
+
+        Raises:
+            NotFound: it is gone already.
+        """
+        preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
+        options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if preconditions:
+            options["preconditions"] = preconditions
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        self._send(
+            "DELETE", resource.path(namespace, name), encode(options), headers=_JSON, counts=("delete", resource.plural)
+        )
+
+    def evict(self, name: str, namespace: str, uid: str) -> None:
+        """Ask for the eviction of one pod (policy/v1).
+
+        Raises:
+            TooManyRequests: a PodDisruptionBudget forbids it now, or the server is overloaded; never tried again here.
+            NotFound: the pod is gone.
+            Conflict: another pod has the name now.
+            ServerError: with status 500: more than one budget covers the pod.
+        """
+        path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/eviction"
+        body: dict[str, object] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        if uid:
+            body["deleteOptions"] = {"preconditions": {"uid": uid}}
+        self._send("POST", path, encode(body), headers=_JSON, counts=("create", "pods/eviction"), tries=1)
+
+    def raw(
+        self,
+        method: str,
+        path: str,
+        body: object | None = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        content_type: str = "application/json",
+        read_timeout: float = READ_TIMEOUT_SECONDS,
+        retry: bool = False,
+    ) -> bytes:
+        """Any request, for paths without a `Resource`: /readyz, /version, subresources.
+
+        Args:
+            method: HTTP verb, upper case.
+            path: absolute, without query.
+            body: bytes are sent as they are, anything else is encoded.
+            query: parameters; empty values are left out.
+            content_type: of the body.
+            read_timeout: seconds without a byte before giving up.
+            retry: whether a POST may be sent again although it may have arrived.
+        """
+        data = body if isinstance(body, bytes) or body is None else encode(body)
+        headers = {"content-type": content_type} if data is not None else None
+        counts = None if method in ("GET", "HEAD", "OPTIONS") else (method.lower(), path)
+        return self._send(
+            method,
+            path,
+            data,
+            query=query,
+            headers=headers,
+            counts=counts,
+            read_timeout=read_timeout,
+            repeatable=retry or method != "POST",
+        )
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        counts: tuple[str, str] | None = None,
+        read_timeout: float = READ_TIMEOUT_SECONDS,
+        repeatable: bool | None = None,
+        tries: int = MAX_TRIES,
+    ) -> bytes:
+        """One request with its retries; the answer's body."""
+        target = path + _query(query)
+        may_repeat = method != "POST" if repeatable is None else repeatable
+        for attempt in range(1, tries + 1):
+            self.connection.limiter.take()
+            if counts is not None:
+                with self._lock:
+                    self.writes[counts] += 1
+            try:
+                return self._once(method, target, body, headers, read_timeout)
+            except ApiError as error:
+                wait = self._wait_before_retry(error, attempt, may_repeat=may_repeat)
+                if wait is None or attempt == tries:
+                    raise
+                self._clock.sleep(wait)
+        raise AssertionError("the loop returns or raises")  # pragma: no cover
+
+    def _once(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None, read_timeout: float
+    ) -> bytes:
+        answer = self.connection.request(method, target, body=body, headers=headers, read_timeout=read_timeout)
+        if 200 <= answer.status < 300:
+            return answer.data
+        raise error_from(
+            answer.status, answer.data, retry_after=answer.headers.get("retry-after"), request=f"{method} {target}"
+        )
+
+    def _wait_before_retry(self, error: ApiError, attempt: int, *, may_repeat: bool) -> float | None:
+        """Seconds until another try makes sense; None: it does not."""
+        backoff = doubling(attempt, base=BACKOFF_BASE_SECONDS, cap=BACKOFF_CAP_SECONDS, chance=self._chance)
+        match error:
+            case TooManyRequests():  # refused before anything was done, so any verb may be repeated
+                return min(MAX_RETRY_AFTER_SECONDS, error.retry_after or backoff)
+            case Unauthorized():
+                return 0.0 if self.connection.refresh() else None
+            case ConnectionFailed():
+                return backoff if may_repeat or not error.maybe_applied else None
+            case ServerError(status=500 | 502 | 503 | 504) if may_repeat:
+                if error.status == 500 and error.retry_after is None:
+                    return None  # a fault that will be there again
+                return min(MAX_RETRY_AFTER_SECONDS, error.retry_after or backoff)
+            case _:
+                return None
+
+
+def _decode(resource: Resource[T], data: bytes | msgspec.Raw) -> T:
+    try:
+        return resource.decode(data)  # type: ignore[arg-type]  # decoders take Raw too, it is a buffer
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise DecodeError(200, "BadObject", f"{resource}: {error}", None) from error
+
+
+def _full_name(resource: Resource[Any], subresource: str) -> str:
+    return f"{resource.plural}/{subresource}" if subresource else resource.plural
+
+
+def _query(query: Mapping[str, str] | None) -> str:
+    given = {key: value for key, value in (query or {}).items() if value}
+    return f"?{urllib.parse.urlencode(given)}" if given else ""
+
+
+def _quoted(part: str) -> str:
+    return urllib.parse.quote(part, safe="")

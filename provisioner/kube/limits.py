@@ -1,0 +1,43 @@
+"""The client-side rate limit: so many requests at once, so many per second after that, first come first served."""
+
+import threading
+
+from provisioner.support.clock import Clock
+
+
+class TokenBucket:
+    """A bucket of `burst` tokens, refilled at `qps` per second; every request takes one.
+
+    Who comes first goes first: a place is reserved at once, under a lock, and waited for outside of it.
+
+    Args:
+        qps: tokens per second; 0 or less: no limit.
+        burst: size of the bucket, at least 1.
+        clock: measures and waits.
+    """
+
+    def __init__(self, qps: float, burst: int, clock: Clock) -> None:
+        if qps > 0 and burst < 1:
+            raise ValueError(f"burst must be at least 1, not {burst}")
+        self.qps, self.burst = qps, burst
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tokens = float(burst)
+        self._filled = clock.monotonic()
+
+    def reserve(self) -> float:
+        """Take one token, on credit if need be; how many seconds the caller has to wait before using it."""
+        if self.qps <= 0:
+            return 0.0
+        with self._lock:
+            now = self._clock.monotonic()
+            self._tokens = min(float(self.burst), self._tokens + (now - self._filled) * self.qps) - 1.0
+            self._filled = now
+            return max(0.0, -self._tokens / self.qps)
+
+    def take(self) -> float:
+        """Take one token and wait until it may be used; how many seconds that took."""
+        wait = self.reserve()
+        if wait > 0:
+            self._clock.sleep(wait)
+        return wait

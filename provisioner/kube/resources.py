@@ -1,0 +1,172 @@
+"""The kinds that we read and write, each with its place in the API and its decoder.
+
+`Resource` values are what clients and reflectors are pointed at; a kind that is missing here costs one line.
+"""
+
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import msgspec
+
+from provisioner.apis import core, meta
+from provisioner.apis.buffer import CapacityBuffer
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.kwok import KWOKNodeClass
+from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.pods import Pod, decode_pod
+
+T = TypeVar("T")
+
+
+class Identity(Protocol):
+    """What tells one object and its version from others; ObjectMeta and the compact Pod both have it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def resource_version(self) -> str: ...
+
+
+class Bare(meta.Object, frozen=True, kw_only=True):
+    """Any object of which only the metadata is read."""
+
+    metadata: meta.ObjectMeta = msgspec.field(default_factory=meta.ObjectMeta)
+
+
+def metadata_of(obj: Any) -> Identity:
+    """The identity of an object that has `metadata`."""
+    return cast("Identity", obj.metadata)
+
+
+def itself(obj: Any) -> Identity:
+    """The identity of an object that carries its name on itself, as the compact Pod does."""
+    return cast("Identity", obj)
+
+
+def key_of(identity: Identity) -> str:
+    """ "namespace/name", or "name" for kinds without namespaces."""
+    return f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """One kind of object in the API.
+
+    Attributes:
+        group: "" for the core group.
+        version: e.g. "v1".
+        plural: the name in paths, e.g. "nodeclaims".
+        kind: the name in bodies, e.g. "NodeClaim".
+        namespaced: whether objects live in namespaces.
+        decode: JSON of one object to the value that we keep; raises msgspec.MsgspecError or ValueError.
+        identity: name, namespace, uid and version of a decoded object.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    decode: Callable[[bytes], T]
+    identity: Callable[[T], Identity] = metadata_of
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def api_version(self) -> str:
+        """ "v1" or "karpenter.sh/v1", as in bodies."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of the collection, of one object, or of its subresource; "" as namespace is all of them.
+
+        Raises:
+            ValueError: a namespaced object is named without its namespace.
+        """
+        if name and self.namespaced and not namespace:
+            raise ValueError(f"{self.kind} {name!r} needs a namespace")
+        parts = ["", "apis", self.group, self.version] if self.group else ["", "api", self.version]
+        if namespace and self.namespaced:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts if _plain(name) else [urllib.parse.quote(part, safe="") for part in parts])
+
+    def key(self, obj: T) -> str:
+        """The key of one object in stores."""
+        return key_of(self.identity(obj))
+
+
+def _plain(name: str) -> bool:
+    return name.replace("-", "").replace(".", "").isalnum() or not name
+
+
+def _kind(type_: type[T], group: str, version: str, plural: str, kind: str, *, namespaced: bool) -> Resource[T]:
+    return Resource(group, version, plural, kind, namespaced, msgspec.json.Decoder(type_).decode)
+
+
+PODS: Resource[Pod] = Resource("", "v1", "pods", "Pod", namespaced=True, decode=decode_pod, identity=itself)
+NODES = _kind(core.Node, "", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = _kind(core.Namespace, "", "v1", "namespaces", "Namespace", namespaced=False)
+CONFIGMAPS = _kind(core.ConfigMap, "", "v1", "configmaps", "ConfigMap", namespaced=True)
+SECRETS = _kind(core.Secret, "", "v1", "secrets", "Secret", namespaced=True)
+SERVICES = _kind(core.Service, "", "v1", "services", "Service", namespaced=True)
+SERVICEACCOUNTS = _kind(Bare, "", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+EVENTS = _kind(core.Event, "", "v1", "events", "Event", namespaced=True)
+PVCS = _kind(core.PersistentVolumeClaim, "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
+PVS = _kind(core.PersistentVolume, "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+DAEMONSETS = _kind(core.DaemonSet, "apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
+DEPLOYMENTS = _kind(core.Deployment, "apps", "v1", "deployments", "Deployment", namespaced=True)
+REPLICASETS = _kind(core.ReplicaSet, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True)
+STATEFULSETS = _kind(core.StatefulSet, "apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
+PDBS = _kind(core.PodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
+LEASES = _kind(core.Lease, "coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+STORAGECLASSES = _kind(core.StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CSINODES = _kind(core.CSINode, "storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+VOLUMEATTACHMENTS = _kind(
+    core.VolumeAttachment, "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+)
+PRIORITYCLASSES = _kind(Bare, "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+MUTATINGWEBHOOKS = _kind(
+    core.MutatingWebhookConfiguration,
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATINGWEBHOOKS = _kind(
+    core.ValidatingWebhookConfiguration,
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+CRDS = _kind(
+    core.CustomResourceDefinition,
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+NODEPOOLS = _kind(NodePool, "karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
+NODECLAIMS = _kind(NodeClaim, "karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
+NODEOVERLAYS = _kind(NodeOverlay, "karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", namespaced=False)
+CAPACITYBUFFERS = _kind(
+    CapacityBuffer, "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", namespaced=True
+)
+KWOKNODECLASSES = _kind(
+    KWOKNodeClass, "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False
+)
