@@ -24,7 +24,7 @@ def micro_time(when: datetime) -> str:
 # --- parts of a pod's spec -------------------------------------------------------------------------------------
 
 
-class NodeSelectorRequirement(Object, frozen=True):
+class NodeSelectorRequirement(Object, frozen=True, kw_only=True):
     """One expression over a node's labels or, in matchFields, over its name."""
 
     key: str = ""
@@ -32,27 +32,27 @@ class NodeSelectorRequirement(Object, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(Object, frozen=True):
+class NodeSelectorTerm(Object, frozen=True, kw_only=True):
     """All expressions and fields must hold; an empty term matches no node."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-class NodeSelector(Object, frozen=True):
+class NodeSelector(Object, frozen=True, kw_only=True):
     """Any of the terms must hold."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class PreferredSchedulingTerm(Object, frozen=True):
+class PreferredSchedulingTerm(Object, frozen=True, kw_only=True):
     """A node term that is wished for, with its weight (1 to 100)."""
 
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Object, frozen=True):
+class NodeAffinity(Object, frozen=True, kw_only=True):
     """Which nodes a pod must, and should, run on."""
 
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
@@ -61,7 +61,7 @@ class NodeAffinity(Object, frozen=True):
     )
 
 
-class PodAffinityTerm(Object, frozen=True):
+class PodAffinityTerm(Object, frozen=True, kw_only=True):
     """Pods (by label, in some namespaces) whose topology domain is meant."""
 
     topology_key: str = ""
@@ -72,14 +72,14 @@ class PodAffinityTerm(Object, frozen=True):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
-class WeightedPodAffinityTerm(Object, frozen=True):
+class WeightedPodAffinityTerm(Object, frozen=True, kw_only=True):
     """A pod term that is wished for, with its weight (1 to 100)."""
 
     weight: int = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
-class PodAffinity(Object, frozen=True):
+class PodAffinity(Object, frozen=True, kw_only=True):
     """Pods to be near to, or (as anti-affinity) far from."""
 
     required: tuple[PodAffinityTerm, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
@@ -88,7 +88,7 @@ class PodAffinity(Object, frozen=True):
     )
 
 
-class Affinity(Object, frozen=True):
+class Affinity(Object, frozen=True, kw_only=True):
     """A pod's three affinities."""
 
     node_affinity: NodeAffinity | None = None
@@ -96,7 +96,7 @@ class Affinity(Object, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Object, frozen=True):
+class TopologySpreadConstraint(Object, frozen=True, kw_only=True):
     """How evenly pods of one selector spread over the domains of a label; "" for a policy means its default."""
 
     max_skew: int = 1
@@ -109,7 +109,7 @@ class TopologySpreadConstraint(Object, frozen=True):
     match_label_keys: tuple[str, ...] = ()
 
 
-class ContainerPort(Object, frozen=True):
+class ContainerPort(Object, frozen=True, kw_only=True):
     """A port; only one with a `host_port` matters for placement."""
 
     container_port: int = 0
@@ -118,14 +118,14 @@ class ContainerPort(Object, frozen=True):
     host_ip: str = field(default="", name="hostIP")
 
 
-class ResourceRequirements(Object, frozen=True):
+class ResourceRequirements(Object, frozen=True, kw_only=True):
     """Requests and limits of a container or of a whole pod."""
 
     requests: Amounts = field(default_factory=dict)
     limits: Amounts = field(default_factory=dict)
 
 
-class Container(Object, frozen=True):
+class Container(Object, frozen=True, kw_only=True):
     """What of a container decides where its pod fits; `restart_policy` Always makes an init container a sidecar."""
 
     name: str = ""
@@ -135,20 +135,20 @@ class Container(Object, frozen=True):
     restart_policy: str = ""
 
 
-class PersistentVolumeClaimSource(Object, frozen=True):
+class PersistentVolumeClaimSource(Object, frozen=True, kw_only=True):
     """A claim in the pod's namespace."""
 
     claim_name: str = ""
     read_only: bool = False
 
 
-class VolumeResourceRequirements(Object, frozen=True):
+class VolumeResourceRequirements(Object, frozen=True, kw_only=True):
     """Room that a claim asks for."""
 
     requests: Amounts = field(default_factory=dict)
 
 
-class PersistentVolumeClaimSpec(Object, frozen=True):
+class PersistentVolumeClaimSpec(Object, frozen=True, kw_only=True):
     """What a claim asks for; an absent class (None) means the cluster's default, "" means none."""
 
     access_modes: tuple[str, ...] = ()
@@ -159,20 +159,20 @@ class PersistentVolumeClaimSpec(Object, frozen=True):
     resources: VolumeResourceRequirements = VolumeResourceRequirements()
 
 
-class PersistentVolumeClaimTemplate(Object, frozen=True):
+class PersistentVolumeClaimTemplate(Object, frozen=True, kw_only=True):
     """The claim that an ephemeral volume makes."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
 
 
-class EphemeralVolumeSource(Object, frozen=True):
+class EphemeralVolumeSource(Object, frozen=True, kw_only=True):
     """A claim that lives as long as its pod, named `<pod>-<volume>`."""
 
     volume_claim_template: PersistentVolumeClaimTemplate | None = None
 
 
-class Volume(Object, frozen=True):
+class Volume(Object, frozen=True, kw_only=True):
     """A volume; one without a claim has no say in placement."""
 
     name: str = ""
@@ -180,13 +180,13 @@ class Volume(Object, frozen=True):
     ephemeral: EphemeralVolumeSource | None = None
 
 
-class PodSchedulingGate(Object, frozen=True):
+class PodSchedulingGate(Object, frozen=True, kw_only=True):
     """What a pod waits for before it may be scheduled at all."""
 
     name: str = ""
 
 
-class PodResourceClaim(Object, frozen=True):
+class PodResourceClaim(Object, frozen=True, kw_only=True):
     """A device claim (dynamic resource allocation) of a pod."""
 
     name: str = ""
@@ -194,7 +194,7 @@ class PodResourceClaim(Object, frozen=True):
     resource_claim_template_name: str = ""
 
 
-class PodSpec(Object, frozen=True):
+class PodSpec(Object, frozen=True, kw_only=True):
     """What of a pod's spec decides where it fits."""
 
     containers: tuple[Container, ...] = ()
@@ -218,7 +218,7 @@ class PodSpec(Object, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
-class PodTemplateSpec(Object, frozen=True):
+class PodTemplateSpec(Object, frozen=True, kw_only=True):
     """The pod that a controller makes."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -228,7 +228,7 @@ class PodTemplateSpec(Object, frozen=True):
 # --- nodes -----------------------------------------------------------------------------------------------------
 
 
-class NodeSpec(Object, frozen=True):
+class NodeSpec(Object, frozen=True, kw_only=True):
     """Identity at the provider, and what keeps pods off."""
 
     provider_id: str = field(default="", name="providerID")
@@ -236,14 +236,14 @@ class NodeSpec(Object, frozen=True):
     unschedulable: bool = False
 
 
-class NodeAddress(Object, frozen=True):
+class NodeAddress(Object, frozen=True, kw_only=True):
     """One address of a node."""
 
     type: str = ""
     address: str = ""
 
 
-class NodeSystemInfo(Object, frozen=True):
+class NodeSystemInfo(Object, frozen=True, kw_only=True):
     """Versions that a node reports."""
 
     kubelet_version: str = ""
@@ -252,7 +252,7 @@ class NodeSystemInfo(Object, frozen=True):
     operating_system: str = ""
 
 
-class NodeStatus(Object, frozen=True):
+class NodeStatus(Object, frozen=True, kw_only=True):
     """Room and health of a node."""
 
     capacity: Amounts = field(default_factory=dict)
@@ -262,7 +262,7 @@ class NodeStatus(Object, frozen=True):
     node_info: NodeSystemInfo = NodeSystemInfo()
 
 
-class Node(Object, frozen=True):
+class Node(Object, frozen=True, kw_only=True):
     """A machine that has joined."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -275,7 +275,7 @@ class Node(Object, frozen=True):
 # --- controllers of pods ---------------------------------------------------------------------------------------
 
 
-class WorkloadSpec(Object, frozen=True):
+class WorkloadSpec(Object, frozen=True, kw_only=True):
     """Deployment, ReplicaSet, StatefulSet and DaemonSet alike; a DaemonSet has no replicas."""
 
     replicas: int | None = None
@@ -283,7 +283,7 @@ class WorkloadSpec(Object, frozen=True):
     template: PodTemplateSpec = PodTemplateSpec()
 
 
-class WorkloadStatus(Object, frozen=True):
+class WorkloadStatus(Object, frozen=True, kw_only=True):
     """Counts that a controller reports; each kind fills some of them."""
 
     observed_generation: int = 0
@@ -297,7 +297,7 @@ class WorkloadStatus(Object, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Deployment(Object, frozen=True):
+class Deployment(Object, frozen=True, kw_only=True):
     """apps/v1 Deployment."""
 
     api_version: str = field(default_factory=lambda: "apps/v1")
@@ -307,7 +307,7 @@ class Deployment(Object, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class ReplicaSet(Object, frozen=True):
+class ReplicaSet(Object, frozen=True, kw_only=True):
     """apps/v1 ReplicaSet."""
 
     api_version: str = field(default_factory=lambda: "apps/v1")
@@ -317,7 +317,7 @@ class ReplicaSet(Object, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class StatefulSet(Object, frozen=True):
+class StatefulSet(Object, frozen=True, kw_only=True):
     """apps/v1 StatefulSet."""
 
     api_version: str = field(default_factory=lambda: "apps/v1")
@@ -327,7 +327,7 @@ class StatefulSet(Object, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class DaemonSet(Object, frozen=True):
+class DaemonSet(Object, frozen=True, kw_only=True):
     """apps/v1 DaemonSet."""
 
     api_version: str = field(default_factory=lambda: "apps/v1")
@@ -337,7 +337,7 @@ class DaemonSet(Object, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class PodTemplate(Object, frozen=True):
+class PodTemplate(Object, frozen=True, kw_only=True):
     """v1 PodTemplate: what a CapacityBuffer may refer to."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -346,7 +346,7 @@ class PodTemplate(Object, frozen=True):
     template: PodTemplateSpec = PodTemplateSpec()
 
 
-class PodDisruptionBudgetSpec(Object, frozen=True):
+class PodDisruptionBudgetSpec(Object, frozen=True, kw_only=True):
     """How many pods may be gone; one of the two numbers, as an integer or a percentage."""
 
     min_available: int | str | None = None
@@ -355,7 +355,7 @@ class PodDisruptionBudgetSpec(Object, frozen=True):
     unhealthy_pod_eviction_policy: str = ""
 
 
-class PodDisruptionBudgetStatus(Object, frozen=True):
+class PodDisruptionBudgetStatus(Object, frozen=True, kw_only=True):
     """What the disruption controller last counted."""
 
     observed_generation: int = 0
@@ -366,7 +366,7 @@ class PodDisruptionBudgetStatus(Object, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class PodDisruptionBudget(Object, frozen=True):
+class PodDisruptionBudget(Object, frozen=True, kw_only=True):
     """policy/v1 PodDisruptionBudget."""
 
     api_version: str = field(default_factory=lambda: "policy/v1")
@@ -379,7 +379,7 @@ class PodDisruptionBudget(Object, frozen=True):
 # --- volumes ---------------------------------------------------------------------------------------------------
 
 
-class ObjectReference(Object, frozen=True):
+class ObjectReference(Object, frozen=True, kw_only=True):
     """Another object, as Events and volumes name it."""
 
     api_version: str = ""
@@ -391,14 +391,14 @@ class ObjectReference(Object, frozen=True):
     field_path: str = ""
 
 
-class PersistentVolumeClaimStatus(Object, frozen=True):
+class PersistentVolumeClaimStatus(Object, frozen=True, kw_only=True):
     """Pending, Bound or Lost."""
 
     phase: str = ""
     capacity: Amounts = field(default_factory=dict)
 
 
-class PersistentVolumeClaim(Object, frozen=True):
+class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
     """v1 PersistentVolumeClaim."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -408,32 +408,32 @@ class PersistentVolumeClaim(Object, frozen=True):
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
-class CSIVolumeSource(Object, frozen=True):
+class CSIVolumeSource(Object, frozen=True, kw_only=True):
     """A volume that a CSI driver serves."""
 
     driver: str = ""
     volume_handle: str = ""
 
 
-class PathSource(Object, frozen=True):
+class PathSource(Object, frozen=True, kw_only=True):
     """A volume that is a path of one node (local, hostPath)."""
 
     path: str = ""
 
 
-class AWSElasticBlockStoreSource(Object, frozen=True):
+class AWSElasticBlockStoreSource(Object, frozen=True, kw_only=True):
     """The in-tree EBS volume, served by its CSI driver since 1.23."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
-class VolumeNodeAffinity(Object, frozen=True):
+class VolumeNodeAffinity(Object, frozen=True, kw_only=True):
     """From which nodes a volume can be reached."""
 
     required: NodeSelector | None = None
 
 
-class PersistentVolumeSpec(Object, frozen=True):
+class PersistentVolumeSpec(Object, frozen=True, kw_only=True):
     """Where a volume is."""
 
     storage_class_name: str = ""
@@ -445,7 +445,7 @@ class PersistentVolumeSpec(Object, frozen=True):
     aws_elastic_block_store: AWSElasticBlockStoreSource | None = None
 
 
-class PersistentVolume(Object, frozen=True):
+class PersistentVolume(Object, frozen=True, kw_only=True):
     """v1 PersistentVolume."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -454,20 +454,20 @@ class PersistentVolume(Object, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
 
-class TopologySelectorLabelRequirement(Object, frozen=True):
+class TopologySelectorLabelRequirement(Object, frozen=True, kw_only=True):
     """A label and the values that a volume may have for it."""
 
     key: str = ""
     values: tuple[str, ...] = ()
 
 
-class TopologySelectorTerm(Object, frozen=True):
+class TopologySelectorTerm(Object, frozen=True, kw_only=True):
     """All of the requirements must hold."""
 
     match_label_expressions: tuple[TopologySelectorLabelRequirement, ...] = ()
 
 
-class StorageClass(Object, frozen=True):
+class StorageClass(Object, frozen=True, kw_only=True):
     """storage.k8s.io/v1 StorageClass."""
 
     api_version: str = field(default_factory=lambda: "storage.k8s.io/v1")
@@ -479,13 +479,13 @@ class StorageClass(Object, frozen=True):
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
-class VolumeNodeResources(Object, frozen=True):
+class VolumeNodeResources(Object, frozen=True, kw_only=True):
     """How many volumes of a driver a node takes; None means any number."""
 
     count: int | None = None
 
 
-class CSINodeDriver(Object, frozen=True):
+class CSINodeDriver(Object, frozen=True, kw_only=True):
     """One driver on one node."""
 
     name: str = ""
@@ -493,13 +493,13 @@ class CSINodeDriver(Object, frozen=True):
     allocatable: VolumeNodeResources | None = None
 
 
-class CSINodeSpec(Object, frozen=True):
+class CSINodeSpec(Object, frozen=True, kw_only=True):
     """The drivers of a node."""
 
     drivers: tuple[CSINodeDriver, ...] = ()
 
 
-class CSINode(Object, frozen=True):
+class CSINode(Object, frozen=True, kw_only=True):
     """storage.k8s.io/v1 CSINode, named like its node."""
 
     api_version: str = field(default_factory=lambda: "storage.k8s.io/v1")
@@ -508,13 +508,13 @@ class CSINode(Object, frozen=True):
     spec: CSINodeSpec = CSINodeSpec()
 
 
-class VolumeAttachmentSource(Object, frozen=True):
+class VolumeAttachmentSource(Object, frozen=True, kw_only=True):
     """The volume that is attached."""
 
     persistent_volume_name: str = ""
 
 
-class VolumeAttachmentSpec(Object, frozen=True):
+class VolumeAttachmentSpec(Object, frozen=True, kw_only=True):
     """Which volume on which node, by which driver."""
 
     attacher: str = ""
@@ -522,13 +522,13 @@ class VolumeAttachmentSpec(Object, frozen=True):
     source: VolumeAttachmentSource = VolumeAttachmentSource()
 
 
-class VolumeAttachmentStatus(Object, frozen=True):
+class VolumeAttachmentStatus(Object, frozen=True, kw_only=True):
     """Whether the attachment is done."""
 
     attached: bool = False
 
 
-class VolumeAttachment(Object, frozen=True):
+class VolumeAttachment(Object, frozen=True, kw_only=True):
     """storage.k8s.io/v1 VolumeAttachment."""
 
     api_version: str = field(default_factory=lambda: "storage.k8s.io/v1")
@@ -541,13 +541,13 @@ class VolumeAttachment(Object, frozen=True):
 # --- everything else -------------------------------------------------------------------------------------------
 
 
-class NamespaceStatus(Object, frozen=True):
+class NamespaceStatus(Object, frozen=True, kw_only=True):
     """Active or Terminating."""
 
     phase: str = ""
 
 
-class Namespace(Object, frozen=True):
+class Namespace(Object, frozen=True, kw_only=True):
     """v1 Namespace."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -556,7 +556,7 @@ class Namespace(Object, frozen=True):
     status: NamespaceStatus = NamespaceStatus()
 
 
-class ConfigMap(Object, frozen=True):
+class ConfigMap(Object, frozen=True, kw_only=True):
     """v1 ConfigMap; binary values are decoded from base64."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -566,7 +566,7 @@ class ConfigMap(Object, frozen=True):
     binary_data: dict[str, bytes] = field(default_factory=dict)
 
 
-class Secret(Object, frozen=True):
+class Secret(Object, frozen=True, kw_only=True):
     """v1 Secret; values are decoded from base64. Never log one: repr hides the values."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -579,7 +579,7 @@ class Secret(Object, frozen=True):
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
 
 
-class ServicePort(Object, frozen=True):
+class ServicePort(Object, frozen=True, kw_only=True):
     """One port of a Service."""
 
     name: str = ""
@@ -588,7 +588,7 @@ class ServicePort(Object, frozen=True):
     protocol: str = "TCP"
 
 
-class ServiceSpec(Object, frozen=True):
+class ServiceSpec(Object, frozen=True, kw_only=True):
     """Which pods a Service stands for; an absent selector (None) stands for none."""
 
     selector: dict[str, str] | None = None
@@ -596,7 +596,7 @@ class ServiceSpec(Object, frozen=True):
     ports: tuple[ServicePort, ...] = ()
 
 
-class Service(Object, frozen=True):
+class Service(Object, frozen=True, kw_only=True):
     """v1 Service."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -605,7 +605,7 @@ class Service(Object, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
-class LeaseSpec(Object, frozen=True):
+class LeaseSpec(Object, frozen=True, kw_only=True):
     """Who holds a lease; times are text of `micro_time`, to be compared for change, not with our clock."""
 
     holder_identity: str | None = None
@@ -615,7 +615,7 @@ class LeaseSpec(Object, frozen=True):
     lease_transitions: int | None = None
 
 
-class Lease(Object, frozen=True):
+class Lease(Object, frozen=True, kw_only=True):
     """coordination.k8s.io/v1 Lease."""
 
     api_version: str = field(default_factory=lambda: "coordination.k8s.io/v1")
@@ -624,14 +624,14 @@ class Lease(Object, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-class EventSource(Object, frozen=True):
+class EventSource(Object, frozen=True, kw_only=True):
     """Which component said it."""
 
     component: str = ""
     host: str = ""
 
 
-class Event(Object, frozen=True):
+class Event(Object, frozen=True, kw_only=True):
     """v1 Event: one thing that happened to one object, `count` times."""
 
     api_version: str = field(default_factory=lambda: "v1")
@@ -651,7 +651,7 @@ class Event(Object, frozen=True):
     count: int = 0
 
 
-class ServiceReference(Object, frozen=True):
+class ServiceReference(Object, frozen=True, kw_only=True):
     """The Service that a webhook is reached by."""
 
     namespace: str = ""
@@ -660,7 +660,7 @@ class ServiceReference(Object, frozen=True):
     port: int = 443
 
 
-class WebhookClientConfig(Object, frozen=True):
+class WebhookClientConfig(Object, frozen=True, kw_only=True):
     """How the API server reaches a webhook, and whose certificate it trusts (PEM, decoded from base64)."""
 
     url: str = ""
@@ -668,7 +668,7 @@ class WebhookClientConfig(Object, frozen=True):
     ca_bundle: bytes | None = None
 
 
-class MutatingWebhook(Object, frozen=True):
+class MutatingWebhook(Object, frozen=True, kw_only=True):
     """One webhook of a configuration."""
 
     name: str = ""
@@ -677,7 +677,7 @@ class MutatingWebhook(Object, frozen=True):
     timeout_seconds: int = 10
 
 
-class MutatingWebhookConfiguration(Object, frozen=True):
+class MutatingWebhookConfiguration(Object, frozen=True, kw_only=True):
     """admissionregistration.k8s.io/v1 MutatingWebhookConfiguration; we patch only its CA bundles."""
 
     api_version: str = field(default_factory=lambda: "admissionregistration.k8s.io/v1")
@@ -686,7 +686,7 @@ class MutatingWebhookConfiguration(Object, frozen=True):
     webhooks: tuple[MutatingWebhook, ...] = ()
 
 
-class ValidatingWebhookConfiguration(Object, frozen=True):
+class ValidatingWebhookConfiguration(Object, frozen=True, kw_only=True):
     """admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration; we patch only its CA bundles."""
 
     api_version: str = field(default_factory=lambda: "admissionregistration.k8s.io/v1")
@@ -695,14 +695,14 @@ class ValidatingWebhookConfiguration(Object, frozen=True):
     webhooks: tuple[MutatingWebhook, ...] = ()
 
 
-class CRDNames(Object, frozen=True):
+class CRDNames(Object, frozen=True, kw_only=True):
     """What a custom resource is called."""
 
     kind: str = ""
     plural: str = ""
 
 
-class CRDVersion(Object, frozen=True):
+class CRDVersion(Object, frozen=True, kw_only=True):
     """One version of a custom resource."""
 
     name: str = ""
@@ -710,21 +710,21 @@ class CRDVersion(Object, frozen=True):
     storage: bool = False
 
 
-class WebhookConversion(Object, frozen=True):
+class WebhookConversion(Object, frozen=True, kw_only=True):
     """How objects of other versions are converted."""
 
     client_config: WebhookClientConfig | None = None
     conversion_review_versions: tuple[str, ...] = ()
 
 
-class CRDConversion(Object, frozen=True):
+class CRDConversion(Object, frozen=True, kw_only=True):
     """None or Webhook."""
 
     strategy: str = "None"
     webhook: WebhookConversion | None = None
 
 
-class CRDSpec(Object, frozen=True):
+class CRDSpec(Object, frozen=True, kw_only=True):
     """A custom resource, without its schema."""
 
     group: str = ""
@@ -733,14 +733,14 @@ class CRDSpec(Object, frozen=True):
     conversion: CRDConversion | None = None
 
 
-class CRDStatus(Object, frozen=True):
+class CRDStatus(Object, frozen=True, kw_only=True):
     """Established, and which versions are stored."""
 
     conditions: tuple[Condition, ...] = ()
     stored_versions: tuple[str, ...] = ()
 
 
-class CustomResourceDefinition(Object, frozen=True):
+class CustomResourceDefinition(Object, frozen=True, kw_only=True):
     """apiextensions.k8s.io/v1 CustomResourceDefinition, without its schema; never write one back whole."""
 
     api_version: str = field(default_factory=lambda: "apiextensions.k8s.io/v1")

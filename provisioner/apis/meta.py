@@ -17,7 +17,7 @@ class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """Base of everything on the wire: immutable, camelCase, defaults are not written."""
 
 
-class OwnerReference(Object, frozen=True, weakref=True, gc=True):
+class OwnerReference(Object, frozen=True, kw_only=True, weakref=True, gc=True):
     """Who an object belongs to; `controller` is set on at most one reference of an object."""
 
     api_version: str = ""
@@ -28,7 +28,7 @@ class OwnerReference(Object, frozen=True, weakref=True, gc=True):
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(Object, frozen=True):
+class ObjectMeta(Object, frozen=True, kw_only=True):
     """The metadata of one object; times are aware, in UTC."""
 
     name: str = ""
@@ -46,7 +46,7 @@ class ObjectMeta(Object, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class ListMeta(Object, frozen=True):
+class ListMeta(Object, frozen=True, kw_only=True):
     """The metadata of a list: where to watch from, and how to go on with the next page."""
 
     resource_version: str = ""
@@ -54,7 +54,7 @@ class ListMeta(Object, frozen=True):
     remaining_item_count: int | None = None
 
 
-class Condition(Object, frozen=True):
+class Condition(Object, frozen=True, kw_only=True):
     """One condition of a status; `status` is "True", "False" or "Unknown".
 
     All of type, status, reason, message and lastTransitionTime are always written: the API demands them.
@@ -93,7 +93,7 @@ class Condition(Object, frozen=True):
     ] = 0
 
 
-class LabelSelectorRequirement(Object, frozen=True):
+class LabelSelectorRequirement(Object, frozen=True, kw_only=True):
     """One expression of a selector: In, NotIn, Exists or DoesNotExist."""
 
     key: str = ""
@@ -116,7 +116,7 @@ class LabelSelectorRequirement(Object, frozen=True):
                 return False
 
 
-class LabelSelector(Object, frozen=True):
+class LabelSelector(Object, frozen=True, kw_only=True):
     """Which labels are meant: every expression must hold; the empty selector means all."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)

@@ -11,15 +11,13 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One CEL rule: `self` is the value (and `old_self` its former one) that `expression` must hold for."""
+    """One CEL rule: `self` is the value, `oldSelf` its former one, in the words of CEL."""
 
     expression: str
     message: str
-    reason: str = ""
-    field_path: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Schema:
     """What one field, or one element of it, admits.
 
@@ -27,11 +25,11 @@ class Schema:
         description: for `kubectl explain`.
         required: must be present in the parent object.
         default: what the API server writes when it is absent.
+        list_type: atomic, set or map.
         items: rules of a list's elements or a map's values.
-        keys: CEL rules and bounds cannot stand on a map's keys; rules over them go to `rules` of the map.
-        list_type: atomic, set or map (with `list_map_keys`).
-        integer_or_string: quantities.
-        cel: for the whole value; placed beside the type's own rules.
+        rules: CEL rules over the whole value.
+        like: generate from this type instead of the field's own.
+        replace: the finished schema, instead of a generated one.
     """
 
     description: str = ""
@@ -43,14 +41,11 @@ class Schema:
     maximum: int | None = None
     min_length: int | None = None
     max_length: int | None = None
-    min_items: int | None = None
     max_items: int | None = None
     max_properties: int | None = None
     format: str = ""
     list_type: Literal["", "atomic", "set", "map"] = ""
-    list_map_keys: tuple[str, ...] = ()
-    map_type: Literal["", "atomic", "granular"] = ""
     items: "Schema | None" = None
     rules: tuple[Rule, ...] = ()
-    quantity: bool = False
+    like: type | None = None
     replace: Mapping[str, Any] | None = None
