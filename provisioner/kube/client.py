@@ -361,7 +361,7 @@ class Client:
 
 def _decode(resource: Resource[T], data: bytes | msgspec.Raw) -> T:
     try:
-        return resource.decode(data)  # type: ignore[arg-type]  # decoders take Raw too, it is a buffer
+        return resource.decode(data)
     except (msgspec.MsgspecError, ValueError) as error:
         raise DecodeError(200, "BadObject", f"{resource}: {error}", None) from error
 

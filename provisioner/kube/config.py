@@ -200,7 +200,7 @@ class Connection:
         url = urllib.parse.urlsplit(configuration.host)
         options: dict[str, Any] = {"socket_options": _SOCKET_OPTIONS}
         if url.scheme == "https":
-            options["ssl_context"] = _tls_context(configuration)
+            options["ssl_context"] = configuration.ssl_context
             if not configuration.verify_ssl:
                 options["cert_reqs"] = "CERT_NONE"
             if configuration.tls_server_name:
@@ -324,11 +324,6 @@ def _read_tls(configuration: Any) -> ssl.SSLContext:
     return context
 
 
-def _tls_context(configuration: Any) -> ssl.SSLContext:
-    context: ssl.SSLContext = configuration.ssl_context
-    return context
-
-
 def _pool(configuration: Any, settings: dict[str, Any]) -> urllib3.HTTPConnectionPool:
     url = urllib.parse.urlsplit(configuration.host)
     if configuration.proxy and not _bypasses_proxy(configuration):
@@ -377,10 +372,10 @@ def _import_lean() -> _Official | None:
             _standing_in("kubernetes", folders),
             _standing_in("kubernetes.client", [f"{folder}/client" for folder in folders]) as client,
         ):
-            client.Configuration = importlib.import_module("kubernetes.client.configuration").Configuration  # type: ignore[attr-defined]
-            client.ApiClient = _whole_api_client  # type: ignore[attr-defined]
+            client.Configuration = importlib.import_module("kubernetes.client.configuration").Configuration
+            client.ApiClient = _whole_api_client
             config = importlib.import_module("kubernetes.config")
-            return _Official(config, client.Configuration)  # type: ignore[attr-defined]
+            return _Official(config, client.Configuration)
     except Exception as error:
         _log.info("the official client is imported whole", reason=str(error))
         return None
@@ -391,7 +386,7 @@ def _import_lean() -> _Official | None:
 
 
 @contextlib.contextmanager
-def _standing_in(name: str, folders: list[str]) -> Iterator[types.ModuleType]:
+def _standing_in(name: str, folders: list[str]) -> Iterator[Any]:
     """A package of this name whose `__init__` does not run, for as long as the block lasts."""
     module = types.ModuleType(name)
     module.__path__ = folders

@@ -2,6 +2,7 @@
 
 Each carries the numbers of the answer, and says through its class what the caller should do.
 """
+# ruff: noqa: N818  (named as Kubernetes names its reasons)
 
 import msgspec
 
@@ -174,4 +175,4 @@ def error_from(status: int, body: bytes, *, retry_after: str | None = None, requ
 def _seconds(header: str | None, details: float | None) -> float | None:
     if header is not None and header.strip().isdigit():
         return float(header.strip())
-    return details if details else None
+    return details or None

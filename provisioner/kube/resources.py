@@ -53,7 +53,7 @@ def itself(obj: Any) -> Identity:
 
 
 def key_of(identity: Identity) -> str:
-    """ "namespace/name", or "name" for kinds without namespaces."""
+    """The key of an object: "namespace/name", or "name" for kinds without namespaces."""
     return f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name
 
 
@@ -84,7 +84,7 @@ class Resource(Generic[T]):
 
     @property
     def api_version(self) -> str:
-        """ "v1" or "karpenter.sh/v1", as in bodies."""
+        """As in bodies: "v1" or "karpenter.sh/v1"."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:

@@ -1,5 +1,6 @@
 """The cache of one kind of object, with indexes: what a reflector fills and everybody reads."""
 
+import builtins
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
@@ -39,17 +40,17 @@ class Store(Generic[T]):
         """The object of this key. O(1)."""
         return self._objects.get(key)
 
-    def list(self) -> list[T]:
+    def list(self) -> builtins.list[T]:
         """Every object, in the order in which they came. O(n)."""
         with self._lock:
             return list(self._objects.values())
 
-    def keys(self) -> "list[str]":
+    def keys(self) -> builtins.list[str]:
         """Every key, in the order in which they came. O(n)."""
         with self._lock:
             return list(self._objects)
 
-    def by_index(self, index_name: str, value: str) -> "list[T]":
+    def by_index(self, index_name: str, value: str) -> builtins.list[T]:
         """The objects that the index files under `value`. O(hits).
 
         Raises:
@@ -61,7 +62,7 @@ class Store(Generic[T]):
                 raise KeyError(f"no index {index_name!r}; there are: {', '.join(sorted(self._found)) or 'none'}")
             return list(found.get(value, {}).values())
 
-    def index_values(self, index_name: str) -> "list[str]":
+    def index_values(self, index_name: str) -> builtins.list[str]:
         """The values under which at least one object is filed, unordered."""
         with self._lock:
             return list(self._found[index_name])

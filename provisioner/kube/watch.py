@@ -35,7 +35,7 @@ from provisioner.kube.errors import (
 from provisioner.kube.resources import Resource, key_of
 from provisioner.kube.store import Index, Store
 from provisioner.support import logs
-from provisioner.support.backoff import Chance, DecorrelatedJitter
+from provisioner.support.backoff import DecorrelatedJitter
 from provisioner.support.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -287,9 +287,8 @@ class Reflector(Generic[T]):
         return decode_page(answer.data)
 
     def _finish_list(self, relist: "_Relist", version: str) -> None:
-        for key in self.store.keys():
-            if key not in relist.seen:
-                self._dispatch(EventKind.DELETED, self.store.remove(key), None)
+        for key in [key for key in self.store.keys() if key not in relist.seen]:  # noqa: SIM118  (no mapping)
+            self._dispatch(EventKind.DELETED, self.store.remove(key), None)
         self._version = version
         self._watch_list = not self._watch_list_refused
         self.relists += 1
@@ -399,7 +398,7 @@ class Reflector(Generic[T]):
 
     def _take(self, kind: EventKind, data: msgspec.Raw, relist: "_Relist | None") -> None:
         try:
-            obj = self.resource.decode(data)  # type: ignore[arg-type]  # decoders take Raw too, it is a buffer
+            obj = self.resource.decode(data)
         except Exception as error:
             self._skip(kind, data, relist, error)
             return
@@ -530,7 +529,7 @@ def _with_query(path: str, query: Mapping[str, str]) -> str:
 def _interrupt(response: urllib3.BaseHTTPResponse) -> None:
     """Wake the thread that reads this response; it gets an end of file or an error."""
     with contextlib.suppress(Exception):
-        response.shutdown()  # type: ignore[attr-defined]  # of HTTPResponse, since urllib3 2.3
+        response.shutdown()  # of HTTPResponse, since urllib3 2.3
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Clock, logs, metrics, health server, work queues: what every program needs and none is about."""

@@ -51,5 +51,5 @@ def doubling(attempt: int, *, base: float, cap: float, chance: Chance) -> float:
     Returns:
         min(cap, base x 2^(attempt-1)), less up to a fifth at random.
     """
-    full = min(cap, base * 2 ** min(attempt - 1, 60))
+    full: float = min(cap, base * 2 ** min(attempt - 1, 60))
     return full * chance.uniform(0.8, 1.0)

@@ -28,11 +28,11 @@ REDACTED = "[redacted]"
 _ROOT = "dovetail"
 _LOGGING_ARGUMENTS = frozenset({"exc_info", "stack_info", "stacklevel", "extra"})
 _SECRET_NAME = re.compile(
-    r"token|passwd|password|secret_?(key|data|value)|^secret$|authorization|private_?key|credential", re.I
+    r"token|passwd|password|secret_?(key|data|value)|^secret$|authorization|private_?key|credential", re.IGNORECASE
 )
 _SECRET_TEXT = re.compile(
     r"(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
-    re.S,
+    re.DOTALL,
 )
 _PLAIN_TEXT = re.compile(r"[^\s\"=]+")
 
