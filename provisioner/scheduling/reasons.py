@@ -93,7 +93,9 @@ class NoOffering:
     types: int
 
     def __str__(self) -> str:
-        return f"no available offering of {self.types} matching instance types in the zones and capacity types asked for"
+        return (
+            f"no available offering of {self.types} matching instance types in the zones and capacity types asked for"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,9 @@ class TooLarge:
         hint = ""
         if self.resource == "cpu" and self.wanted >= 1_000_000_000:
             hint = ' (is "M" meant to be "m"?)'
-        return f"{self.resource} {wanted} exceeds the {largest} that the largest matching instance type has for pods{hint}"
+        return (
+            f"{self.resource} {wanted} exceeds the {largest} that the largest matching instance type has for pods{hint}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,14 @@ class MinValuesUnmet:
         return f"minValues: {self.found} values of {self.key} left, {self.wanted} wanted"
 
 
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """The pool would take the pod and was not asked: a flaw of the solver, which tests look for."""
+
+    def __str__(self) -> str:
+        return "has room for the pod and was not used (please report this)"
+
+
 Constraint = (
     Untolerated
     | Incompatible
@@ -173,6 +185,7 @@ Constraint = (
     | LimitReached
     | LimitsReached
     | MinValuesUnmet
+    | Unexplained
 )
 """What binds in one NodePool."""
 

@@ -1,0 +1,154 @@
+"""An index over the instance types of one provider answer: which types match a requirement, and at what price.
+
+A set of types is one integer, bit i for the i-th type in order of name. Each question is answered once: an answer
+depends on nothing but the types, so it may be kept as long as they are.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.scheduling.bits import mask_of
+from provisioner.values.requirement import Requirement, Requirements
+
+_Question = TypeVar("_Question", bound=Hashable)
+_Answer = TypeVar("_Answer")
+
+_MAX_ANSWERS: Final = 20_000
+"""Answers kept by one catalogue before it starts afresh; a cluster asks a few hundred different questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The cheapest available offering of one type under some requirements."""
+
+    row: int
+    offering: Offering
+
+
+class Catalogue:
+    """Immutable in meaning: `instance_types` in order of name, plus answers already given."""
+
+    def __init__(self, instance_types: Sequence[InstanceType]) -> None:
+        self.types: Final = tuple(sorted(instance_types, key=lambda one: one.name))
+        self.everything: Final = (1 << len(self.types)) - 1
+        self._by_key: dict[str, dict[Requirement, int]] = {}
+        self._offered: dict[Requirements, dict[int, Offering]] = {}
+        for row, instance_type in enumerate(self.types):
+            bit = 1 << row
+            for key, requirement in instance_type.requirements.items():
+                states = self._by_key.setdefault(key, {})
+                states[requirement] = states.get(requirement, 0) | bit
+            for offering in instance_type.offerings:
+                if offering.available:
+                    rows = self._offered.setdefault(offering.requirements, {})
+                    known = rows.get(row)
+                    if known is None or offering.sort_key < known.sort_key:
+                        rows[row] = offering
+        self._offered_masks: Final = {one: mask_of(rows) for one, rows in self._offered.items()}
+        self._offering_keys: Final = frozenset(key for one in self._offered for key in one)
+        self._only_offerings: Final = self._offering_keys - self._by_key.keys()
+        self._matching: dict[tuple[Requirement, bool], int] = {}
+        self._available: dict[Requirements, int] = {}
+        self._priced: dict[Requirements, tuple[Priced, ...]] = {}
+
+    def matching(self, requirement: Requirement, *, defined: bool) -> int:
+        """Types that can be in a state which `requirement` allows.
+
+        Args:
+            requirement: what is asked of one label.
+            defined: whether something else (the NodePool's template) gives the node this label; if not, a type that
+                has it neither itself nor by an offering matches only where absence does.
+        """
+        question = (requirement, defined)
+        answer = self._matching.get(question)
+        if answer is None:
+            answer = _kept(self._matching, question, self._match(requirement, defined=defined))
+        return answer
+
+    def _match(self, requirement: Requirement, *, defined: bool) -> int:
+        states = self._by_key.get(requirement.key, {})
+        match = 0
+        known = 0
+        for state, rows in states.items():
+            known |= rows
+            if state.intersects(requirement):
+                match |= rows
+        if defined or not requirement.present or requirement.key in self._offering_keys:
+            match |= self.everything & ~known
+        return match
+
+    def knows(self, key: str) -> bool:
+        """Whether any type, or any available offering, has the label `key`."""
+        return key in self._by_key or key in self._offering_keys
+
+    def available(self, requirements: Requirements) -> int:
+        """Types of which at least one available offering goes with `requirements`."""
+        answer = self._available.get(requirements)
+        if answer is None:
+            found = 0
+            for offering in self._compatible(requirements):
+                found |= self._offered_masks[offering]
+            answer = _kept(self._available, requirements, found)
+        return answer
+
+    def priced(self, requirements: Requirements) -> tuple[Priced, ...]:
+        """Every available type with its cheapest offering under `requirements`.
+
+        Ordered by micro-USD per hour, type name, zone, capacity type: ties never depend on input order.
+        """
+        answer = self._priced.get(requirements)
+        if answer is None:
+            best: dict[int, Offering] = {}
+            for one in self._compatible(requirements):
+                for row, offering in self._offered[one].items():
+                    known = best.get(row)
+                    if known is None or offering.sort_key < known.sort_key:
+                        best[row] = offering
+            order = sorted(best, key=lambda row: (best[row].sort_key[0], row))
+            answer = tuple(Priced(row, best[row]) for row in order)
+            answer = _kept(self._priced, requirements, answer)
+        return answer
+
+    def capacity_types(self, requirements: Requirements, rows: int) -> tuple[str, ...]:
+        """The capacity types of available offerings of `rows` under `requirements`, sorted."""
+        return tuple(
+            sorted(
+                {
+                    offering.capacity_type
+                    for one in self._compatible(requirements)
+                    if self._offered_masks[one] & rows
+                    for offering in (next(iter(self._offered[one].values())),)
+                }
+            )
+        )
+
+    def distinct_values(self, allowed: Requirement, rows: int) -> int:
+        """How many values that `allowed` admits the types of `rows` offer together; for minValues."""
+        values: set[str] = set()
+        for state, holders in self._by_key.get(allowed.key, {}).items():
+            if holders & rows and not state.complement:
+                values.update(value for value in state.values if allowed.has(value))
+        return len(values)
+
+    def values_of(self, row: int, allowed: Requirement) -> frozenset[str]:
+        """The values that `allowed` admits and one type offers; for minValues."""
+        state = self.types[row].requirements.get(allowed.key)
+        if state is None or state.complement:
+            return frozenset()
+        return frozenset(value for value in state.values if allowed.has(value))
+
+    def _compatible(self, requirements: Requirements) -> Iterator[Requirements]:
+        for one in self._offered:
+            if requirements.conflict(one) is None and not any(
+                key in self._only_offerings and key not in one and requirements[key].present for key in requirements
+            ):
+                yield one
+
+
+def _kept(answers: dict[_Question, _Answer], question: _Question, answer: _Answer) -> _Answer:
+    if len(answers) >= _MAX_ANSWERS:
+        answers.clear()
+    answers[question] = answer
+    return answer

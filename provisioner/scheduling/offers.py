@@ -1,0 +1,216 @@
+"""What one NodePool can make: its instance types after daemons, and how pods narrow the choice."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from provisioner.apis.names import INITIALIZED_LABEL, REGISTERED_LABEL
+from provisioner.scheduling.bits import members
+from provisioner.scheduling.catalogue import Catalogue, Priced
+from provisioner.scheduling.filters import NodeFilter, Term
+from provisioner.scheduling.limits import Ledger
+from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.vectors import Dimensions, Vector, frontier
+from provisioner.values.requirement import Requirement, Requirements
+from provisioner.values.resources import EMPTY, Resources
+from provisioner.values.taints import first_untolerated
+
+SIMULATED_LABELS: Final = frozenset({REGISTERED_LABEL, INITIALIZED_LABEL})
+"""Labels that a machine has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
+_SIMULATED: Final = Requirements.from_labels(dict.fromkeys(sorted(SIMULATED_LABELS), "true"))
+
+
+class State:
+    """How far the pods on a claim have narrowed it; equal states of one pool are one object.
+
+    Attributes:
+        requirements: the template's and every pod's together.
+        rows: the types that can meet them with an offering that can be had; no resources looked at.
+        points: the frontier of what these types have for pods.
+        narrower: the state after one more term, None where they contradict; filled as asked.
+    """
+
+    __slots__ = ("narrower", "points", "requirements", "rows")
+
+    def __init__(self, requirements: Requirements, rows: int, points: tuple[Vector, ...]) -> None:
+        self.requirements: Final = requirements
+        self.rows: Final = rows
+        self.points: Final = points
+        self.narrower: Final[dict[Term, State | None]] = {}
+
+
+class Offer:
+    """One NodePool in one problem.
+
+    Attributes:
+        template: the pool's requirements and labels, and the labels of a ready machine.
+        matching_rows: the types that go with the template and can be had.
+        base: the state of a claim without pods.
+        room: by row, what a machine of that type has for pods, after its daemons; only for rows of `base`.
+        overhead: by row, what its daemons take.
+        min_values: by label, how many values the types of a claim must offer.
+        ledger: its limits; None where it has none.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        catalogue: Catalogue,
+        daemons: Sequence[tuple[NodeFilter, Resources]],
+        dimensions: Dimensions,
+        well_known: frozenset[str],
+    ) -> None:
+        self.pool: Final = pool
+        self.catalogue: Final = catalogue
+        self.dimensions: Final = dimensions
+        self.template: Final = pool.requirements.merged(_SIMULATED)
+        self.well_known: Final = well_known
+        self._states: Final[dict[Requirements, State]] = {}
+        self._frontiers: Final[dict[int, tuple[Vector, ...]]] = {}
+        self.min_values: Final = {
+            key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None
+        }
+        self.ledger: Final = None if pool.remaining is None else Ledger(pool.remaining, catalogue.types)
+        rows = self._rows(self.template)
+        self.overhead: Final = self._overheads(rows, daemons)
+        self.room: Final = self._rooms(rows)
+        usable = 0
+        for row, room in self.room.items():
+            if min(room, default=0) >= 0:  # daemons alone overflow the others
+                usable |= 1 << row
+        self.matching_rows: Final = rows
+        self._usable: Final = usable
+        self.base: Final = self._state(self.template)
+
+    def narrowed(self, state: State, term: Term) -> State | None:
+        """`state` once a pod with `term` is on the claim; None where no type is left."""
+        if not term.requirements and term.names is None:
+            return state
+        try:
+            return state.narrower[term]
+        except KeyError:
+            found = state.narrower[term] = self._narrow(state, term)
+            return found
+
+    def _narrow(self, state: State, term: Term) -> State | None:
+        if not term.new_machines or self.template.incompatibility(term.requirements, self.well_known) is not None:
+            return None
+        if state.requirements.conflict(term.requirements) is not None:
+            return None
+        merged = state.requirements.merged(term.requirements)
+        narrower = state if merged == state.requirements else self._state(merged)
+        return narrower if narrower.rows else None
+
+    def frontier(self, rows: int) -> tuple[Vector, ...]:
+        """What the types of `rows` have for pods, without what another one of them exceeds everywhere."""
+        points = self._frontiers.get(rows)
+        if points is None:
+            points = self._frontiers[rows] = frontier(self.room[row] for row in members(rows))
+        return points
+
+    def fitting(self, rows: int, used: Sequence[int]) -> int:
+        """The types of `rows` on which `used` fits. Cost: O(rows)."""
+        fitting = 0
+        for row in members(rows):
+            for have, want in zip(self.room[row], used, strict=True):
+                if want > have:
+                    break
+            else:
+                fitting |= 1 << row
+        return fitting
+
+    def priced(self, state: State) -> tuple[Priced, ...]:
+        """Types with their cheapest offering under the requirements of `state`, cheapest first."""
+        return self.catalogue.priced(state.requirements)
+
+    def enough_values(self, state: State, rows: int) -> bool:
+        """Whether `rows` offer as many distinct allowed values as the pool's minValues want."""
+        return all(
+            self.catalogue.distinct_values(state.requirements[key], rows) >= wanted
+            for key, wanted in self.min_values.items()
+        )
+
+    def serving(self, state: State, priced: Sequence[Priced]) -> list[Priced]:
+        """A short choice of `priced`, in its order, that serves the minValues: the cheapest one, and for each value that
+        is still wanted the cheapest type that offers it.
+        """
+        values_seen: dict[str, set[str]] = {key: set() for key in self.min_values}
+        chosen = []
+        for number, one in enumerate(priced):
+            serves = number == 0
+            for key, seen in values_seen.items():
+                if len(seen) < self.min_values[key]:
+                    values = self.catalogue.values_of(one.row, state.requirements[key])
+                    serves = serves or not values <= seen
+                    seen.update(values)
+            if serves:
+                chosen.append(one)
+            elif all(len(seen) >= self.min_values[key] for key, seen in values_seen.items()):
+                break
+        return chosen
+
+    def defines(self, key: str) -> bool:
+        """Whether the template itself gives its machines the label `key`, whatever their type."""
+        known = self.template.get(key)
+        return known is not None and (known.present or key not in self.well_known)
+
+    def matching(self, requirement: Requirement) -> int:
+        """Types that can meet one requirement of a claim of this pool."""
+        return self.catalogue.matching(requirement, defined=self.defines(requirement.key))
+
+    def _state(self, requirements: Requirements) -> State:
+        state = self._states.get(requirements)
+        if state is None:
+            rows = self._rows(requirements) & self._usable
+            state = self._states[requirements] = State(requirements, rows, self.frontier(rows))
+        return state
+
+    def _rows(self, requirements: Requirements) -> int:
+        rows = self.catalogue.everything
+        for requirement in requirements.values():
+            rows &= self.matching(requirement)
+        return rows & self.catalogue.available(requirements) if rows else 0
+
+    def _overheads(self, rows: int, daemons: Sequence[tuple[NodeFilter, Resources]]) -> dict[int, Resources]:
+        """What daemons take by row; rows with the same daemons share one value.
+
+        Source: core spec 3.7. A daemon counts on a type when it tolerates the template's taints and any of its terms
+        goes with the template and with the type's own requirements.
+        """
+        hosts = [self._hosts(node_filter, rows) for node_filter, _ in daemons]
+        shared: dict[tuple[int, ...], Resources] = {}
+        overheads = {}
+        for row in members(rows):
+            group = tuple(number for number, host in enumerate(hosts) if host >> row & 1)
+            overhead = shared.get(group)
+            if overhead is None:
+                overhead = EMPTY
+                for number in group:
+                    overhead += daemons[number][1]
+                shared[group] = overhead
+            overheads[row] = overhead
+        return overheads
+
+    def _hosts(self, node_filter: NodeFilter, rows: int) -> int:
+        """The types on which a daemon will run."""
+        if first_untolerated(node_filter.tolerations, self.pool.taints) is not None:
+            return 0
+        hosts = 0
+        for term in node_filter.terms:
+            if term.new_machines and self.template.incompatibility(term.requirements, self.well_known) is None:
+                matching = rows
+                for requirement in term.requirements.values():
+                    matching &= self.matching(requirement)
+                hosts |= matching
+        return hosts
+
+    def _rooms(self, rows: int) -> dict[int, Vector]:
+        rooms = {}
+        overhead_vectors: dict[int, Vector] = {}
+        for row in members(rows):
+            overhead = self.overhead[row]
+            taken = overhead_vectors.get(id(overhead))
+            if taken is None:
+                taken = overhead_vectors[id(overhead)] = self.dimensions.vector(overhead)
+            have = self.dimensions.vector(self.catalogue.types[row].allocatable)
+            rooms[row] = tuple(a - b for a, b in zip(have, taken, strict=True))
+        return rooms
