@@ -73,8 +73,7 @@ def scale(client: Client, documents: Iterable[Document], replicas: int) -> None:
         if document["kind"] != "Deployment":
             continue
         metadata = document["metadata"]
-        patch = {"spec": {"replicas": replicas}}
-        client.patch(DEPLOYMENTS, metadata["name"], patch, namespace=metadata["namespace"], subresource="scale")
+        client.patch(DEPLOYMENTS, metadata["name"], {"spec": {"replicas": replicas}}, namespace=metadata["namespace"])
 
 
 def wait_pools_ready(client: Client, names: Iterable[str], seconds: float = 30.0) -> None:

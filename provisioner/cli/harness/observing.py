@@ -83,7 +83,7 @@ class _Handler(Generic[T]):
     def on_sync(self) -> None:
         pass
 
-    def bad(self, *_: object) -> None:
+    def bad(self, key: str, error: Exception) -> None:  # noqa: ARG002
         self._bad()
 
 

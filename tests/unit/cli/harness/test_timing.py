@@ -1,5 +1,7 @@
 """Batch windows from the moments at which pods appeared."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,8 +30,9 @@ def test_windows(added: list[float], want: tuple[Window, ...]) -> None:
 def test_windows_hold_every_pod_and_do_not_overlap(added: list[float]) -> None:
     found = windows(added)
     assert all(any(window.start <= moment < window.end for window in found) for moment in added)
-    assert all(before.end <= after.start for before, after in zip(found, found[1:], strict=False))
-    assert all(1.0 <= window.end - window.start + 1e-9 and window.end - window.start <= 10.0 + 1e-9 for window in found)
+    assert all(before.end <= after.start for before, after in itertools.pairwise(found))
+    lengths = [window.end - window.start for window in found]
+    assert all(1.0 - 1e-9 < length < 10.0 + 1e-9 for length in lengths)
 
 
 def test_last_claim_is_measured_from_the_end_of_the_last_window() -> None:

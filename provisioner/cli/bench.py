@@ -1,0 +1,196 @@
+"""`dovetail bench-cluster`: the main job measured on a real control plane."""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from provisioner.cli.demo import (
+    ALL_RUNNING_GOAL_SECONDS,
+    ERRORS,
+    PROVISIONER_GOAL_MEGABYTES,
+    TOTAL_GOAL_MEGABYTES,
+)
+from provisioner.cli.harness import applying, results
+from provisioner.cli.harness.outcome import PLACEMENT_GOAL
+from provisioner.cli.harness.results import Figure, at_least, at_most, percentile
+from provisioner.cli.harness.running import RUN_SECONDS, Run, scale_out, watch
+from provisioner.cli.harness.session import (
+    ALL_PROGRAMS,
+    PROVISIONER,
+    WEBHOOK,
+    Interrupted,
+    Report,
+    Session,
+    Setup,
+    interruptible,
+    session,
+)
+from provisioner.cli.harness.table import Show, live
+from provisioner.cli.harness.timing import latencies
+from provisioner.cli.harness.workload import REPOSITORY, Document, deployment, example, scaled
+from provisioner.cli.progress import renderer
+from provisioner.devcluster.progress import Progress
+
+NO_NOMINATION = ("--nominate-pods=false",)
+NODES_GOAL = 145
+CPU_GOAL, MEMORY_GOAL = 95.0, 83.0
+NOMINATION_GOAL = 95.0
+BURST_PODS = 50
+BURSTS = 8
+BURST_REQUESTS = {"cpu": "900m", "memory": "3100Mi"}
+P50_GOAL_SECONDS, P99_GOAL_SECONDS = 1.6, 2.2
+SETTLE_SECONDS = 2.0
+PODS_RUNNING = "workload running"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bench:
+    """What every case needs.
+
+    Attributes:
+        say: prints one line.
+        console: for the live table.
+        progress: of building and starting dev clusters.
+        logs: where the logs of a failed run are kept.
+        pods: size of the workloads.
+    """
+
+    say: Report
+    console: Console
+    progress: Progress
+    logs: Path
+    pods: int = 1000
+
+    def setup(self, name: str, programs: tuple[str, ...] = ALL_PROGRAMS, flags: tuple[str, ...] = ()) -> Setup:
+        """A session's setup for one case."""
+        return Setup(f"bench-{name}", programs, flags, self.logs / f"{name}-logs")
+
+    def measure(self, setup: Setup, pools: str, documents: list[Document]) -> Run:
+        """Scale the workload out on a fresh cluster."""
+        with session(setup, self.say, self.progress) as run:
+            run.apply_pools(example(pools))
+            with live(self.console) as show:
+                return scale_out(run, documents, show)
+
+
+def basic(bench: Bench) -> list[Figure]:
+    """500 pods of 900m/3100Mi and 500 of 3500m/28Gi on nodes of at most 16 CPU."""
+    out = bench.measure(bench.setup("basic"), "bench-nodepool.yaml", scaled(example("bench-basic.yaml"), bench.pods))
+    memory = out.memory_megabytes
+    return [
+        Figure(f"basic: {PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
+        Figure("basic: all pods running", out.all_running_seconds, "s", at_most(ALL_RUNNING_GOAL_SECONDS)),
+        Figure("basic: nodes", out.counts.nodes, "nodes", at_most(NODES_GOAL)),
+        Figure("basic: mean CPU utilisation", 100 * out.cpu_utilisation, "%", at_least(CPU_GOAL)),
+        Figure("basic: mean memory utilisation", 100 * out.memory_utilisation, "%", at_least(MEMORY_GOAL)),
+        Figure("basic: cost", out.counts.usd_per_hour, "$/h"),
+        Figure("basic: planned placement", out.placement.percent, "%", at_least(PLACEMENT_GOAL)),
+        Figure("basic: memory of the provisioner", memory[PROVISIONER], "MB PSS", at_most(PROVISIONER_GOAL_MEGABYTES)),
+        Figure("basic: memory of all programs", sum(memory.values()), "MB PSS", at_most(TOTAL_GOAL_MEGABYTES)),
+        *(Figure(f"basic: CPU time of the {name}", used, "s") for name, used in sorted(out.cpu_seconds.items())),
+    ]
+
+
+def placement(bench: Bench) -> list[Figure]:
+    """The demo's workload with the extender, by nomination alone, and with neither."""
+    without = (WEBHOOK, PROVISIONER)
+    modes = (
+        ("with the extender", bench.setup("extender"), at_least(PLACEMENT_GOAL)),
+        ("nomination alone", bench.setup("nomination", without), at_least(NOMINATION_GOAL)),
+        ("with neither", bench.setup("neither", without, NO_NOMINATION), None),
+    )
+    figures = []
+    for mode, setup, goal in modes:
+        bench.say(f"placement, {mode}")
+        out = bench.measure(setup, "nodepools.yaml", scaled(example("workload.yaml"), bench.pods))
+        found = out.placement
+        bench.say(
+            f"placement, {mode}: {found.on_plan} of {found.planned} planned pods on their node, "
+            f"{found.absorbed} absorbed elsewhere, {out.bound_per_second:.0f} pods bound per second"
+        )
+        figures += [
+            Figure(f"placement, {mode}: {PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
+            Figure(f"placement, {mode}: planned placement", found.percent, "%", goal),
+            Figure(f"placement, {mode}: pods with a plan", found.planned, "pods"),
+            Figure(f"placement, {mode}: pods bound", out.bound_per_second, "1/s"),
+            Figure(f"placement, {mode}: all pods running", out.all_running_seconds, "s"),
+        ]
+    return figures
+
+
+def latency(bench: Bench) -> list[Figure]:
+    """Bursts of 50 pods: from a pod's ADDED event to its NodeClaim's, on one clock in one observer."""
+    with session(bench.setup("latency"), bench.say, bench.progress) as run:
+        run.apply_pools(example("bench-nodepool.yaml"))
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "latency"}}
+        applying.apply(run.client, [namespace])
+        with live(bench.console) as show:
+            for number in range(1, BURSTS + 1):
+                burst(run, show, number)
+        measured = latencies(run.observer.added_moments(), run.observer.claimed_moments())
+        running = run.observer.counts().running
+    bench.say(f"latency: {len(measured)} of {BURSTS * BURST_PODS} pods got a claim of their own, the others found room")
+    return [
+        Figure(f"latency: {PODS_RUNNING}", running, "pods", at_least(BURSTS * BURST_PODS)),
+        Figure("latency: pods measured", len(measured), "pods"),
+        Figure("latency: pod to claim, p50", percentile(measured, 50), "s", at_most(P50_GOAL_SECONDS)),
+        Figure("latency: pod to claim, p99", percentile(measured, 99), "s", at_most(P99_GOAL_SECONDS)),
+        Figure("latency: pod to claim, slowest", percentile(measured, 100), "s"),
+    ]
+
+
+def burst(run: Session, show: Show, number: int) -> None:
+    """One more Deployment of 50 pods; returns when they run, or after the time for a run."""
+    document = deployment(f"burst-{number:02}", "latency", BURST_PODS, BURST_REQUESTS)
+    began = run.clock.monotonic()
+    applying.apply(run.client, [document])
+    watch(run, show, lambda counts: counts.running >= number * BURST_PODS, began, RUN_SECONDS)
+    run.clock.sleep(SETTLE_SECONDS)
+
+
+CASES: dict[str, Callable[[Bench], list[Figure]]] = {"basic": basic, "placement": placement, "latency": latency}
+
+
+@click.command("bench-cluster")
+@click.argument("case", type=click.Choice([*CASES, "all"]), default="all")
+@click.option("--pods", type=click.IntRange(min=12), default=1000, show_default=True, help="Of basic and placement.")
+@click.option(
+    "--results",
+    "results_directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=REPOSITORY / "results",
+    help="Where bench-CASE.json is written.",
+)
+def bench_cluster(case: str, pods: int, results_directory: Path) -> None:
+    """Measure the main job on a real control plane: basic, placement, latency, or all of them.
+
+    Exits 1 when a case could not be run or pods were left without a node; a missed goal is printed and kept in the
+    figures, and exits 0.
+    """
+    console = Console(highlight=False)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    bench = Bench(say, console, renderer(console), results_directory, pods)
+    missed: list[Figure] = []
+    try:
+        with interruptible():
+            for name in CASES if case == "all" else (case,):
+                say(f"case {name}")
+                figures = CASES[name](bench)
+                for figure in figures:
+                    say(figure.line())
+                say(f"figures: {results.write(results_directory, f'bench-{name}', figures)}")
+                missed += [figure for figure in figures if figure.met is False]
+    except ERRORS as error:
+        say(f"bench-cluster failed: {error}")
+        sys.exit(130 if isinstance(error, Interrupted) else 1)
+    for figure in missed:
+        say(f"goal missed: {figure.line()}")
+    say(f"bench-cluster: {len(missed)} goals missed" if missed else "bench-cluster: every goal met")
+    sys.exit(1 if any(figure.name.endswith(PODS_RUNNING) for figure in missed) else 0)

@@ -1,0 +1,135 @@
+"""`dovetail demo`: 1,000 pending pods get their machines on a real control plane, and give them back."""
+
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from provisioner.cli.harness import results
+from provisioner.cli.harness.observing import Counts
+from provisioner.cli.harness.outcome import PLACEMENT_GOAL, Outcome
+from provisioner.cli.harness.programs import ProgramError
+from provisioner.cli.harness.results import Figure, at_least, at_most
+from provisioner.cli.harness.running import Run, scale_in, scale_out
+from provisioner.cli.harness.session import PROVISIONER, Interrupted, Setup, interruptible, session
+from provisioner.cli.harness.table import live
+from provisioner.cli.harness.workload import REPOSITORY, ExampleError, example, pods_of, scaled
+from provisioner.cli.progress import renderer
+from provisioner.devcluster.errors import DevClusterError
+from provisioner.devcluster.progress import Progress
+from provisioner.kube.errors import ApiError
+
+DEFAULT_PODS = 1000
+ALL_RUNNING_GOAL_SECONDS = 25.0
+CLAIMS_GOAL_SECONDS = 1.0
+PROVISIONER_GOAL_MEGABYTES = 150.0
+TOTAL_GOAL_MEGABYTES = 350.0
+ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, TimeoutError, OSError)
+
+
+@click.command()
+@click.option(
+    "--pods", type=click.IntRange(min=12), default=DEFAULT_PODS, show_default=True, help="Size of the workload."
+)
+@click.option(
+    "--results",
+    "results_directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=REPOSITORY / "results",
+    help="Where demo.json is written.",
+)
+def demo(pods: int, results_directory: Path) -> None:
+    """1,000 pending pods get the machines they need on a real control plane, then leave.
+
+    Needs nothing but this checkout: a dev cluster of its own is built or found, started, and taken down at the end.
+    """
+    console = Console(highlight=False)
+    try:
+        with interruptible():
+            outcome = run_demo(console, pods, results_directory, renderer(console))
+    except ERRORS as error:
+        console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
+        sys.exit(130 if isinstance(error, Interrupted) else 1)
+    console.print(outcome.line(), markup=False, soft_wrap=True)
+    sys.exit(outcome.exit_code)
+
+
+def run_demo(console: Console, pods: int, results_directory: Path, progress: Progress) -> Outcome:
+    """The whole demo but its last line; everything is taken down again when this returns or raises.
+
+    Args:
+        console: where the table and the figures go.
+        pods: of the workload, at least one for each Deployment.
+        results_directory: gets demo.json.
+        progress: of building and starting the dev cluster.
+
+    Raises:
+        DevClusterError, ExampleError, ProgramError, ApiError, Interrupted: what failed, with what to do.
+    """
+    pools, workload = example("nodepools.yaml"), scaled(example("workload.yaml"), pods)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    with session(Setup("demo", logs=results_directory / "demo-logs"), say, progress) as run:
+        run.apply_pools(pools)
+        say(f"applying {pods_of(workload)} pods in 12 Deployments and a DaemonSet; pools general and dedicated")
+        with live(console) as show:
+            out = scale_out(run, workload, show)
+        figures = figures_of(out)
+        for figure in figures:
+            say(figure.line())
+        say("scaling every Deployment to 0")
+        with live(console) as show:
+            left = scale_in(run, workload, show)
+        outcome = judge(out, left)
+        if outcome.problems():
+            run.keep_logs(say)
+    figures = [*figures, Figure("nodes left", left.nodes, "nodes", at_most(0))]
+    path = results.write(results_directory, "demo", figures)
+    say(f"figures: {path}")
+    return outcome
+
+
+def judge(out: Run, left: Counts) -> Outcome:
+    """The figures of the last line; `left` are the counts after everything was scaled to 0."""
+    return Outcome(
+        pods=out.pods,
+        running=out.counts.running,
+        nodes=out.counts.nodes,
+        usd_per_hour=out.counts.usd_per_hour,
+        placement_percent=out.placement.percent,
+        first_running_seconds=out.first_running_seconds,
+        all_running_seconds=out.all_running_seconds,
+        nodes_left=max(left.nodes, left.claims),
+    )
+
+
+def figures_of(out: Run) -> list[Figure]:
+    """Everything that is measured, with the goals of the project."""
+    memory = out.memory_megabytes
+    return [
+        Figure("pods running", out.counts.running, "pods", at_least(out.pods)),
+        Figure("nodes", out.counts.nodes, "nodes"),
+        Figure("cost", out.counts.usd_per_hour, "$/h"),
+        Figure("planned placement", out.placement.percent, "%", at_least(PLACEMENT_GOAL)),
+        Figure("pods with a plan", out.placement.planned, "pods"),
+        Figure("planned pods absorbed elsewhere", out.placement.absorbed, "pods"),
+        Figure("pods stamped", out.counts.stamped, "pods"),
+        Figure("first pod running", out.first_running_seconds, "s"),
+        Figure("all pods running", out.all_running_seconds, "s", at_most(ALL_RUNNING_GOAL_SECONDS)),
+        Figure("last claim after the window", out.last_claim_after_window_seconds, "s", at_most(CLAIMS_GOAL_SECONDS)),
+        Figure("pods bound per second", out.bound_per_second, "1/s"),
+        *(
+            Figure(
+                f"memory of the {name}",
+                megabytes,
+                "MB PSS",
+                at_most(PROVISIONER_GOAL_MEGABYTES) if name == PROVISIONER else None,
+            )
+            for name, megabytes in sorted(memory.items())
+        ),
+        Figure("memory of all programs", sum(memory.values()), "MB PSS", at_most(TOTAL_GOAL_MEGABYTES)),
+        *(Figure(f"CPU time of the {name}", seconds, "s") for name, seconds in sorted(out.cpu_seconds.items())),
+    ]

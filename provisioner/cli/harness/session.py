@@ -1,0 +1,196 @@
+"""A dev cluster of its own with our programs in it, for the time of a `with` block."""
+
+import contextlib
+import os
+import signal
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from provisioner.cli.harness import applying
+from provisioner.cli.harness.observing import Observer
+from provisioner.cli.harness.programs import Program, Programs
+from provisioner.cli.harness.workload import Document
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.devcluster.progress import SILENT, Progress
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.resources import MUTATINGWEBHOOKS
+from provisioner.support.clock import SystemClock
+
+PROVISIONER, WEBHOOK, EXTENDER = "provisioner", "webhook", "extender"
+ALL_PROGRAMS = (WEBHOOK, EXTENDER, PROVISIONER)
+READY_SECONDS = 60.0
+PROBE_SECONDS = 2.0
+MEGABYTE = 1_000_000
+
+Report = Callable[[str], None]
+
+
+class Interrupted(Exception):  # noqa: N818  (nothing is wrong: somebody wants it to end)
+    """A signal asked this process to end; everything is taken down on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        return f"interrupted by {signal.Signals(self.number).name}"
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise `Interrupted` once; a second one does not disturb the taking down.
+
+    Only for the main thread.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def handle(number: int, _: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What runs in a session.
+
+    Attributes:
+        name: of the dev cluster; the process id is added, so sessions run side by side.
+        programs: which of ours are started, in this order.
+        provisioner_flags: added to the provisioner's command line.
+        logs: where all logs are copied when something goes wrong; the cluster's own are deleted with it.
+    """
+
+    name: str
+    programs: tuple[str, ...] = ALL_PROGRAMS
+    provisioner_flags: tuple[str, ...] = ()
+    logs: Path | None = None
+
+    @property
+    def steered(self) -> bool:
+        """Whether kube-scheduler is told of the extender."""
+        return EXTENDER in self.programs
+
+
+class Session:
+    """What a run has at hand; made by `session`."""
+
+    def __init__(self, setup: Setup, cluster: DevCluster) -> None:
+        self.clock = SystemClock()
+        self.setup, self.cluster = setup, cluster
+        self.kubeconfig = str(cluster.kubeconfig)
+        connection = connect(self.kubeconfig, user_agent="dovetail-demo", clock=self.clock)
+        self.client = Client(connection, self.clock)
+        self.programs = Programs(cluster, self.clock)
+        self.observer = Observer(connection, self.clock)
+
+    def program(self, name: str) -> Program:
+        """How to start one of ours against this cluster, and how to see that it serves."""
+        ports = self.cluster.ports
+        common = ("--kubeconfig", self.kubeconfig)
+        if name == WEBHOOK:
+            address = f"127.0.0.1:{ports['webhook']}"
+            files = ("--cert-dir", str(self.cluster.dir / "webhook-certs"))
+            arguments = (*common, "--bind", address, "--register-url", f"https://{address}/mutate", *files)
+            return Program(WEBHOOK, (WEBHOOK, *arguments), lambda: self._webhook_serves(address))
+        if name == EXTENDER:
+            address = f"127.0.0.1:{ports['extender']}"
+            return Program(
+                EXTENDER, (EXTENDER, *common, "--bind", address), lambda: answers(f"http://{address}/readyz")
+            )
+        health = ports["provisioner-health"]
+        arguments = (
+            *common,
+            *("--provider", "kwok"),
+            *("--metrics-port", str(ports["provisioner-metrics"])),
+            *("--health-probe-port", str(health)),
+            *("--report-address", f"127.0.0.1:{ports['provisioner-reports']}"),
+            *self.setup.provisioner_flags,
+        )
+        return Program(PROVISIONER, (PROVISIONER, *arguments), lambda: answers(f"http://127.0.0.1:{health}/readyz"))
+
+    def start_programs(self, report: Report) -> None:
+        """Start all of the setup's programs at once, then wait until each serves."""
+        programs = [self.program(name) for name in self.setup.programs]
+        for program in programs:
+            self.programs.start(program)
+        for program in programs:
+            seconds = self.programs.wait_ready(program, READY_SECONDS)
+            report(f"{program.name} is ready (waited {seconds:.1f} s)")
+
+    def apply_pools(self, documents: list[Document]) -> None:
+        """Apply NodePools and what they refer to, and wait until the provisioner found them good."""
+        applying.apply(self.client, documents)
+        pools = [document["metadata"]["name"] for document in documents if document["kind"] == "NodePool"]
+        applying.wait_pools_ready(self.client, pools)
+
+    def memory_megabytes(self) -> dict[str, float]:
+        """PSS of each program's process tree in MB (10**6 bytes)."""
+        return {name: self.programs.pss_bytes(name) / MEGABYTE for name in self.setup.programs}
+
+    def keep_logs(self, report: Report) -> None:
+        """Copy the logs to where the setup says, if it does."""
+        if self.setup.logs is not None:
+            report(f"logs of the run: {self.programs.keep_logs(self.setup.logs)}")
+
+    def _webhook_serves(self, address: str) -> bool:
+        # Ready for the API server: registered with a certificate authority, and the socket answers.
+        try:
+            registered = self.client.list(MUTATINGWEBHOOKS)
+        except (NotFound, ApiError):
+            return False
+        trusted = any(hook.client_config.ca_bundle for found in registered for hook in found.webhooks)
+        return trusted and answers(f"https://{address}/readyz")
+
+
+@contextlib.contextmanager
+def session(setup: Setup, report: Report, progress: Progress = SILENT) -> Iterator[Session]:
+    """Bring up a fresh dev cluster with the CRDs and our programs; take all of it down at the end, whatever happened.
+
+    Raises:
+        DevClusterError, ExampleError, ProgramError, ApiError: what failed, with what to do.
+    """
+    cluster = DevCluster(f"{setup.name}-{os.getpid()}", temporary=True, extender=setup.steered, progress=progress)
+    began = SystemClock().monotonic()
+    cluster.up()
+    try:
+        run = Session(setup, cluster)
+        report(f"control plane at {cluster.host} after {run.clock.monotonic() - began:.1f} s")
+        report(f"look in: {cluster.bin('kubectl')} --kubeconfig {run.kubeconfig} get nodeclaims")
+        report(f"{applying.apply_crds(run.client)} CRDs applied")
+        try:
+            run.start_programs(report)
+            run.observer.start()
+            yield run
+        except BaseException:
+            run.keep_logs(report)
+            raise
+        finally:
+            run.observer.stop()
+            run.programs.stop_all()
+    finally:
+        cluster.down()
+
+
+def answers(url: str) -> bool:
+    """Whether a loopback URL answers 2xx; its certificate is not judged here."""
+    context = ssl._create_unverified_context() if url.startswith("https:") else None  # noqa: S323
+    try:
+        with urllib.request.urlopen(url, timeout=PROBE_SECONDS, context=context) as response:
+            return 200 <= response.status < 300
+    except (urllib.error.URLError, OSError, ValueError):
+        return False

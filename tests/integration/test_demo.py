@@ -1,0 +1,123 @@
+"""The demo's own code in a shorter run, and the main job with webhook and extender lost in the middle of it."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from provisioner.cli.demo import run_demo
+from provisioner.cli.harness import applying
+from provisioner.cli.harness.observing import Counts
+from provisioner.cli.harness.programs import Programs
+from provisioner.cli.harness.running import scale_in, watch
+from provisioner.cli.harness.session import EXTENDER, WEBHOOK, Setup, session
+from provisioner.cli.harness.workload import REPOSITORY, example, pods_of, split
+from provisioner.devcluster.cluster import DevCluster, list_clusters
+from provisioner.devcluster.processes import marked
+from provisioner.devcluster.progress import SILENT
+from provisioner.support.clock import SystemClock
+
+pytestmark = pytest.mark.plane
+
+DISTURBED_AT = 300
+RUN_SECONDS = 240.0
+
+
+def test_a_shorter_demo_runs_every_pod_on_plan_and_leaves_nothing(tmp_path: Path) -> None:
+    output = io.StringIO()
+    outcome = run_demo(Console(file=output, width=200), 100, tmp_path, SILENT)
+    assert outcome.problems() == (), output.getvalue()
+    assert outcome.line().startswith("demo ok: 100/100 pods running, "), outcome.line()
+    assert outcome.line().endswith(", 0 nodes left"), outcome.line()
+    figures = {entry["name"]: entry for entry in json.loads((tmp_path / "demo.json").read_text())}
+    assert figures["pods running"] == {
+        "name": "pods running",
+        "value": 100,
+        "unit": "pods",
+        "goal": ">= 100",
+        "met": True,
+    }
+    assert figures["planned placement"]["met"] is True
+    assert figures["nodes left"]["value"] == 0
+    assert figures["pods stamped"]["value"] >= 20, "arm64 by annotation and spot by namespace label"
+    assert not [name for name in list_clusters(os.environ) if name.startswith(f"demo-{os.getpid()}")]
+
+
+DISTURBANCES: dict[str, Callable[[Programs, str], None]] = {
+    "killed with -9": Programs.kill,
+    "stopped with SIGSTOP": Programs.pause,
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("disturb", DISTURBANCES.values(), ids=DISTURBANCES)
+def test_every_pod_runs_with_webhook_and_extender(disturb: Callable[[Programs, str], None], tmp_path: Path) -> None:
+    workload = example("workload.yaml")
+    first, second = split(workload, 2)  # the second half is created with a webhook that does not answer
+    others = [document for document in workload if document["kind"] != "Deployment"]
+    pods = pods_of(workload)
+    lines: list[str] = []
+
+    def show(seconds: float, counts: Counts) -> None:
+        lines.append(f"{seconds:.0f} s {counts}")
+
+    with session(Setup("disturbed", logs=tmp_path / "logs"), lines.append) as run:
+        run.apply_pools(example("nodepools.yaml"))
+        began = run.clock.monotonic()
+        applying.apply(run.client, [*others, *first])
+        counts = watch(run, show, lambda now: now.running >= DISTURBED_AT, began, RUN_SECONDS)
+        assert counts.running >= DISTURBED_AT, lines
+        for name in (WEBHOOK, EXTENDER):
+            disturb(run.programs, name)
+        applying.apply(run.client, second)
+        counts = watch(run, show, lambda now: now.running >= pods, began, RUN_SECONDS)
+        assert (counts.pods, counts.running) == (pods, pods), lines[-20:]
+        left = scale_in(run, workload, show)
+        assert (left.pods, left.claims, left.nodes) == (0, 0, 0), lines[-20:]
+
+
+def test_a_demo_that_is_interrupted_takes_its_cluster_down() -> None:
+    _interrupted_demo(signal.SIGINT)
+
+
+def test_a_demo_that_is_killed_takes_its_cluster_down() -> None:
+    _interrupted_demo(signal.SIGKILL)
+
+
+def _interrupted_demo(number: signal.Signals) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "provisioner.cli.main", "demo", "--pods", "100"],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert demo.stdout is not None
+    directory = DevCluster(f"demo-{demo.pid}").dir
+    output = []
+    for line in demo.stdout:
+        output.append(line)
+        if "ready" in line:
+            break
+    assert marked(directory), output
+    demo.send_signal(number)
+    rest, _ = demo.communicate(timeout=60)
+    assert demo.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), (output, rest)
+    if number == signal.SIGINT:
+        assert rest.splitlines()[-1] == "demo failed: interrupted by SIGINT"
+    _wait_gone(directory)
+
+
+def _wait_gone(directory: Path, seconds: float = 40.0) -> None:
+    clock = SystemClock()
+    deadline = clock.monotonic() + seconds
+    while directory.exists() or marked(directory):
+        assert clock.monotonic() < deadline, marked(directory)
+        clock.sleep(0.2)
