@@ -275,6 +275,8 @@ class Client:
         content_type: str = "application/json",
         read_timeout: float = READ_TIMEOUT_SECONDS,
         retry: bool = False,
+        tries: int = MAX_TRIES,
+        urgent: bool = False,
     ) -> bytes:
         """Any request, for paths without a `Resource`: /readyz, /version, subresources.
 
@@ -286,19 +288,21 @@ class Client:
             content_type: of the body.
             read_timeout: seconds without a byte before giving up.
             retry: whether a POST may be sent again although it may have arrived.
+            tries: requests at most.
+            urgent: go ahead of the rate limit; for what must not be late, as the renewal of a lease.
         """
         data = body if isinstance(body, bytes) or body is None else encode(body)
-        headers = {"content-type": content_type} if data is not None else None
-        counts = None if method in ("GET", "HEAD", "OPTIONS") else (method.lower(), path)
         return self._send(
             method,
             path,
             data,
             query=query,
-            headers=headers,
-            counts=counts,
+            headers={"content-type": content_type} if data is not None else None,
+            counts=None if method in ("GET", "HEAD", "OPTIONS") else (method.lower(), path),
             read_timeout=read_timeout,
             repeatable=retry or method != "POST",
+            tries=tries,
+            urgent=urgent,
         )
 
     def _send(
@@ -313,12 +317,14 @@ class Client:
         read_timeout: float = READ_TIMEOUT_SECONDS,
         repeatable: bool | None = None,
         tries: int = MAX_TRIES,
+        urgent: bool = False,
     ) -> bytes:
         """One request with its retries; the answer's body."""
         target = path + _query(query)
         may_repeat = method != "POST" if repeatable is None else repeatable
         for attempt in range(1, tries + 1):
-            self.connection.limiter.take()
+            if not urgent:
+                self.connection.limiter.take()
             if counts is not None:
                 with self._lock:
                     self.writes[counts] += 1

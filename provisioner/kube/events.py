@@ -1,0 +1,260 @@
+"""Events about objects, as `kubectl describe` shows them: `Recorder`.
+
+core/v1 Events as client-go's recorder (and so Karpenter) writes them: the same sentence about the same object again raises the count of the event
+that is there. In front of that Karpenter's own rules: nothing twice within its time (2 minutes by default), and at most
+so many of a reason per second where a limit is given.
+"""
+
+import itertools
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from provisioner.apis.core import ObjectReference
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.resources import EVENTS
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+EventType = Literal["Normal", "Warning"]
+
+DEFAULT_TTL_SECONDS = 120.0
+QUEUE_SIZE = 1000
+REMEMBERED = 4096  # sentences, for dedupe and for counts
+MAX_MESSAGE = 1024  # characters that the API server takes
+MAX_NAME = 253
+
+LIMITS: Mapping[str, tuple[float, int]] = {"Nominated": (5.0, 10)}
+"""Per reason: events a second, and how many at once. Source: karpenter `pkg/controllers/provisioning/scheduling/events.go`."""
+
+_log = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saying:
+    """One event on its way."""
+
+    ref: ObjectReference
+    type: str
+    reason: str
+    message: str
+
+    @property
+    def namespace(self) -> str:
+        return self.ref.namespace or "default"  # where events about cluster-wide objects live
+
+    @property
+    def sameness(self) -> tuple[str, ...]:
+        ref = self.ref
+        return (ref.kind, ref.namespace, ref.name, ref.uid, self.type, self.reason, self.message)
+
+
+@dataclass(slots=True)
+class _Written:
+    """An event that is on the server."""
+
+    name: str
+    count: int
+
+
+class _Allowance:
+    """How many events of one reason may still go; a token bucket that refuses rather than waits."""
+
+    __slots__ = ("burst", "filled", "rate", "tokens")
+
+    def __init__(self, rate: float, burst: int, now: float) -> None:
+        self.rate, self.burst = rate, burst
+        self.tokens, self.filled = float(burst), now
+
+    def take(self, now: float) -> bool:
+        self.tokens = min(float(self.burst), self.tokens + (now - self.filled) * self.rate)
+        self.filled = now
+        if self.tokens < 1.0:
+            return False
+        self.tokens -= 1.0
+        return True
+
+
+class Recorder:
+    """Publishes events without ever holding up its caller; thread-safe, one thread of its own.
+
+    Args:
+        client: to the API server.
+        component: who speaks, e.g. "karpenter".
+        clock: for times and dedupe.
+        limits: per reason (events a second, at once); reasons that are missing are not limited.
+        queue_size: events that wait at most; beyond it the oldest is dropped and counted.
+
+    Attributes:
+        published: events handed over to be written.
+        suppressed: not published because they were said a short while ago, or too many of the reason.
+        dropped: lost because the queue was full or the server refused them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        clock: Clock,
+        *,
+        limits: Mapping[str, tuple[float, int]] = LIMITS,
+        queue_size: int = QUEUE_SIZE,
+    ) -> None:
+        self._client, self._clock = client, clock
+        self.component = component
+        self._limits = limits
+        self._allowances: dict[str, _Allowance] = {}
+        self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()  # to the time until which it is not said again
+        self._written: OrderedDict[tuple[str, ...], _Written] = OrderedDict()  # touched by the thread only
+        self._queue: deque[_Saying] = deque()
+        self._queue_size = queue_size
+        self._numbers = itertools.count()
+        self._wake = threading.Condition()
+        self._busy = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self.published = self.suppressed = self.dropped = 0
+
+    def __repr__(self) -> str:
+        return f"<Recorder {self.component}: {self.published} published, {self.suppressed} suppressed, {self.dropped} dropped>"
+
+    def publish(
+        self,
+        ref: ObjectReference,
+        type: EventType,  # noqa: A002  (the API's word)
+        reason: str,
+        message: str,
+        dedupe: tuple[str, ...] = (),
+        ttl: float = DEFAULT_TTL_SECONDS,
+    ) -> None:
+        """Say something about an object. Never blocks, never raises.
+
+        Args:
+            ref: the object; apiVersion, kind, name, and namespace and uid where it has them.
+            type: "Normal" or "Warning".
+            reason: one CamelCase word.
+            message: a sentence; cut at 1,024 characters.
+            dedupe: what makes it the same event as an earlier one, beside the reason; () is the object and the message.
+            ttl: seconds during which the same event is not said again; 0 says it always.
+        """
+        sameness = (reason, *(dedupe or (ref.kind, ref.namespace, ref.name, ref.uid, message)))
+        with self._wake:
+            now = self._clock.monotonic()
+            if self._stopping or self._is_repeated(sameness, now, ttl) or not self._is_allowed(reason, now):
+                self.suppressed += 1
+                return
+            if ttl > 0:
+                self._said[sameness] = now + ttl
+                self._said.move_to_end(sameness)
+                if len(self._said) > REMEMBERED:
+                    self._said.popitem(last=False)
+            if len(self._queue) >= self._queue_size:
+                self._queue.popleft()
+                self.dropped += 1
+            self._queue.append(_Saying(ref, type, reason, message[:MAX_MESSAGE]))
+            self.published += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="events", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait until everything said so far is written; whether that was done in `timeout` seconds."""
+        with self._wake:
+            return self._wake.wait_for(lambda: not self._queue and not self._busy, timeout)
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Write what waits, for `timeout` seconds at most, then end; what is said later is not heard."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None:
+            self.flush(timeout)
+            with self._wake:
+                self.dropped += len(self._queue)
+                self._queue.clear()
+                self._wake.notify_all()
+            thread.join(timeout)
+
+    def _is_repeated(self, sameness: tuple[str, ...], now: float, ttl: float) -> bool:
+        return ttl > 0 and self._said.get(sameness, float("-inf")) > now
+
+    def _is_allowed(self, reason: str, now: float) -> bool:
+        limit = self._limits.get(reason)
+        if limit is None:
+            return True
+        if reason not in self._allowances:
+            self._allowances[reason] = _Allowance(*limit, now)
+        return self._allowances[reason].take(now)
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._queue or self._stopping)
+                if not self._queue:
+                    return
+                saying = self._queue.popleft()
+                self._busy = True
+            try:
+                self._write(saying)
+            except ApiError as error:
+                with self._wake:
+                    self.dropped += 1
+                _log.debug("event not written", reason=saying.reason, object=saying.ref.name, error=str(error))
+            except Exception:
+                with self._wake:
+                    self.dropped += 1
+                _log.exception("event not written", reason=saying.reason, object=saying.ref.name)
+            finally:
+                with self._wake:
+                    self._busy = False
+                    self._wake.notify_all()
+
+    def _write(self, saying: _Saying) -> None:
+        written = self._written.get(saying.sameness)
+        if written is not None:
+            try:
+                self._raise_count(saying, written)
+            except NotFound:  # the server forgets events after an hour
+                del self._written[saying.sameness]
+            else:
+                self._written.move_to_end(saying.sameness)
+                return
+        name = self._create(saying)
+        self._written[saying.sameness] = _Written(name, 1)
+        if len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _raise_count(self, saying: _Saying, written: _Written) -> None:
+        body = {"count": written.count + 1, "lastTimestamp": self._now()}
+        self._client.patch(EVENTS, written.name, body, saying.namespace)
+        written.count += 1
+
+    def _create(self, saying: _Saying) -> str:
+        suffix = f".{int(self._clock.now().timestamp() * 1e6):x}{next(self._numbers):x}"
+        name = saying.ref.name[: MAX_NAME - len(suffix)].rstrip(".-") + suffix
+        now = self._now()
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": saying.namespace},
+            "involvedObject": saying.ref,
+            "type": saying.type,
+            "reason": saying.reason,
+            "message": saying.message,
+            "source": {"component": self.component},
+            "reportingComponent": self.component,
+            "reportingInstance": "",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._client.create(EVENTS, body, saying.namespace)
+        return name
+
+    def _now(self) -> str:
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,287 @@
+"""Leader election on a coordination.k8s.io Lease: one replica works, and knows for certain when it may not any more.
+
+Time is measured with the monotonic clock only: another holder's lease counts from when we saw it change, not from what its
+clock wrote. Our own right to work, the `Fence`, ends `renew_deadline` seconds after the last renewal was *sent*; another replica waits
+`lease_duration` seconds after it saw that renewal, which is later, so the fence falls first whatever the network does.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+
+import msgspec
+
+from provisioner.apis.core import Lease, LeaseSpec
+from provisioner.kube.client import Client
+from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from provisioner.kube.resources import LEASES
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+REQUEST_TIMEOUT_SECONDS = 3.0
+
+_log = logs.get_logger(__name__)
+_decode = msgspec.json.Decoder(Lease).decode
+_MERGE = "application/merge-patch+json"
+
+
+class LostLease(Exception):  # noqa: N818  (what happened, as in errors)
+    """The right to act has ended; stop what you are doing and write nothing more."""
+
+
+class Fence:
+    """The right of one term as leader; thread-safe, free to ask.
+
+    Every writer asks it right before it writes. It cannot become valid again: the next term has a fence of its own.
+    """
+
+    def __init__(self, clock: Clock, valid_until: float) -> None:
+        self._clock = clock
+        self._valid_until = valid_until  # monotonic seconds; only ever replaced whole
+
+    def __repr__(self) -> str:
+        left = self._valid_until - self._clock.monotonic()
+        return f"<Fence {f'valid for {left:.1f} s' if left > 0 else 'fallen'}>"
+
+    @property
+    def valid(self) -> bool:
+        """Whether this process is the leader now, without asking anybody."""
+        return self._clock.monotonic() < self._valid_until
+
+    def check(self) -> None:
+        """Do nothing while valid.
+
+        Raises:
+            LostLease: the term is over.
+        """
+        if not self.valid:
+            raise LostLease("this process is no longer the leader")
+
+    def extend(self, until: float) -> None:
+        """Move the end of the term; a fence that has fallen stays down."""
+        if self.valid:
+            self._valid_until = until
+
+    def fall(self) -> None:
+        """End the term now."""
+        self._valid_until = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A lease as it was when it last changed."""
+
+    spec: LeaseSpec
+    at: float  # monotonic seconds
+
+
+class LeaderElector:
+    """Takes, keeps and gives back one Lease.
+
+    Args:
+        client: to the API server; renewals go ahead of its rate limit.
+        name: of the Lease.
+        namespace: of the Lease.
+        identity: of this process, unique: host name and a random part.
+        clock: measures the term.
+        lease_duration: seconds after which others may take a lease that is not renewed.
+        renew_deadline: seconds without a renewal after which this process gives up; less than `lease_duration`.
+        retry_period: seconds between two tries.
+        annotations: put on the Lease while we hold it, e.g. the address for reports; taken off when it is given back.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        namespace: str,
+        identity: str,
+        clock: Clock,
+        *,
+        lease_duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry_period: float = 2.0,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
+        if not 0 < retry_period < renew_deadline < lease_duration:
+            raise ValueError(
+                f"need 0 < retry period {retry_period} < renew deadline {renew_deadline} < lease duration {lease_duration}"
+            )
+        self._client, self._clock = client, clock
+        self.name, self.namespace, self.identity = name, namespace, identity
+        self.lease_duration, self.renew_deadline, self.retry_period = lease_duration, renew_deadline, retry_period
+        self._annotations = dict(annotations or {})
+        self._stopping = threading.Event()
+        self._seen: _Seen | None = None
+        self._lease: Lease | None = None  # as we last wrote it
+        self.holder = ""  # who leads, as far as we know
+
+    def __repr__(self) -> str:
+        return f"<LeaderElector {self.namespace}/{self.name}, {self.identity}, led by {self.holder or 'nobody'}>"
+
+    def run(self, on_started: Callable[[Fence], None], on_lost: Callable[[], None]) -> None:
+        """Wait for the lease, lead, and come back when the term is over; call again to stand again.
+
+        Args:
+            on_started: called in a thread of its own when we lead; it may return or work for the whole term.
+            on_lost: called after the fence fell, when the lease could not be kept. Not called after `stop`.
+        """
+        fence = self._acquire()
+        if fence is None:
+            return
+        _log.info("leading", lease=self._key(), identity=self.identity)
+        threading.Thread(target=self._started, args=(on_started, fence), name=f"lead-{self.name}", daemon=True).start()
+        self._keep(fence)
+        fence.fall()
+        if self._stopping.is_set():
+            self._release()
+            return
+        _log.error("the lease is lost", lease=self._key(), identity=self.identity, holder=self.holder)
+        on_lost()
+
+    def stop(self) -> None:
+        """Give the lease back and let `run` return; returns at once. The fence falls before the lease is free."""
+        self._stopping.set()
+
+    def _started(self, on_started: Callable[[Fence], None], fence: Fence) -> None:
+        try:
+            on_started(fence)
+        except LostLease as error:
+            _log.info("stopped", lease=self._key(), reason=str(error))
+        except Exception:
+            _log.exception("the leader's work failed; the lease is given back", lease=self._key())
+            self.stop()
+
+    def _acquire(self) -> Fence | None:
+        """Try until we hold the lease; None when stopped before."""
+        while not self._stopping.is_set():
+            sent = self._clock.monotonic()
+            try:
+                if self._try_acquire():
+                    return Fence(self._clock, sent + self.renew_deadline)
+            except ApiError as error:
+                _log.warning("cannot reach the lease", lease=self._key(), error=str(error))
+            self._stopping.wait(self.retry_period)
+        return None
+
+    def _try_acquire(self) -> bool:
+        try:
+            lease = self._read()
+        except NotFound:
+            return self._create()
+        holder = lease.spec.holder_identity or ""
+        if holder != self.holder:
+            _log.info("the lease has another holder", lease=self._key(), holder=holder)
+        self.holder = holder
+        if self._seen is None or self._seen.spec != lease.spec:
+            self._seen = _Seen(lease.spec, self._clock.monotonic())
+        duration = lease.spec.lease_duration_seconds or self.lease_duration
+        free = not holder or self._clock.monotonic() - self._seen.at >= duration
+        if not free and holder != self.identity:
+            return False
+        now = self._now()
+        changes = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": round(self.lease_duration),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": (lease.spec.lease_transitions or 0) + (holder != self.identity),
+        }
+        try:
+            self._lease = self._patch(changes, self._annotations, lease.metadata.resource_version)
+        except Conflict:
+            return False  # another was faster
+        self.holder = self.identity
+        return True
+
+    def _create(self) -> bool:
+        now = self._now()
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self.name, "namespace": self.namespace, "annotations": self._annotations},
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": round(self.lease_duration),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": 0,
+            },
+        }
+        try:
+            self._lease = _decode(self._client.raw("POST", LEASES.path(self.namespace), body, urgent=True, tries=1))
+        except AlreadyExists:
+            return False
+        self.holder = self.identity
+        return True
+
+    def _keep(self, fence: Fence) -> None:
+        """Renew until the term is over or we shall stop."""
+        while not self._stopping.wait(self.retry_period):
+            sent = self._clock.monotonic()
+            if not fence.valid:
+                return
+            try:
+                if not self._renew():
+                    return
+            except ApiError as error:
+                _log.warning("lease not renewed", lease=self._key(), error=str(error), fence=repr(fence))
+                continue
+            fence.extend(sent + self.renew_deadline)
+
+    def _renew(self) -> bool:
+        """Write a new renewTime; False when another holds the lease."""
+        version = self._lease.metadata.resource_version if self._lease is not None else ""
+        try:
+            self._lease = self._patch({"renewTime": self._now()}, {}, version)
+        except Conflict:
+            # Somebody touched it, perhaps only an annotation, or our last renewal arrived though we never heard of it.
+            lease = self._read()
+            self.holder = lease.spec.holder_identity or ""
+            self._lease = lease
+            return self.holder == self.identity and self._renew_read(lease)
+        except NotFound:
+            self.holder = ""
+            return False  # whoever deleted it may have made another the leader
+        return True
+
+    def _renew_read(self, lease: Lease) -> bool:
+        self._lease = self._patch({"renewTime": self._now()}, self._annotations, lease.metadata.resource_version)
+        return True
+
+    def _release(self) -> None:
+        """Free the lease at once, so that the next leader need not wait for its end."""
+        if self._lease is None or self.holder != self.identity:
+            return
+        changes = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
+        try:
+            self._patch(changes, dict.fromkeys(self._annotations), self._lease.metadata.resource_version)
+        except ApiError as error:
+            _log.warning("lease not given back", lease=self._key(), error=str(error))
+        else:
+            self.holder = ""
+            _log.info("lease given back", lease=self._key())
+
+    def _read(self) -> Lease:
+        path = LEASES.path(self.namespace, self.name)
+        return _decode(self._client.raw("GET", path, read_timeout=REQUEST_TIMEOUT_SECONDS, tries=1, urgent=True))
+
+    def _patch(self, spec: Mapping[str, object], annotations: Mapping[str, str | None], version: str) -> Lease:
+        """A guarded patch: it touches nothing that others wrote, and fails if they were faster."""
+        metadata: dict[str, object] = {"resourceVersion": version}
+        if annotations:
+            metadata["annotations"] = annotations
+        body = {"metadata": metadata, "spec": spec}
+        path = LEASES.path(self.namespace, self.name)
+        return _decode(
+            self._client.raw(
+                "PATCH", path, body, content_type=_MERGE, read_timeout=REQUEST_TIMEOUT_SECONDS, tries=1, urgent=True
+            )
+        )
+
+    def _now(self) -> str:
+        return self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def _key(self) -> str:
+        return f"{self.namespace}/{self.name}"
