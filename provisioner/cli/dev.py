@@ -1,0 +1,143 @@
+"""`dovetail dev`: a control plane on this machine, for trying things out."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from provisioner.cli.progress import progress_for
+from provisioner.devcluster.binaries import VARIABLE, Source
+from provisioner.devcluster.building import GoBuild
+from provisioner.devcluster.cluster import DevCluster, list_clusters
+from provisioner.devcluster.components import COMPONENTS
+from provisioner.devcluster.errors import StateError
+from provisioner.support.clock import SystemClock
+
+
+def _named(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--name", default="default", show_default=True, help="Which cluster; several run side by side."
+    )(function)
+
+
+@click.group()
+def command() -> None:
+    """A Kubernetes control plane on this machine: etcd, API server, controllers, scheduler, kwok.
+
+    Everything listens on loopback ports of the cluster's own and needs no root. Programs are found in
+    $DOVETAIL_DEV_BIN, then in this user's cache, and are built from source where missing.
+    """
+
+
+@command.command()
+@_named
+@click.option("--fresh", is_flag=True, help="Delete the data of the last run first.")
+@click.option("--new-ports", is_flag=True, help="Choose ports anew instead of those of the last run.")
+@click.option(
+    "--extender/--no-extender",
+    default=True,
+    show_default=True,
+    help="Whether kube-scheduler asks the extender at its reserved port.",
+)
+def up(*, name: str, fresh: bool, new_ports: bool, extender: bool) -> None:
+    """Start a cluster and leave it running; build what is missing first."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    cluster = DevCluster(name, extender=extender, source=_source(), progress=progress_for())
+    if not cluster.up(fresh=fresh, new_ports=new_ports):
+        click.echo(f"cluster {name} is up already: {cluster.host}")
+        return
+    click.echo(f"cluster {name} is up after {clock.monotonic() - began:.1f} s: {cluster.host}")
+    suffix = "" if name == "default" else f" --name {name}"
+    click.echo(f'for kubectl in this shell: eval "$(dovetail dev env{suffix})"')
+
+
+@command.command()
+@_named
+@click.option("--delete", is_flag=True, help="Remove its data, certificates, logs and ports too.")
+@click.option("--all", "everything", is_flag=True, help="All clusters of this user.")
+def down(*, name: str, delete: bool, everything: bool) -> None:
+    """Stop a cluster; its data stays for the next `up`."""
+    for each in list_clusters(os.environ) if everything else [name]:
+        cluster = DevCluster(each)
+        existed = cluster.dir.exists()
+        cluster.down(delete=delete)
+        if not existed:
+            click.echo(f"there is no cluster {each}")
+        else:
+            click.echo(f"cluster {each} is {'deleted' if delete else 'stopped'}")
+
+
+@command.command()
+@_named
+@click.option("--all", "everything", is_flag=True, help="All clusters of this user.")
+def status(*, name: str, everything: bool) -> None:
+    """Show what runs; exit status 1 unless every component does."""
+    healthy = True
+    for each in list_clusters(os.environ) if everything else [name]:
+        cluster = _existing(each)
+        up_now = cluster.is_up
+        healthy = healthy and up_now
+        click.echo(f"cluster {each}: {'up' if up_now else 'not up'}, {cluster.host}, {cluster.dir}")
+        for entry in cluster.status():
+            numbers = ",".join(map(str, entry.ports)) or "-"
+            size = f"{entry.memory_bytes / 1e6:.0f} MB" if entry.pid else "-"
+            click.echo(
+                f"  {entry.name:<24} {entry.state:<8} pid {entry.pid or '-':<8}"
+                f" port {numbers:<12} {size}"
+            )
+    sys.exit(0 if healthy else 1)
+
+
+@command.command()
+@_named
+def env(*, name: str) -> None:
+    """Print what a shell needs for kubectl: eval "$(dovetail dev env)"."""
+    for key, value in _existing(name).environment().items():
+        click.echo(f"export {key}={shlex.quote(value)}")
+
+
+@command.command()
+@_named
+@click.argument("component", required=False)
+@click.option("--lines", "-n", default=50, show_default=True, help="How many of the last lines.")
+def logs(*, name: str, component: str | None, lines: int) -> None:
+    """Print the end of a component's log, or name the log files."""
+    cluster = _existing(name)
+    found = {path.stem: path for path in sorted((cluster.dir / "logs").glob("*.log"))}
+    if component is None:
+        for path in found.values():
+            click.echo(str(path))
+        return
+    if component not in found:
+        raise StateError(
+            f"cluster {name} has no log of {component!r}",
+            f"Choose one of {', '.join(found) or ', '.join(COMPONENTS)}",
+        )
+    for line in _tail(found[component], lines):
+        click.echo(line)
+
+
+def _source() -> Source:
+    return GoBuild(dict(os.environ))
+
+
+def _existing(name: str) -> DevCluster:
+    cluster = DevCluster(name)
+    if not cluster.ports:
+        raise StateError(
+            f"there is no cluster {name}",
+            f"Start it with `dovetail dev up --name {name}` (programs from ${VARIABLE}, the cache, or a build)",
+        )
+    return cluster
+
+
+def _tail(path: Path, lines: int) -> list[str]:
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - 400 * lines))  # a generous line; a log may be large
+        return file.read().decode(errors="replace").splitlines()[-lines:]

@@ -1,0 +1,67 @@
+"""The `dovetail` command. Each subcommand is imported when it is used: the webhook must not pay for the solver."""
+
+import importlib
+import logging
+import sys
+from typing import Final
+
+import click
+
+from provisioner.devcluster.errors import DevClusterError
+
+COMMANDS: Final = {  # name -> (module:attribute, short help)
+    "bench-cluster": ("provisioner.cli.bench:command", "Measure on a control plane of its own."),
+    "demo": ("provisioner.cli.demo:command", "1,000 pods to machines and back, on a real cluster."),
+    "dev": ("provisioner.cli.dev:command", "A Kubernetes control plane on this machine."),
+    "extender": ("extender.server:command", "Run the scheduler extender."),
+    "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
+    "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
+    "webhook": ("webhook.server:command", "Run the admission webhook."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named in a table and imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the table, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command; None for a name that is not in the table.
+
+        Raises:
+            TypeError: the table names something that is no command.
+        """
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{module}:{attribute} is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands out of the table, without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dovetail")
+def dovetail() -> None:
+    """Dovetail fits pods to machines: a node autoscaler for Kubernetes."""
+
+
+def main() -> None:
+    """Entry point: errors that a user can cure are one line and exit status 1, never a traceback."""
+    logging.captureWarnings(capture=True)
+    try:
+        dovetail.main(prog_name="dovetail", standalone_mode=True)
+    except DevClusterError as error:
+        click.echo(f"dovetail: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

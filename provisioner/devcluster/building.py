@@ -1,0 +1,218 @@
+"""Building the control plane from the Go module proxy.
+
+Each program is built in a wrapper module, whose go.mod carries the `replace` lines that Kubernetes needs (see
+`wrapper`) and whose go.sum is committed: with -mod=readonly nothing but what they name can get into a build.
+"""
+
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from provisioner.devcluster import toolchain, versions
+from provisioner.devcluster.errors import BuildError
+from provisioner.devcluster.progress import Progress
+from provisioner.devcluster.toolchain import Toolchain
+
+_NETWORK_WORDS: Final = (
+    "dial tcp",
+    "no such host",
+    "connection refused",
+    "i/o timeout",
+    "network is unreachable",
+    "proxyconnect",
+    "TLS handshake",
+    "module lookup disabled",
+)
+
+
+@dataclass(frozen=True)
+class GoBuild:
+    """Makes artifacts with Go; a `binaries.Source`.
+
+    Attributes:
+        env: environment variables (PATH, GOPROXY, caches).
+        compiler: Go to use; None finds the machine's, or installs one when a build is needed.
+    """
+
+    env: Mapping[str, str]
+    compiler: Toolchain | None = None
+
+    def key(self) -> str:
+        """Versions, Go version and recipe. Without any Go yet, that of the wheel that would be installed."""
+        found = self._present_compiler()
+        go = found.version if found else f"go{versions.GO_WHEEL.partition('==')[2]}"
+        return f"{versions.KUBERNETES}-etcd{versions.ETCD}-kwok{versions.KWOK}-{go}-{versions.recipe_hash()}"
+
+    def make(self, names: Iterable[str], directory: Path, progress: Progress) -> None:
+        """Build these artifacts; see `binaries.Source`.
+
+        Raises:
+            ToolchainError: no Go, and none could be installed.
+            BuildError: a module could not be fetched, or a build failed.
+        """
+        wanted = set(names)
+        steps = [program for program in versions.PROGRAMS if program.name in wanted]
+        stages = versions.STAGES in wanted
+        compiler = self._present_compiler()
+        total = len(steps) + stages + (compiler is None)
+        index = 0
+        if compiler is None:
+            index += 1
+            progress.begin(index, total, f"installing Go ({versions.GO_WHEEL})")
+            with _reported(progress):
+                compiler = toolchain.install_wheel(self.env, progress)
+        builder = _Builder(compiler, self.env, directory, progress)
+        for program in steps:
+            index += 1
+            progress.begin(index, total, f"building {program.name} {program.version}")
+            with _reported(progress):
+                builder.build(program)
+        if stages:
+            progress.begin(index + 1, total, "copying the stages of kwok")
+            with _reported(progress):
+                builder.copy_stages()
+
+    def _present_compiler(self) -> Toolchain | None:
+        if self.compiler is not None:
+            return self.compiler
+        return toolchain.machine_go(self.env) or toolchain.wheel_go(self.env)
+
+
+class _reported:  # noqa: N801 - reads as a statement
+    """Ends a progress step the way its block ends."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self._progress.done()
+        else:
+            self._progress.failed()
+
+
+class _Builder:
+    """One compiler building into one directory."""
+
+    def __init__(
+        self, compiler: Toolchain, env: Mapping[str, str], directory: Path, progress: Progress
+    ) -> None:
+        self._go = compiler.go
+        self._directory = directory
+        self._progress = progress
+        self._env = {
+            **env,
+            "CGO_ENABLED": "0",
+            "GOTOOLCHAIN": "local",  # never download another compiler
+            "GOFLAGS": "-mod=readonly -buildvcs=false",
+            "GOWORK": "off",
+        }
+
+    def build(self, program: versions.Program) -> None:
+        """Build one program and move it into place."""
+        partial = self._directory / f".{program.name}.partial"
+        self._run(
+            ["build", "-trimpath", "-ldflags", program.ldflags, "-o", str(partial), program.package],
+            program.module,
+            f"building {program.name}",
+        )
+        partial.replace(self._directory / program.name)
+
+    def copy_stages(self) -> None:
+        """Join kwok's own stages, out of the module cache, in one file beside the binaries."""
+        module = self._module_directory("sigs.k8s.io/kwok", versions.KWOK)
+        partial = self._directory / f".{versions.STAGES}.partial"
+        try:
+            texts = [
+                (module / "kustomize" / "stage" / name).read_text().strip()
+                for name in versions.STAGE_SOURCES
+            ]
+        except OSError as error:
+            raise BuildError(
+                f"kwok {versions.KWOK} lacks a stage ({error})",
+                "Run `go clean -modcache` and try again: the module cache is damaged",
+            ) from error
+        partial.write_text("\n---\n".join(texts) + "\n")
+        partial.replace(self._directory / versions.STAGES)
+
+    def _module_directory(self, module: str, version: str) -> Path:
+        output = self._run(
+            ["mod", "download", "-json", f"{module}@{version}"], "kwok", f"fetching {module}"
+        )
+        document = json.loads(output)
+        return Path(document["Dir"])
+
+    def _run(self, arguments: list[str], module: str, what: str) -> str:
+        """Run Go in a copy of a wrapper module (so that nothing can change the committed one); its output."""
+        with tempfile.TemporaryDirectory(prefix="dovetail-go-") as scratch:
+            for name in ("go.mod", "go.sum"):
+                shutil.copyfile(versions.WRAPPERS / module / name, Path(scratch) / name)
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the compiler that was found
+                    [self._go, *arguments],
+                    cwd=scratch,
+                    env=self._env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            except OSError as error:
+                raise BuildError(
+                    f"{self._go} does not run ({error})", "Install Go again"
+                ) from error
+            with process:
+                assert process.stdout is not None
+                assert process.stderr is not None
+                errors: list[str] = []
+                reader = threading.Thread(target=self._follow, args=(process.stderr, errors))
+                reader.start()
+                try:
+                    output = process.stdout.read()
+                    process.wait()
+                except BaseException:
+                    process.terminate()
+                    raise
+                finally:
+                    reader.join()
+        if process.returncode != 0:
+            raise _explained(what, errors)
+        return output
+
+    def _follow(self, stream: IO[str], lines: list[str]) -> None:
+        for line in stream:
+            text = line.strip()
+            if text.startswith("go: downloading "):
+                self._progress.detail(text.removeprefix("go: "))
+            elif text:
+                lines.append(text)
+
+
+def _explained(what: str, lines: list[str]) -> BuildError:
+    """A failed Go command as a sentence: the network has its own cure."""
+    last = lines[-1] if lines else "no reason given"
+    for line in lines:
+        if any(word in line for word in _NETWORK_WORDS):
+            return BuildError(
+                f"{what} failed: the Go module proxy cannot be reached ({line[:300]})",
+                "Check the network and `go env GOPROXY`, or point DOVETAIL_DEV_BIN at a directory of"
+                " built programs",
+            )
+        if "no space left on device" in line:
+            return BuildError(
+                f"{what} failed: the disk is full ({line[:200]})",
+                "A build needs about 5 GB: free some, or move GOCACHE, GOMODCACHE and XDG_CACHE_HOME",
+            )
+    return BuildError(
+        f"{what} failed ({last[:300]})",
+        "If the message means a damaged cache, `go clean -modcache -cache` and try again",
+    )

@@ -1,0 +1,676 @@
+"""A real Kubernetes control plane on this machine: etcd, API server, controllers, scheduler, and kwok as the kubelets.
+
+`DevCluster` is used in two ways. By `dovetail dev`, the cluster goes on when the command has ended. By tests and the
+demo (`temporary=True`) it lives as long as the program: a reaper stops it when the program ends, be it by SIGKILL.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from certs.authority import Authority
+from provisioner.devcluster import binaries, components, paths, pki, ports, probing, teardown
+from provisioner.devcluster.building import GoBuild
+from provisioner.devcluster.components import COMPONENTS, Layout
+from provisioner.devcluster.errors import DevClusterError, PortError, StartError, StateError
+from provisioner.devcluster.processes import (
+    MARK,
+    TERM_SECONDS,
+    Record,
+    command_of,
+    memory_bytes,
+    read_record,
+    send,
+    spawn,
+    stop,
+    write_record,
+)
+from provisioner.devcluster.progress import SILENT, Progress
+from provisioner.devcluster.reaper import lock_file
+from provisioner.support.clock import Clock, SystemClock
+
+READY_SECONDS: Final = 60.0
+"""How long one component may take to become ready; on a busy machine of 2 cores it takes up to 10."""
+
+_POLL_SECONDS = 0.05
+_READY_PATHS = {"etcd": "/health", "kube-controller-manager": "/healthz", "kwok": "/healthz"}
+_REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class ComponentStatus:
+    """One process of a cluster.
+
+    Attributes:
+        name: component or program.
+        state: "running", "crashed" (it should run and does not) or "stopped".
+        pid: 0 unless running.
+        ports: what it listens on.
+        memory_bytes: proportional set size; 0 unless running.
+    """
+
+    name: str
+    state: str
+    pid: int
+    ports: tuple[int, ...]
+    memory_bytes: int
+
+
+class DevCluster:
+    """One dev cluster, known by its name. Not thread-safe; processes take turns by a lock."""
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        temporary: bool = False,
+        extender: bool = True,
+        node_grace_seconds: int = 40,
+        env: Mapping[str, str] | None = None,
+        source: binaries.Source | None = None,
+        progress: Progress = SILENT,
+        clock: Clock | None = None,
+    ) -> None:
+        """Describe a cluster; nothing is started or written.
+
+        Args:
+            name: its name, "default" if empty; a temporary one without a name gets a random one.
+            temporary: it is stopped and deleted at `down`, or when this program ends in any way.
+            extender: whether kube-scheduler asks the extender (at the port reserved for it; while nothing answers
+                there, kube-scheduler goes on without). A cluster that exists keeps its own setting until `up`.
+            node_grace_seconds: how long a fake node may be silent before it counts as unreachable.
+            env: environment variables; this process's by default.
+            source: how to make missing programs; a Go build by default.
+            progress: hears of long steps.
+            clock: for tests.
+
+        Raises:
+            StateError: a name that cannot be used.
+        """
+        self.env = dict(os.environ if env is None else env)
+        if not name:
+            name = f"tmp-{os.getpid()}-{secrets.token_hex(3)}" if temporary else "default"
+        self.name = paths.checked_name(name)
+        self.temporary = temporary
+        self._source = source or GoBuild(self.env)
+        self._progress = progress
+        self._clock = clock or SystemClock()
+        directory = paths.state_root(self.env) / self.name
+        self._layout = Layout(directory, {}, extender, node_grace_seconds)
+        saved = self._saved()
+        if saved is not None:
+            self._layout = replace(self._layout, ports=saved["ports"])
+
+    # What it is
+
+    @property
+    def dir(self) -> Path:
+        """The cluster's directory: data, certificates, logs, pid files."""
+        return self._layout.directory
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Loopback ports by name (`ports.PORT_NAMES`), our own programs' included; empty before the first `up`."""
+        return self._layout.ports
+
+    @property
+    def host(self) -> str:
+        """URL of the API server."""
+        return self._layout.url("kube-apiserver", "https")
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of an administrator."""
+        return self._layout.kubeconfig("admin")
+
+    @property
+    def ca(self) -> Authority:
+        """The cluster's certificate authority; clients of the API server trust it.
+
+        Raises:
+            StateError: the cluster was never up, or its certificates are damaged.
+        """
+        return pki.load_authority(self._layout)
+
+    def bin(self, name: str) -> Path:
+        """The program (or link to it) of this cluster: kubectl, etcd, kwok, kube-..."""
+        return self._layout.binaries / name
+
+    def log(self, name: str) -> Path:
+        """Log file of a component, or of a program started with `start_program`."""
+        return self._layout.log(name)
+
+    def environment(self) -> dict[str, str]:
+        """What a shell needs: KUBECONFIG, and PATH with this cluster's kubectl first."""
+        path = self.env.get("PATH", os.defpath)
+        return {"KUBECONFIG": str(self.kubeconfig), "PATH": f"{self._layout.binaries}:{path}"}
+
+    def status(self) -> list[ComponentStatus]:
+        """Every component in start order, then our own programs by name."""
+        known = teardown.records(self.dir)
+        known.pop(teardown.REAPER, None)
+        names = [*COMPONENTS, *sorted(set(known) - set(COMPONENTS))]
+        return [self._status(name, known.get(name)) for name in names]
+
+    @property
+    def is_up(self) -> bool:
+        """Whether every component runs and the API server answers."""
+        states = [entry.state for entry in self.status() if entry.name in COMPONENTS]
+        return set(states) == {"running"} and self._probe("kube-apiserver", "/readyz")
+
+    # Up and down
+
+    def up(self, *, fresh: bool = False, new_ports: bool = False) -> bool:
+        """Start the cluster, with the data of its last run if there is any; wait until it is ready.
+
+        Leftovers of a crashed run of it, and of temporary clusters whose programs are gone, are cleaned first.
+
+        Args:
+            fresh: delete the data of the last run.
+            new_ports: choose ports anew instead of those remembered.
+
+        Returns:
+            False when it was up already and nothing was done.
+
+        Raises:
+            DevClusterError: it cannot be started; what was started is stopped again.
+        """
+        found = binaries.find(self._source, self.env, self._progress)
+        with teardown.locked(lock_file(self.dir)):
+            if not fresh and not new_ports and self.is_up:
+                return False
+            teardown.stop_everything(self.dir, self._clock)
+            self._sweep()
+            if fresh:
+                shutil.rmtree(self.dir, ignore_errors=True)
+            self._prepare(found, new_ports=new_ports or fresh)
+            try:
+                self._start_all()
+            except BaseException:
+                teardown.stop_everything(self.dir, self._clock)
+                raise
+        return True
+
+    def down(self, *, delete: bool = False) -> None:
+        """Stop everything that belongs to the cluster; a temporary one is deleted too. Not running is fine.
+
+        Args:
+            delete: remove data, certificates, logs and remembered ports as well.
+
+        Raises:
+            StateError: a process survived SIGKILL.
+        """
+        with teardown.locked(lock_file(self.dir)):
+            teardown.stop_everything(self.dir, self._clock)
+            if delete or self.temporary:
+                shutil.rmtree(self.dir, ignore_errors=True)
+        if delete or self.temporary:
+            lock_file(self.dir).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    # One component
+
+    def start(self, name: str) -> None:
+        """Start one component and wait until it is ready; a running one is left alone.
+
+        Raises:
+            KeyError: no such component.
+            DevClusterError: it does not become ready.
+        """
+        self._launch(name)
+        self._await_ready(name)
+
+    def stop(self, name: str, term_seconds: float = TERM_SECONDS) -> None:
+        """Stop one component or program: SIGTERM, a wait, SIGKILL. A stopped one is fine.
+
+        Raises:
+            StateError: it survived SIGKILL.
+        """
+        record = read_record(self._layout.record(name))
+        if record is not None and not stop(record, self._clock, term_seconds):
+            raise StateError(
+                f"{name} (process {record.pid}) does not stop", f"Try `kill -9 {record.pid}`"
+            )
+        self._layout.record(name).unlink(missing_ok=True)
+
+    def restart(self, name: str) -> None:
+        """Stop and start one component; returns when it is ready again.
+
+        Raises:
+            DevClusterError: it does not stop, or does not become ready.
+        """
+        self.stop(name)
+        self.start(name)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to one component or program and its group; its record stays, so SIGKILL leaves it "crashed".
+
+        Raises:
+            StateError: it does not run.
+        """
+        record = read_record(self._layout.record(name))
+        if record is None or not send(record, number):
+            raise StateError(f"{name} does not run", "Look with `dovetail dev status`")
+        if number == signal.SIGKILL:
+            stop(record, self._clock, term_seconds=0.0)  # gone when we return
+
+    def heal(self) -> list[str]:
+        """Start again what should run and does not, as a kubelet would; the names, in start order.
+
+        Raises:
+            DevClusterError: one does not become ready.
+        """
+        crashed = [entry.name for entry in self.status() if entry.state == "crashed"]
+        again = [name for name in COMPONENTS if name in crashed]
+        for name in again:
+            self.start(name)
+        return again
+
+    def restart_scheduler(self, *, extender: bool) -> None:
+        """Restart kube-scheduler with or without the extender in its configuration.
+
+        Raises:
+            DevClusterError: it does not become ready.
+        """
+        self.stop("kube-scheduler")
+        self._layout = replace(self._layout, extender=extender)
+        self._save()
+        self._write_configuration()
+        self.start("kube-scheduler")
+
+    def start_program(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> Record:
+        """Start a program of our own as part of the cluster: own group, own log, gone with the cluster.
+
+        Args:
+            name: for `stop`, `signal`, `log` and `status`; not a component's.
+            argv: its command line; the first an absolute path.
+            env: variables on top of this process's environment and KUBECONFIG.
+
+        Raises:
+            StateError: one of that name runs already, or it cannot be executed.
+        """
+        if name in COMPONENTS or name == teardown.REAPER:
+            raise StateError(f"{name} is the cluster's own", "Choose another name")
+        return self._spawn(name, argv, {"KUBECONFIG": str(self.kubeconfig), **(env or {})})
+
+    # Users
+
+    def user_kubeconfig(self, common_name: str, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig for a user with a client certificate; RBAC decides what it may do.
+
+        Args:
+            common_name: the user's name.
+            groups: its groups, beside system:authenticated.
+
+        Raises:
+            CertificateError: a name that does not fit in a certificate.
+            StateError: the cluster was never up.
+        """
+        path = self.dir / "users" / f"{_file_name(common_name, *groups)}.kubeconfig"
+        now = self._clock.now()
+        return pki.write_client_kubeconfig(self._layout, self.ca, path, common_name, groups, now)
+
+    def service_account_kubeconfig(
+        self, namespace: str, name: str, expiration_seconds: int = 7200
+    ) -> Path:
+        """A kubeconfig with a token of a service account, from the TokenRequest API.
+
+        Args:
+            namespace: of the service account.
+            name: of the service account.
+            expiration_seconds: lifetime of the token; the API server wants at least 600.
+
+        Raises:
+            StateError: there is no such service account, or the API server does not answer.
+        """
+        reply = self._api(
+            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+            method="POST",
+            body={
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"expirationSeconds": expiration_seconds},
+            },
+        )
+        if reply.status not in (200, 201):
+            raise StateError(
+                f"no token for service account {namespace}/{name}: {_message(reply)}",
+                "Create the service account first, and see that the API server runs",
+            )
+        token = json.loads(reply.body)["status"]["token"]
+        path = self.dir / "users" / f"{_file_name('sa', namespace, name)}.kubeconfig"
+        return pki.write_kubeconfig(self._layout, self.ca, path, {"token": token})
+
+    # Conveniences
+
+    def kubectl(
+        self, *arguments: str, stdin: str = "", check: bool = True, timeout_seconds: float = 120
+    ) -> str:
+        """Run this cluster's kubectl as administrator; what it prints.
+
+        Raises:
+            StateError: it failed (with `check`); the text is what it wrote to standard error.
+        """
+        result = subprocess.run(  # noqa: S603 - the cluster's own kubectl
+            [self.bin("kubectl"), *arguments],
+            env={**self.env, **self.environment()},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+        if check and result.returncode != 0:
+            raise StateError(
+                f"kubectl {' '.join(arguments)[:200]} failed: {result.stderr.strip()[:2000]}",
+                "Run it by hand with the variables that `dovetail dev env` prints",
+            )
+        return result.stdout
+
+    def etcd_compact(self) -> int:
+        """Compact etcd at its newest revision, so that a watch from an older one is answered 410; the revision.
+
+        Raises:
+            StateError: etcd does not answer.
+        """
+        reply = self._etcd("/v3/kv/range", {"key": "AA=="})  # the key \\0: only the header matters
+        revision = int(json.loads(reply.body)["header"]["revision"])
+        self._etcd("/v3/kv/compaction", {"revision": str(revision), "physical": True})
+        return revision
+
+    # How it is done
+
+    def _prepare(self, found: binaries.Binaries, *, new_ports: bool) -> None:
+        for part in ("logs", "pids"):
+            (self.dir / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.dir.chmod(0o700)
+        found.link(self._layout.binaries)
+        saved = self._saved()
+        if saved is not None and not new_ports:
+            self._layout = replace(self._layout, ports=saved["ports"])
+            self._check_ports(ports.PLANE_PORTS)
+        else:
+            root = self.dir.parent
+            with teardown.locked(root / ".ports.lock"):
+                self._layout = replace(self._layout, ports=ports.allocate(_remembered(root)))
+                self._save()
+            (self._layout.pki / "complete").unlink(missing_ok=True)  # kubeconfigs name the port
+        self._save()
+        pki.ensure_pki(self._layout, self._clock.now())
+        self._write_configuration()
+        upstream = found.stages.read_text()
+        own = (Path(__file__).parent / "stages.yaml").read_text()
+        components.stages_file(self._layout).write_text(f"{upstream}\n---\n{own}")
+        for old in (self.dir / "logs").glob("*.log"):
+            old.unlink()
+
+    def _write_configuration(self) -> None:
+        document = components.scheduler_document(self._layout)
+        components.scheduler_file(self._layout).write_text(json.dumps(document, indent=2))
+
+    def _start_all(self) -> None:
+        if self.temporary:
+            self._start_reaper()
+        self._launch("etcd")
+        self._await_ready("etcd")
+        self._launch("kube-apiserver")
+        self._await_ready("kube-apiserver")
+        rest = [name for name in COMPONENTS if name not in ("etcd", "kube-apiserver")]
+        for name in rest:
+            self._launch(name)
+        for name in rest:
+            self._await_ready(name)
+        self._wait(  # without it the API server refuses every pod of the namespace
+            lambda: self._get_ok("/api/v1/namespaces/default/serviceaccounts/default"),
+            "kube-controller-manager",
+            "the default service account",
+        )
+
+    def _start_reaper(self) -> None:
+        owner = Record.of(os.getpid())
+        assert owner is not None
+        argv = [sys.executable, "-m", "provisioner.devcluster.reaper", str(self.dir)]
+        argv += [str(owner.pid), str(owner.started), owner.boot]
+        env = {**self.env, "PYTHONPATH": str(_REPOSITORY)}
+        env.pop(MARK, None)  # it is not one of those that it stops
+        record = spawn(argv, self._layout.log(teardown.REAPER), env)
+        write_record(self._layout.record(teardown.REAPER), record)
+
+    def _launch(self, name: str) -> None:
+        argv = components.command(name, self._layout)
+        record = read_record(self._layout.record(name))
+        if record is not None and record.is_alive():
+            return
+        if name == "kube-scheduler":
+            self._drop_lease()
+        self._check_ports(components.ports_of(name))
+        self._spawn(name, argv, {})
+
+    def _spawn(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Record:
+        path = self._layout.record(name)
+        running = read_record(path)
+        if running is not None and running.is_alive():
+            raise StateError(
+                f"{name} of cluster {self.name} runs already (process {running.pid})",
+                "Stop it first",
+            )
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            record = spawn(argv, self.log(name), {**self.env, **env, MARK: str(self.dir)})
+        except OSError as error:
+            raise StateError(
+                f"{argv[0]} cannot be started ({error})",
+                "See that the file is there, executable and made for this machine",
+            ) from error
+        write_record(path, record)
+        return record
+
+    def _drop_lease(self) -> None:
+        """Forget the Lease of a scheduler that was killed: its successor would wait for it to run out."""
+        self._api(
+            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler",
+            method="DELETE",
+        )
+
+    def _await_ready(self, name: str) -> None:
+        path = _READY_PATHS.get(name, "/readyz")
+        self._wait(lambda: self._probe(name, path), name, name)
+
+    def _wait(self, condition: Callable[[], bool], component: str, what: str) -> None:
+        deadline = self._clock.monotonic() + READY_SECONDS
+        record = read_record(self._layout.record(component))
+        while not condition():
+            if record is None or not record.is_alive():
+                raise StartError(
+                    f"{component} ended while {what} was waited for ({self._last_line(component)})",
+                    f"See {self.log(component)}; `dovetail dev up --fresh` begins with empty data",
+                )
+            if self._clock.monotonic() > deadline:
+                raise StartError(
+                    f"{what} was not ready after {READY_SECONDS:.0f} s",
+                    f"See {self.log(component)}; is the machine overloaded?",
+                )
+            self._clock.sleep(_POLL_SECONDS)
+
+    def _probe(self, component: str, path: str) -> bool:
+        if component not in self.ports:
+            return False
+        secure = component not in ("etcd", "kwok")
+        with contextlib.suppress(OSError):  # certificates not there yet
+            context = self._identity().context() if secure else None
+            return probing.request(self.ports[component], path, context=context).status == 200
+        return False
+
+    def _get_ok(self, path: str) -> bool:
+        return self._api(path).status == 200
+
+    def _api(
+        self, path: str, *, method: str = "GET", body: Mapping[str, object] | None = None
+    ) -> probing.Reply:
+        return probing.request(
+            self.ports["kube-apiserver"],
+            path,
+            method=method,
+            body=None if body is None else json.dumps(body).encode(),
+            context=self._identity().context(),
+            timeout_seconds=10.0,
+        )
+
+    def _etcd(self, path: str, body: Mapping[str, object]) -> probing.Reply:
+        reply = probing.request(
+            self.ports["etcd"],
+            path,
+            method="POST",
+            body=json.dumps(body).encode(),
+            timeout_seconds=10.0,
+        )
+        if reply.status != 200:
+            raise StateError(f"etcd refused {path}: {_message(reply)}", "See that etcd runs")
+        return reply
+
+    def _identity(self) -> probing.Identity:
+        directory = self._layout.pki
+        return probing.Identity(
+            directory / "ca.crt", directory / "admin.crt", directory / "admin.key"
+        )
+
+    def _check_ports(self, names: Sequence[str]) -> None:
+        for name in names:
+            port = self.ports[name]
+            if not ports.is_free(port):
+                raise PortError(
+                    f"port {port}, which cluster {self.name} keeps for {name}, is taken by another program",
+                    "Stop that program, or choose other ports with `dovetail dev up --new-ports`",
+                )
+
+    def _status(self, name: str, record: Record | None) -> ComponentStatus:
+        numbers = tuple(
+            self.ports[port] for port in components.ports_of(name) if port in self.ports
+        )
+        if record is None:
+            return ComponentStatus(name, "stopped", 0, numbers, 0)
+        if not record.is_alive():
+            return ComponentStatus(name, "crashed", 0, numbers, 0)
+        return ComponentStatus(name, "running", record.pid, numbers, memory_bytes(record.pid))
+
+    def _last_line(self, component: str) -> str:
+        try:
+            lines = self.log(component).read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return "it left no log"
+        telling = [line for line in lines if "error" in line.lower() or line.startswith(("F", "E"))]
+        return (telling or lines or ["its log is empty"])[-1][:300]
+
+    def _saved(self) -> dict[str, dict[str, int]] | None:
+        return _read_saved(self.dir)
+
+    def _save(self) -> None:
+        owner = Record.of(os.getpid()) if self.temporary else None
+        document = {
+            "ports": dict(self._layout.ports),
+            "extender": self._layout.extender,
+            "node_grace_seconds": self._layout.node_grace_seconds,
+            "owner": None if owner is None else asdict(owner),
+        }
+        pki.write_private(self.dir / "cluster.json", json.dumps(document, indent=2).encode())
+
+    def _sweep(self) -> None:
+        """Remove temporary clusters that were left behind: their program is gone and so is the reaper."""
+        for directory in _directories(self.dir.parent):
+            if directory == self.dir or not _is_abandoned(directory):
+                continue
+            with teardown.locked(lock_file(directory)):
+                if _is_abandoned(directory):  # its own reaper may have been at it
+                    teardown.stop_everything(directory, self._clock)
+                    shutil.rmtree(directory, ignore_errors=True)
+            lock_file(directory).unlink(missing_ok=True)
+
+
+def list_clusters(env: Mapping[str, str]) -> list[str]:
+    """Names of the clusters of this user, running or not."""
+    return [directory.name for directory in _directories(paths.state_root(env))]
+
+
+def describe_process(pid: int) -> str:
+    """The command line of a process, for people."""
+    return command_of(pid)
+
+
+def _directories(root: Path) -> Iterator[Path]:
+    if root.is_dir():
+        for path in sorted(root.iterdir()):
+            if path.is_dir() and not path.name.startswith("."):
+                yield path
+
+
+def _is_abandoned(directory: Path) -> bool:
+    """Whether it is a temporary cluster whose program is gone."""
+    try:
+        owner = json.loads((directory / "cluster.json").read_text()).get("owner")
+        return owner is not None and not Record(**owner).is_alive()
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
+
+
+def _read_saved(directory: Path) -> dict[str, dict[str, int]] | None:
+    """What `cluster.json` holds; None where there is none.
+
+    Raises:
+        StateError: it is damaged.
+    """
+    path = directory / "cluster.json"
+    try:
+        document = json.loads(path.read_text())
+        if set(document["ports"]) < set(ports.PORT_NAMES):
+            return None  # of an older version: choose anew
+        return {"ports": {str(key): int(value) for key, value in document["ports"].items()}}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StateError(
+            f"{path} is damaged ({error})",
+            f"Remove the directory {directory} and run `dovetail dev up` again",
+        ) from error
+
+
+def _remembered(root: Path) -> set[int]:
+    taken: set[int] = set()
+    for directory in _directories(root):
+        with contextlib.suppress(DevClusterError):
+            saved = _read_saved(directory)
+            taken.update(saved["ports"].values() if saved else ())
+    return taken
+
+
+def _file_name(*parts: str) -> str:
+    return "_".join("".join(c if c.isalnum() or c in "-." else "-" for c in part) for part in parts)
+
+
+def _message(reply: probing.Reply) -> str:
+    try:
+        return str(json.loads(reply.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {reply.status}: {reply.body.decode(errors='replace')[:200]}"

@@ -1,0 +1,241 @@
+"""Command lines and configuration files of the control plane's programs; pure.
+
+Start order is the order of `COMPONENTS`; stopping goes the other way, etcd last: an API server whose etcd went
+first ignores SIGTERM for minutes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from provisioner.devcluster.kubescheduler import (
+    FEATURE_GATES,
+    ExtenderEndpoint,
+    scheduler_configuration,
+)
+from provisioner.devcluster.ports import LOOPBACK
+
+COMPONENTS: Final = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+)
+"""Programs of the control plane, in the order in which they start."""
+
+CONTROLLERS: Final = (
+    "clusterrole-aggregation",
+    "cronjob",
+    "daemonset",
+    "deployment",
+    "disruption",
+    "endpointslice",
+    "ephemeral-volume",
+    "garbage-collector",
+    "horizontal-pod-autoscaler",
+    "job",
+    "namespace",
+    "node-lifecycle",
+    "persistentvolume-attach-detach",
+    "persistentvolume-binder",
+    "pod-garbage-collector",
+    "replicaset",
+    "resourceclaim",
+    "resourcequota",
+    "root-ca-certificate-publisher",
+    "serviceaccount",
+    "serviceaccount-token",
+    "statefulset",
+    "taint-eviction",
+    "ttl-after-finished",
+    "validatingadmissionpolicy-status",
+)
+"""What kube-controller-manager runs, without the suffix -controller. Not: node IPAM, load balancers, CSR signers."""
+
+SERVICE_CIDR: Final = "10.96.0.0/16"
+SERVICE_ADDRESS: Final = "10.96.0.1"  # of the Service `kubernetes`, the first of the range
+ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
+FAKE_NODE_SELECTOR: Final = "kwok.x-k8s.io/node=fake"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of one cluster are.
+
+    Attributes:
+        directory: the cluster's directory.
+        ports: loopback port by name (`ports.PORT_NAMES`).
+        extender: whether kube-scheduler is told of the extender.
+        node_grace_seconds: how long a node may miss its lease before it counts as unreachable; leases last as long
+            and are renewed four times as often.
+    """
+
+    directory: Path
+    ports: Mapping[str, int]
+    extender: bool = True
+    node_grace_seconds: int = 40
+
+    @property
+    def binaries(self) -> Path:
+        """Links to the programs; what `dovetail dev env` puts on PATH."""
+        return self.directory / "bin"
+
+    @property
+    def pki(self) -> Path:
+        """Certificates, keys and kubeconfigs of the components."""
+        return self.directory / "pki"
+
+    def url(self, name: str, scheme: str) -> str:
+        """Where a port answers, as https://127.0.0.1:18006."""
+        return f"{scheme}://{LOOPBACK}:{self.ports[name]}"
+
+    def log(self, component: str) -> Path:
+        """Log file of a component."""
+        return self.directory / "logs" / f"{component}.log"
+
+    def record(self, component: str) -> Path:
+        """File that remembers the component's process."""
+        return self.directory / "pids" / f"{component}.json"
+
+    def kubeconfig(self, user: str) -> Path:
+        """Kubeconfig of one of our own users: `admin` or a component's name."""
+        return self.pki / f"{user}.kubeconfig"
+
+
+def command(component: str, layout: Layout) -> list[str]:
+    """The command line of a component.
+
+    Raises:
+        KeyError: not one of `COMPONENTS`.
+    """
+    flags = {
+        "etcd": _etcd,
+        "kube-apiserver": _apiserver,
+        "kube-controller-manager": _controller_manager,
+        "kube-scheduler": _scheduler,
+        "kwok": _kwok,
+    }[component](layout)
+    return [str(layout.binaries / component), *flags]
+
+
+def ports_of(component: str) -> tuple[str, ...]:
+    """Names of the ports that a component listens on."""
+    return ("etcd", "etcd-peer") if component == "etcd" else (component,)
+
+
+def scheduler_document(layout: Layout) -> dict[str, object]:
+    """The configuration file of this cluster's kube-scheduler."""
+    endpoint = ExtenderEndpoint(layout.url("extender", "http")) if layout.extender else None
+    return scheduler_configuration(
+        extender=endpoint, kubeconfig=str(layout.kubeconfig("kube-scheduler"))
+    )
+
+
+def scheduler_file(layout: Layout) -> Path:
+    """Where that file is."""
+    return layout.directory / "kube-scheduler.json"
+
+
+def stages_file(layout: Layout) -> Path:
+    """Where kwok's stages, upstream's and our own, are."""
+    return layout.directory / "kwok-stages.yaml"
+
+
+def _etcd(layout: Layout) -> list[str]:
+    client, peer = layout.url("etcd", "http"), layout.url("etcd-peer", "http")
+    return [
+        f"--data-dir={layout.directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",  # a killed program loses nothing by it, only a crash of the machine does
+        "--quota-backend-bytes=4294967296",
+        "--log-level=warn",
+    ]
+
+
+def _apiserver(layout: Layout) -> list[str]:
+    pki = layout.pki
+    return [
+        f"--etcd-servers={layout.url('etcd', 'http')}",
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        f"--secure-port={layout.ports['kube-apiserver']}",
+        f"--cert-dir={pki}",
+        f"--tls-cert-file={pki / 'kube-apiserver.crt'}",
+        f"--tls-private-key-file={pki / 'kube-apiserver.key'}",
+        f"--client-ca-file={pki / 'ca.crt'}",
+        f"--requestheader-client-ca-file={pki / 'ca.crt'}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--service-account-key-file={pki / 'service-accounts.pub'}",
+        f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
+        f"--service-account-issuer={ISSUER}",
+        f"--service-cluster-ip-range={SERVICE_CIDR}",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+        "--endpoint-reconciler-type=none",  # the Service `kubernetes` may not point at a loopback address
+        "--enable-priority-and-fairness=false",  # one tenant, and load that is meant
+        "--max-requests-inflight=0",
+        "--max-mutating-requests-inflight=0",
+        "--shutdown-send-retry-after=true",  # stops in 2 s; otherwise open watches hold it for a minute
+        "--profiling=false",
+    ]
+
+
+def _controller_manager(layout: Layout) -> list[str]:
+    kubeconfig = layout.kubeconfig("kube-controller-manager")
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={layout.ports['kube-controller-manager']}",
+        f"--cert-dir={layout.pki}",
+        f"--tls-cert-file={layout.pki / 'components.crt'}",
+        f"--tls-private-key-file={layout.pki / 'components.key'}",
+        "--leader-elect=false",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={layout.pki / 'service-accounts.key'}",
+        f"--root-ca-file={layout.pki / 'ca.crt'}",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+        "--node-monitor-period=1s",
+        f"--node-monitor-grace-period={layout.node_grace_seconds}s",
+        "--controllers=" + ",".join(f"{name}-controller" for name in CONTROLLERS),
+        "--profiling=false",
+    ]
+
+
+def _scheduler(layout: Layout) -> list[str]:
+    kubeconfig = layout.kubeconfig("kube-scheduler")
+    return [
+        f"--config={scheduler_file(layout)}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={layout.ports['kube-scheduler']}",
+        f"--cert-dir={layout.pki}",
+        f"--tls-cert-file={layout.pki / 'components.crt'}",
+        f"--tls-private-key-file={layout.pki / 'components.key'}",
+        f"--feature-gates={FEATURE_GATES}",
+    ]
+
+
+def _kwok(layout: Layout) -> list[str]:
+    return [
+        f"--kubeconfig={layout.kubeconfig('kwok')}",
+        f"--config={stages_file(layout)}",
+        f"--manage-nodes-with-annotation-selector={FAKE_NODE_SELECTOR}",
+        f"--node-ip={LOOPBACK}",
+        f"--node-port={layout.ports['kwok']}",
+        f"--server-address={LOOPBACK}:{layout.ports['kwok']}",  # by default it listens on every address
+        f"--node-lease-duration-seconds={layout.node_grace_seconds}",
+    ]

@@ -1,0 +1,169 @@
+"""The certificates and kubeconfigs of one cluster, made once and kept in its directory."""
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from certs.authority import Authority, CertificateError, expiry, signing_keys
+from provisioner.devcluster.components import SERVICE_ADDRESS, Layout
+from provisioner.devcluster.errors import StateError
+from provisioner.devcluster.ports import LOOPBACK
+
+DAYS: Final = 365
+USERS: Final = {  # kubeconfig name -> common name (the user), organizations (its groups)
+    "admin": ("dovetail-admin", ("system:masters",)),
+    "kube-controller-manager": ("system:kube-controller-manager", ()),
+    "kube-scheduler": ("system:kube-scheduler", ()),
+    "kwok": ("kwok-admin", ("system:masters",)),
+}
+_SERVER_NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+
+
+def ensure_pki(layout: Layout, now: datetime) -> Authority:
+    """The cluster's CA; makes it and everything it signs, unless they are there and good for another week.
+
+    Raises:
+        StateError: the directory holds a damaged CA.
+    """
+    complete = layout.pki / "complete"
+    if not complete.exists() or _ends_soon(layout, now):
+        return _make(layout, now, complete)
+    return load_authority(layout)
+
+
+def load_authority(layout: Layout) -> Authority:
+    """The cluster's CA, from its directory.
+
+    Raises:
+        StateError: it is missing or damaged.
+    """
+    try:
+        return Authority.load(
+            (layout.pki / "ca.crt").read_bytes(), (layout.pki / "ca.key").read_bytes()
+        )
+    except (OSError, CertificateError) as error:
+        raise StateError(
+            f"the certificates in {layout.pki} cannot be used ({error})",
+            "Begin anew with `dovetail dev up --fresh`",
+        ) from error
+
+
+def kubeconfig_document(
+    server: str, authority_pem: bytes, user: dict[str, str], name: str = "dovetail"
+) -> dict[str, object]:
+    """A kubeconfig of one cluster, one user and one context.
+
+    Args:
+        server: URL of the API server.
+        authority_pem: CA to verify it with.
+        user: the user entry, as {"token": ...} or client certificate data.
+        name: of the cluster and the context, for people.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": name,
+                "cluster": {
+                    "server": server,
+                    "certificate-authority-data": _base64(authority_pem),
+                },
+            }
+        ],
+        "users": [{"name": "user", "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "user"}}],
+        "current-context": name,
+    }
+
+
+def write_client_kubeconfig(
+    layout: Layout,
+    authority: Authority,
+    path: Path,
+    common_name: str,
+    organizations: Sequence[str],
+    now: datetime,
+) -> Path:
+    """Issue a client certificate and write a kubeconfig with it; returns the path.
+
+    Raises:
+        CertificateError: a name that does not fit in a certificate.
+    """
+    pair = authority.issue_client(common_name, organizations, now, DAYS)
+    user = {
+        "client-certificate-data": _base64(pair.cert_pem),
+        "client-key-data": _base64(pair.key_pem),
+    }
+    return write_kubeconfig(layout, authority, path, user)
+
+
+def write_kubeconfig(
+    layout: Layout, authority: Authority, path: Path, user: dict[str, str]
+) -> Path:
+    """Write a kubeconfig for a user of this cluster, readable by the owner only; returns the path."""
+    document = kubeconfig_document(
+        layout.url("kube-apiserver", "https"),
+        authority.certificate_pem,
+        user,
+        f"dovetail-{layout.directory.name}",
+    )
+    write_private(path, json.dumps(document, indent=2).encode())
+    return path
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    partial.touch(mode=0o600)
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+def _make(layout: Layout, now: datetime, complete: Path) -> Authority:
+    pki = layout.pki
+    complete.unlink(missing_ok=True)
+    authority = Authority.create(f"dovetail dev {layout.directory.name}", now, DAYS)
+    write_private(pki / "ca.crt", authority.certificate_pem)
+    write_private(pki / "ca.key", authority.key_pem)
+    for name, names, addresses in (
+        ("kube-apiserver", _SERVER_NAMES, (LOOPBACK, SERVICE_ADDRESS)),
+        ("components", ("localhost",), (LOOPBACK,)),
+    ):
+        pair = authority.issue_server(names, addresses, now, DAYS)
+        write_private(pki / f"{name}.crt", pair.cert_pem)
+        write_private(pki / f"{name}.key", pair.key_pem)
+    if not (pki / "service-accounts.key").exists():  # tokens handed out stay good over a renewal
+        keys = signing_keys()
+        write_private(pki / "service-accounts.pub", keys.public_pem)
+        write_private(pki / "service-accounts.key", keys.private_pem)
+    for name, (common_name, organizations) in USERS.items():
+        path = layout.kubeconfig(name)
+        write_client_kubeconfig(layout, authority, path, common_name, organizations, now)
+    admin = authority.issue_client(*USERS["admin"], now, DAYS)
+    write_private(pki / "admin.crt", admin.cert_pem)
+    write_private(pki / "admin.key", admin.key_pem)
+    complete.touch()
+    return authority
+
+
+def _ends_soon(layout: Layout, now: datetime) -> bool:
+    try:
+        return expiry((layout.pki / "ca.crt").read_bytes()) < now + timedelta(days=7)
+    except (OSError, CertificateError):
+        return False  # reading it properly will say what is wrong
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,101 @@
+"""Stopping everything that belongs to a cluster's directory, whoever started it; light enough for the reaper.
+
+Order: our own programs, then kwok, controllers and scheduler together, then the API server, then etcd, then whatever
+else carries the cluster's mark. Each gets SIGTERM, a bounded wait and SIGKILL.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from provisioner.devcluster.errors import StateError
+from provisioner.devcluster.processes import (
+    TERM_SECONDS,
+    Record,
+    command_of,
+    marked,
+    read_record,
+    send,
+    stop,
+    wait_gone,
+)
+from provisioner.support.clock import Clock
+
+REAPER: Final = "reaper"
+_LAST: Final = (("kwok", "kube-controller-manager", "kube-scheduler"), ("kube-apiserver",), ("etcd",))
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an advisory lock on a file; other processes wait. It ends with the process, however that ends."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def records(directory: Path) -> dict[str, Record]:
+    """What the pid files of a cluster say, by component or program; stale ones included."""
+    found = {}
+    for path in sorted((directory / "pids").glob("*.json")):
+        record = read_record(path)
+        if record is not None:
+            found[path.stem] = record
+    return found
+
+
+def is_anything_alive(directory: Path) -> bool:
+    """Whether any process of the cluster still runs, its reaper aside."""
+    known = records(directory)
+    known.pop(REAPER, None)
+    return any(record.is_alive() for record in known.values())
+
+
+def stop_everything(directory: Path, clock: Clock, term_seconds: float = TERM_SECONDS) -> None:
+    """Stop every process of the cluster and remove its pid files; nothing to do is fine.
+
+    Raises:
+        StateError: a process survived SIGKILL.
+    """
+    known = records(directory)
+    reaper = known.pop(REAPER, None)
+    if reaper is not None and reaper.pid != os.getpid():
+        stop(reaper, clock)
+    last = {name for group in _LAST for name in group}
+    groups = [sorted(set(known) - last), *(list(group) for group in _LAST)]
+    survivors = [
+        record
+        for group in groups
+        for record in _stop_group([known[n] for n in group if n in known], clock, term_seconds)
+    ]
+    survivors += _stop_group(marked(directory), clock, term_seconds)
+    if survivors:
+        process = survivors[0]
+        raise StateError(
+            f"process {process.pid} of cluster {directory.name} does not stop"
+            f" ({command_of(process.pid)[:80]})",
+            f"End it with `kill -9 {process.pid}` and run `dovetail dev down` again",
+        )
+    shutil.rmtree(directory / "pids", ignore_errors=True)
+
+
+def _stop_group(group: list[Record], clock: Clock, term_seconds: float) -> list[Record]:
+    """Stop some processes at once; returns those that are still there."""
+    for record in group:
+        send(record, signal.SIGTERM)
+        send(record, signal.SIGCONT)  # SIGTERM waits while a process is stopped
+    deadline = clock.monotonic() + term_seconds
+    slow = [
+        record
+        for record in group
+        if not wait_gone(record, clock, max(0.0, deadline - clock.monotonic()))
+    ]
+    return [record for record in slow if not stop(record, clock, term_seconds=0.0)]

