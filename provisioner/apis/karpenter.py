@@ -270,9 +270,7 @@ class TemplateMetadata(Object, frozen=True, kw_only=True):
             ),
         ),
     ] = UNSET
-    annotations: Annotated[
-        dict[str, str] | UnsetType, Schema("Annotations that every node of the pool gets.")
-    ] = UNSET
+    annotations: Annotated[dict[str, str] | UnsetType, Schema("Annotations that every node of the pool gets.")] = UNSET
 
 
 class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
@@ -306,7 +304,7 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
                 KEY_NOT_HOSTNAME,
             ),
         ),
-    ] = field(default_factory=tuple)
+    ] = field(default_factory=lambda: ())
     node_class_ref: Annotated[
         NodeClassReference,
         Schema(
@@ -328,7 +326,9 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
     ] = UNSET
     expire_after: Annotated[
         str | UnsetType,
-        Schema("The age at which a node is deleted; Never turns expiry off.", default="720h", pattern=DURATION_OR_NEVER),
+        Schema(
+            "The age at which a node is deleted; Never turns expiry off.", default="720h", pattern=DURATION_OR_NEVER
+        ),
     ] = UNSET
 
 
@@ -358,9 +358,9 @@ class NodePoolSpec(Object, frozen=True, kw_only=True):
     )
 
     template: Annotated[NodeClaimTemplate, Schema("The node to make.", required=True)]
-    disruption: Annotated[
-        Disruption, Schema("When nodes may be disrupted.", default={"consolidateAfter": "0s"})
-    ] = Disruption()
+    disruption: Annotated[Disruption, Schema("When nodes may be disrupted.", default={"consolidateAfter": "0s"})] = (
+        Disruption()
+    )
     limits: Annotated[
         Amounts,
         Schema("The most that all nodes of the pool may have together, by resource; `nodes` counts them."),
@@ -370,9 +370,7 @@ class NodePoolSpec(Object, frozen=True, kw_only=True):
     ] = 0
     replicas: Annotated[
         int | None,
-        Schema(
-            "Makes the pool static: this many nodes are kept, whatever pods there are.", minimum=0, format="int64"
-        ),
+        Schema("Makes the pool static: this many nodes are kept, whatever pods there are.", minimum=0, format="int64"),
     ] = None
 
 
@@ -471,11 +469,9 @@ class NodeClaimSpec(Object, frozen=True, kw_only=True):
             max_items=100,
             rules=(IN_NEEDS_VALUES, BOUND_NEEDS_INTEGER, MIN_VALUES_WITHIN, KEY_DOMAIN, KEY_NOT_HOSTNAME),
         ),
-    ] = field(default_factory=tuple)
+    ] = field(default_factory=lambda: ())
     resources: Annotated[ResourceRequests, Schema("What the node must have room for.")] = ResourceRequests()
-    node_class_ref: Annotated[
-        NodeClassReference, Schema("The node class that the machine is made by.", required=True)
-    ]
+    node_class_ref: Annotated[NodeClassReference, Schema("The node class that the machine is made by.", required=True)]
     termination_grace_period: Annotated[
         str | None,
         Schema(
@@ -515,10 +511,10 @@ class NodeClaimStatus(Object, frozen=True, kw_only=True):
     image_id: Annotated[str, Schema("The image that the machine runs.")] = field(default="", name="imageID")
     capacity: Annotated[Amounts, Schema("All that the node has, by resource.")] = field(default_factory=dict)
     allocatable: Annotated[Amounts, Schema("What of it pods may use.")] = field(default_factory=dict)
-    conditions: Annotated[tuple[Condition, ...], Schema("How far the claim has come.", items=Schema(like=RelaxedCondition))] = ()
-    last_pod_event_time: Annotated[
-        datetime | None, Schema("When a pod last came to the node or left it.")
-    ] = None
+    conditions: Annotated[
+        tuple[Condition, ...], Schema("How far the claim has come.", items=Schema(like=RelaxedCondition))
+    ] = ()
+    last_pod_event_time: Annotated[datetime | None, Schema("When a pod last came to the node or left it.")] = None
 
 
 class NodeClaim(Object, frozen=True, kw_only=True):

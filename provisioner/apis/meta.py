@@ -69,9 +69,9 @@ class Condition(Object, frozen=True, kw_only=True):
             pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
         ),
     ]
-    status: Annotated[
-        str, Schema("Whether the condition holds.", required=True, enum=("True", "False", "Unknown"))
-    ] = msgspec.field()
+    status: Annotated[str, Schema("Whether the condition holds.", required=True, enum=("True", "False", "Unknown"))] = (
+        msgspec.field()
+    )
     reason: Annotated[
         str,
         Schema(
@@ -85,9 +85,7 @@ class Condition(Object, frozen=True, kw_only=True):
     message: Annotated[
         str, Schema("The details of the last change, for people; may be empty.", required=True, max_length=32768)
     ] = msgspec.field(default_factory=lambda: "")
-    last_transition_time: Annotated[
-        datetime | None, Schema("When the status last changed.", required=True)
-    ] = None
+    last_transition_time: Annotated[datetime | None, Schema("When the status last changed.", required=True)] = None
     observed_generation: Annotated[
         int, Schema("The metadata.generation that this was concluded from.", minimum=0, format="int64")
     ] = 0

@@ -1,0 +1,116 @@
+"""NodeOverlay, karpenter.sh/v1alpha1: other prices or more resources for the instance types that it selects."""
+
+from typing import Annotated, ClassVar, Final
+
+from msgspec import field
+
+from provisioner.apis import names
+from provisioner.apis.core import Amounts
+from provisioner.apis.karpenter import (
+    BOUND_NEEDS_INTEGER,
+    IN_NEEDS_VALUES,
+    KEY_DOMAIN,
+    KEY_NOT_HOSTNAME,
+    LABEL_VALUE,
+    NOT_IN_NEEDS_VALUES,
+    QUALIFIED_NAME,
+)
+from provisioner.apis.meta import Condition, Object, ObjectMeta
+from provisioner.apis.schema import Rule, Schema
+from provisioner.values.requirement import Requirement
+
+API_VERSION: Final = "karpenter.sh/v1alpha1"
+PRICE: Final = r"^\d+(\.\d+)?$"
+PRICE_ADJUSTMENT: Final = r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$"
+
+
+class OverlayRequirement(Object, frozen=True, kw_only=True):
+    """One requirement on instance types and offerings; it has no minValues."""
+
+    key: Annotated[
+        str, Schema("The label that the requirement is about.", required=True, max_length=316, pattern=QUALIFIED_NAME)
+    ]
+    operator: Annotated[
+        str,
+        Schema(
+            "How the label's value relates to the given ones.",
+            required=True,
+            enum=("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"),
+        ),
+    ]
+    values: Annotated[
+        tuple[str, ...],
+        Schema(
+            "The values that the operator compares with: some for In and NotIn, none for Exists and DoesNotExist, "
+            "exactly one integer for Gt, Lt, Gte and Lte.",
+            list_type="atomic",
+            items=Schema(max_length=63, pattern=LABEL_VALUE),
+        ),
+    ] = ()
+
+    def requirement(self) -> Requirement:
+        """The value that this stands for.
+
+        Raises:
+            RequirementError: unknown operator, or values that it does not go with.
+        """
+        return Requirement.of(self.key, self.operator, self.values)
+
+
+class NodeOverlaySpec(Object, frozen=True, kw_only=True):
+    """Which instance types are meant, and what about them is different."""
+
+    schema: ClassVar[Schema] = Schema(
+        rules=(Rule("!has(self.price) || !has(self.priceAdjustment)", "cannot set both 'price' and 'priceAdjustment'"),)
+    )
+
+    requirements: Annotated[
+        tuple[OverlayRequirement, ...],
+        Schema(
+            "Which instance types and offerings the overlay changes.",
+            required=True,
+            max_items=100,
+            rules=(IN_NEEDS_VALUES, NOT_IN_NEEDS_VALUES, BOUND_NEEDS_INTEGER, KEY_DOMAIN, KEY_NOT_HOSTNAME),
+        ),
+    ] = field(default_factory=lambda: ())
+    price: Annotated[
+        str | None, Schema("The price in US dollars an hour, instead of the provider's.", pattern=PRICE)
+    ] = None
+    price_adjustment: Annotated[
+        str | None,
+        Schema(
+            "What is added to the provider's price: an amount with its sign (+0.5) or a percentage (-10%); the result "
+            "is never below 0.",
+            pattern=PRICE_ADJUSTMENT,
+        ),
+    ] = None
+    capacity: Annotated[
+        Amounts,
+        Schema(
+            "Extended resources that the instance types have besides what the provider tells.",
+            rules=tuple(
+                Rule(f"self.all(k, k != '{resource}')", f"invalid resource restricted: {resource}")
+                for resource in (names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE, names.PODS)
+            ),
+        ),
+    ] = field(default_factory=dict)
+    weight: Annotated[
+        int,
+        Schema("Where overlays contradict, the one of higher weight counts.", minimum=1, maximum=10000, format="int32"),
+    ] = 0
+
+
+class NodeOverlayStatus(Object, frozen=True, kw_only=True):
+    """Whether the overlay is in force."""
+
+    conditions: Annotated[tuple[Condition, ...], Schema("Whether the overlay is in force, and why not.")] = ()
+
+
+class NodeOverlay(Object, frozen=True, kw_only=True):
+    """karpenter.sh/v1alpha1 NodeOverlay."""
+
+    api_version: str = field(default_factory=lambda: API_VERSION)
+    kind: str = field(default_factory=lambda: "NodeOverlay")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeOverlaySpec
+    status: NodeOverlayStatus = NodeOverlayStatus()
