@@ -32,7 +32,7 @@ from provisioner.cli.harness.session import (
 from provisioner.cli.harness.table import Show, live
 from provisioner.cli.harness.timing import latencies
 from provisioner.cli.harness.workload import REPOSITORY, Document, deployment, example, scaled
-from provisioner.cli.progress import renderer
+from provisioner.cli.progress import progress_for
 from provisioner.devcluster.progress import Progress
 
 NO_NOMINATION = ("--nominate-pods=false",)
@@ -165,7 +165,7 @@ CASES: dict[str, Callable[[Bench], list[Figure]]] = {"basic": basic, "placement"
     default=REPOSITORY / "results",
     help="Where bench-CASE.json is written.",
 )
-def bench_cluster(case: str, pods: int, results_directory: Path) -> None:
+def command(case: str, pods: int, results_directory: Path) -> None:
     """Measure the main job on a real control plane: basic, placement, latency, or all of them.
 
     Exits 1 when a case could not be run or pods were left without a node; a missed goal is printed and kept in the
@@ -176,7 +176,7 @@ def bench_cluster(case: str, pods: int, results_directory: Path) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    bench = Bench(say, console, renderer(console), results_directory, pods)
+    bench = Bench(say, console, progress_for(sys.stdout), results_directory, pods)
     missed: list[Figure] = []
     try:
         with interruptible():

@@ -7,15 +7,15 @@ import click
 from rich.console import Console
 
 from provisioner.cli.harness import results
-from provisioner.cli.harness.observing import Counts
 from provisioner.cli.harness.outcome import PLACEMENT_GOAL, Outcome
 from provisioner.cli.harness.programs import ProgramError
 from provisioner.cli.harness.results import Figure, at_least, at_most
 from provisioner.cli.harness.running import Run, scale_in, scale_out
+from provisioner.cli.harness.scoreboard import Counts
 from provisioner.cli.harness.session import PROVISIONER, Interrupted, Setup, interruptible, session
 from provisioner.cli.harness.table import live
 from provisioner.cli.harness.workload import REPOSITORY, ExampleError, example, pods_of, scaled
-from provisioner.cli.progress import renderer
+from provisioner.cli.progress import progress_for
 from provisioner.devcluster.errors import DevClusterError
 from provisioner.devcluster.progress import Progress
 from provisioner.kube.errors import ApiError
@@ -28,7 +28,7 @@ TOTAL_GOAL_MEGABYTES = 350.0
 ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, TimeoutError, OSError)
 
 
-@click.command()
+@click.command("demo")
 @click.option(
     "--pods", type=click.IntRange(min=12), default=DEFAULT_PODS, show_default=True, help="Size of the workload."
 )
@@ -39,7 +39,7 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     default=REPOSITORY / "results",
     help="Where demo.json is written.",
 )
-def demo(pods: int, results_directory: Path) -> None:
+def command(pods: int, results_directory: Path) -> None:
     """1,000 pending pods get the machines they need on a real control plane, then leave.
 
     Needs nothing but this checkout: a dev cluster of its own is built or found, started, and taken down at the end.
@@ -47,7 +47,7 @@ def demo(pods: int, results_directory: Path) -> None:
     console = Console(highlight=False)
     try:
         with interruptible():
-            outcome = run_demo(console, pods, results_directory, renderer(console))
+            outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout))
     except ERRORS as error:
         console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
         sys.exit(130 if isinstance(error, Interrupted) else 1)
@@ -110,7 +110,7 @@ def figures_of(out: Run) -> list[Figure]:
     """Everything that is measured, with the goals of the project."""
     memory = out.memory_megabytes
     return [
-        Figure("pods running", out.counts.running, "pods", at_least(out.pods)),
+        Figure("workload running", out.counts.running, "pods", at_least(out.pods)),
         Figure("nodes", out.counts.nodes, "nodes"),
         Figure("cost", out.counts.usd_per_hour, "$/h"),
         Figure("planned placement", out.placement.percent, "%", at_least(PLACEMENT_GOAL)),

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from provisioner.cli.demo import run_demo
 from provisioner.cli.harness import applying
-from provisioner.cli.harness.observing import Counts
 from provisioner.cli.harness.programs import Programs
 from provisioner.cli.harness.running import scale_in, watch
+from provisioner.cli.harness.scoreboard import Counts
 from provisioner.cli.harness.session import EXTENDER, WEBHOOK, Setup, session
 from provisioner.cli.harness.workload import REPOSITORY, example, pods_of, split
 from provisioner.devcluster.cluster import DevCluster, list_clusters
@@ -37,8 +37,8 @@ def test_a_shorter_demo_runs_every_pod_on_plan_and_leaves_nothing(tmp_path: Path
     assert outcome.line().startswith("demo ok: 100/100 pods running, "), outcome.line()
     assert outcome.line().endswith(", 0 nodes left"), outcome.line()
     figures = {entry["name"]: entry for entry in json.loads((tmp_path / "demo.json").read_text())}
-    assert figures["pods running"] == {
-        "name": "pods running",
+    assert figures["workload running"] == {
+        "name": "workload running",
         "value": 100,
         "unit": "pods",
         "goal": ">= 100",

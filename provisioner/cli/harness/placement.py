@@ -72,7 +72,12 @@ class PlanTable:
             nodes: node name of each source; a source without a node brought none of its pods home.
         """
         wanted = Counter(self._home.values())
-        for (source, klass, _), count in self._nameless.items():
+        nameless: dict[tuple[str, str, str], tuple[str, int]] = {}
+        for (source, klass, owner), count in self._nameless.items():
+            # A claim and its node may both carry the plan: without names the larger one counts.
+            place = (nodes.get(source, source), klass, owner)
+            nameless[place] = max(nameless.get(place, ("", 0)), (source, count), key=lambda entry: entry[1])
+        for (_, klass, _), (source, count) in nameless.items():
             wanted[source, klass] += count
         planned = sum(wanted.values())
         bound = Counter((pod.node, pod.klass) for pod in pods if pod.node)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from provisioner.cli.harness import applying
-from provisioner.cli.harness.observing import Counts
 from provisioner.cli.harness.placement import Placement
+from provisioner.cli.harness.scoreboard import Counts
 from provisioner.cli.harness.session import Session
 from provisioner.cli.harness.table import Show
 from provisioner.cli.harness.timing import claims_after_window

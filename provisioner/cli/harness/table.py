@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from provisioner.cli.harness.observing import Counts
+from provisioner.cli.harness.scoreboard import Counts
 
 Show = Callable[[float, Counts], None]
 

@@ -1,0 +1,220 @@
+"""What an observer has seen so far, as counters and moments; fed with watch events, does no I/O of its own."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.plan import PlanError, decode_plan
+from provisioner.apis.pods import Pod
+from provisioner.cli.harness.placement import PlacedPod, Placement, PlanTable
+from provisioner.values.resources import Resources
+
+PRICE_LABEL = "eks-node-viewer/instance-price"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """One line of the live table."""
+
+    pods: int = 0
+    pending: int = 0
+    planned: int = 0
+    claims: int = 0
+    nodes: int = 0
+    running: int = 0
+    stamped: int = 0
+    usd_per_hour: float = 0.0
+
+
+@dataclass(slots=True)
+class SeenPod:
+    """What is kept of a pod; moments are on the observer's monotonic clock."""
+
+    klass: str
+    daemon: bool
+    added: float
+    node: str = ""
+    bound: float | None = None
+    running: float | None = None
+    stamped: bool = False
+    gone: bool = False
+    requests: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SeenNode:
+    """What is kept of a node."""
+
+    usd_per_hour: float
+    allocatable: Mapping[str, int]
+    initialized: bool
+
+
+@dataclass(slots=True)
+class SeenClaim:
+    """What is kept of a NodeClaim."""
+
+    added: float
+    node: str = ""
+    gone: bool = False
+
+
+class Scoreboard:
+    """Thread-safe. Moments are on whatever monotonic clock the caller passes, in seconds.
+
+    Pods owned by a DaemonSet are left out of all counts: how many there are depends on the nodes.
+
+    Attributes:
+        undecodable: objects and plans that could not be read.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[str, SeenPod] = {}
+        self._nodes: dict[str, SeenNode] = {}
+        self._claims: dict[str, SeenClaim] = {}
+        self._plans = PlanTable()
+        self._texts: dict[str, str] = {}  # the last plan read of each source
+        self._claimed: dict[str, float] = {}  # pod uid -> when the first claim that plans it appeared
+        self.undecodable = 0
+
+    def pod(self, pod: Pod, now: float, *, deleted: bool = False) -> None:
+        """A pod as it is at a moment; `deleted` when this is its last state."""
+        with self._lock:
+            seen = self._pods.get(pod.uid)
+            if seen is None:
+                if deleted:
+                    return
+                daemon = pod.owner is not None and pod.owner.kind == "DaemonSet"
+                seen = SeenPod(pod.shape.key, daemon, now, requests=pod.shape.requests)
+                self._pods[pod.uid] = seen
+            if deleted:
+                seen.gone = True
+                return
+            seen.stamped = names.STAMPED_ANNOTATION in pod.annotations
+            if pod.node_name and seen.bound is None:
+                seen.node, seen.bound = pod.node_name, now
+            if pod.phase == "Running" and seen.running is None:
+                seen.running = now
+
+    def node(self, node: Node, *, deleted: bool = False) -> None:
+        """A node as it is now."""
+        with self._lock:
+            name = node.metadata.name
+            if deleted:
+                self._nodes.pop(name, None)
+                return
+            labels = node.metadata.labels
+            self._nodes[name] = SeenNode(
+                usd_per_hour=_price(labels.get(PRICE_LABEL, "")),
+                allocatable=_amounts(node),
+                initialized=labels.get(names.INITIALIZED_LABEL) == "true",
+            )
+            self._read_plan(f"node/{name}", node.metadata.annotations)
+
+    def claim(self, claim: NodeClaim, now: float, *, deleted: bool = False) -> None:
+        """A NodeClaim as it is at a moment."""
+        with self._lock:
+            name = claim.metadata.name
+            seen = self._claims.setdefault(name, SeenClaim(now))
+            if deleted:
+                seen.gone = True
+                return
+            seen.gone = False
+            seen.node = claim.status.node_name or seen.node
+            for uid in self._read_plan(f"claim/{name}", claim.metadata.annotations):
+                self._claimed.setdefault(uid, seen.added)
+
+    def counts(self) -> Counts:
+        """The state of this moment. Cost: linear in pods and nodes."""
+        with self._lock:
+            pods = {uid: pod for uid, pod in self._pods.items() if not (pod.daemon or pod.gone)}
+            return Counts(
+                pods=len(pods),
+                pending=sum(not pod.node for pod in pods.values()),
+                planned=sum(uid in self._plans for uid in pods),
+                claims=sum(not claim.gone for claim in self._claims.values()),
+                nodes=len(self._nodes),
+                running=sum(pod.running is not None for pod in pods.values()),
+                stamped=sum(pod.stamped for pod in pods.values()),
+                usd_per_hour=sum(node.usd_per_hour for node in self._nodes.values()),
+            )
+
+    def running_moments(self) -> list[float]:
+        """When each pod of the workload was first seen running, ascending."""
+        with self._lock:
+            return sorted(pod.running for pod in self._workload() if pod.running is not None)
+
+    def bound_moments(self) -> list[float]:
+        """When each pod of the workload was first seen on a node, ascending."""
+        with self._lock:
+            return sorted(pod.bound for pod in self._workload() if pod.bound is not None)
+
+    def added_moments(self) -> dict[str, float]:
+        """When each pod of the workload appeared, by uid."""
+        with self._lock:
+            return {uid: pod.added for uid, pod in self._pods.items() if not pod.daemon}
+
+    def claim_moments(self) -> list[float]:
+        """When each claim appeared, ascending; deleted ones included."""
+        with self._lock:
+            return sorted(claim.added for claim in self._claims.values())
+
+    def claimed_moments(self) -> dict[str, float]:
+        """When the claim that a pod was first planned for appeared, by pod uid."""
+        with self._lock:
+            return dict(self._claimed)
+
+    def placement(self) -> Placement:
+        """How much of the plan has come true by now."""
+        with self._lock:
+            pods = [
+                PlacedPod(uid, pod.klass, pod.node) for uid, pod in self._pods.items() if not (pod.daemon or pod.gone)
+            ]
+            nodes = {f"claim/{name}": claim.node for name, claim in self._claims.items()}
+            nodes |= {f"node/{name}": name for name in self._nodes}
+            return self._plans.judge(pods, nodes)
+
+    def utilisation(self, resource: str) -> float:
+        """Mean over nodes of what their pods (daemons included) request of what is allocatable, 0-1; 0 without nodes."""
+        with self._lock:
+            used = dict.fromkeys(self._nodes, 0)
+            for pod in self._pods.values():
+                if pod.node in used and not pod.gone:
+                    used[pod.node] += pod.requests.get(resource, 0)
+            shares = [
+                used[name] / node.allocatable[resource]
+                for name, node in self._nodes.items()
+                if node.allocatable.get(resource)
+            ]
+        return sum(shares) / len(shares) if shares else 0.0
+
+    def _workload(self) -> list[SeenPod]:
+        return [pod for pod in self._pods.values() if not (pod.daemon or pod.gone)]
+
+    def _read_plan(self, source: str, annotations: Mapping[str, str]) -> tuple[str, ...]:
+        text = annotations.get(names.PLAN_ANNOTATION)
+        if text is None or self._texts.get(source) == text:
+            return ()  # an unchanged plan is not news: the pod may have been planned elsewhere since
+        try:
+            plan = decode_plan(text)
+        except PlanError:
+            self.undecodable += 1
+            return ()
+        self._plans.add(source, plan)
+        self._texts[source] = text
+        return tuple(uid for entry in plan.pods for uid in entry.uids)
+
+
+def _price(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _amounts(node: Node) -> Mapping[str, int]:
+    return Resources.parse(node.status.allocatable)
