@@ -1,0 +1,128 @@
+"""What the extender answers: steer planned pods, hold their room against strangers, veto needless preemption. Pure.
+
+The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
+
+1. DaemonSet pods and static pods go anywhere: their room is planned for on every node.
+2. A planned pod gets its planned node alone, when it is among the names; kube-scheduler then skips scoring.
+3. Else a node where an equal pod of its owner has a place: they are interchangeable.
+4. A node with held room refuses a pod while the planned pods would no longer fit with it; pods of higher priority
+   than the planned ones do not count those.
+5. A planned pod whose own node is still coming leaves other nodes with held room alone, even where it would fit: it would
+   break up those plans while its own stands empty. Unheld room anywhere is free to it. kube-scheduler's
+   question about the one node that is nominated for it is answered by room alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from extender.plan import Hold, Member, Standing
+from extender.protocol import MAX_SCORE, HostPriority, NodeNames
+
+
+class Verdict(NamedTuple):
+    """The answer to `filter`.
+
+    Attributes:
+        steered: the one planned node that may pass; "" where the pod was not steered.
+        refused: why nodes may not pass, by node; all the others pass.
+    """
+
+    steered: str
+    refused: Mapping[str, str]
+
+    def passing(self, names: Sequence[str]) -> list[str]:
+        """The names that may pass, in their order."""
+        if self.steered:
+            return [self.steered]
+        return [name for name in names if name not in self.refused]
+
+
+PASS = Verdict("", {})
+
+
+def judge(pod: Member, standing: Standing, holds: Mapping[str, Hold], names: NodeNames, nominated: str = "") -> Verdict:
+    """Which of `names` suit `pod`; see the module.
+
+    Args:
+        pod: who asks.
+        standing: where it may take a planned place.
+        holds: nodes with held room.
+        names: the feasible nodes; decoded only where a hold may be among them.
+        nominated: the pod's `status.nominatedNodeName`.
+
+    Cost: O(sites of the pod's family + held nodes), and the decoding of the names where something is held.
+    """
+    if is_exempt(pod):
+        return PASS
+    steered = planned_node(standing, names)
+    if steered:
+        return Verdict(steered, {})
+    if not holds:
+        return PASS
+    listed = names.all()
+    waits = standing.coming if not (nominated and listed == [nominated]) else ""
+    asked = sorted(holds.keys() & set(listed))
+    refused = {name: reason for name in asked if (reason := refusal(pod, holds[name], waits))}
+    return Verdict("", refused) if refused else PASS
+
+
+def is_exempt(pod: Member) -> bool:
+    """Whether holds do not concern the pod."""
+    return pod.daemon or pod.static
+
+
+def planned_node(standing: Standing, names: NodeNames) -> str:
+    """The node among `names` where the pod has a place: its own, else the best of its equals'; "" for none."""
+    if standing.home in names:
+        return standing.home
+    for node in standing.others:
+        if node in names:
+            return node
+    return ""
+
+
+def refusal(pod: Member, hold: Hold, waits_for: str) -> str:
+    """Why `pod` may not go to a node with held room; "" where it may.
+
+    Args:
+        pod: who wants to.
+        hold: what is held there.
+        waits_for: claim or node that the pod has a place on and that is still coming, "" for none.
+    """
+    if waits_for:
+        return f"waits for its own place on {waits_for}"
+    if not hold.admits(pod.requests, pod.priority):
+        return "held for planned pods"  # one text for all nodes: kube-scheduler counts equal reasons in its event
+    return ""
+
+
+def score(pod: Member, standing: Standing, names: NodeNames) -> list[HostPriority]:
+    """The answer to `prioritize`: the planned node 10, all others 0; empty, which scores 0 too, for unplanned pods."""
+    steered = "" if is_exempt(pod) else planned_node(standing, names)
+    if not steered:
+        return []
+    return [HostPriority(name, MAX_SCORE if name == steered else 0) for name in names.all()]
+
+
+def preemptible(
+    pod: Member, standing: Standing, holds: Mapping[str, Hold], candidates: Mapping[str, int]
+) -> list[str]:
+    """The answer to `preempt`: nodes where pods may be evicted for `pod`, by name; none at all is a veto.
+
+    A pod whose planned node is coming needs nobody's room: no longer than a plan holds, so priorities stay
+    real. Nodes that `filter` would refuse it afterwards are taken out, because kube-scheduler's dry run does not ask us.
+
+    Args:
+        pod: who would preempt.
+        standing: where it may take a planned place.
+        holds: nodes with held room; the victims' room is not counted in them, so only what planned pods outrank counts.
+        candidates: number of victims by node.
+    """
+    if standing.coming and not is_exempt(pod):
+        return []
+    return sorted(
+        name
+        for name, victims in candidates.items()
+        if victims
+        and (is_exempt(pod) or name == standing.home or name not in holds or not holds[name].needed(pod.priority))
+    )

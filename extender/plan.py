@@ -1,0 +1,693 @@
+"""The plan table: which pods have a place on which node, and how much room that holds back.
+
+Fed by watch events, asked by the verbs; no I/O and no clock: times are arguments, in seconds of one monotonic
+clock. Not thread-safe: the owner serialises calls (`extender.board`).
+
+A *site* is one plan annotation, on a NodeClaim or on a Node. A *family* is what a plan counts: the pods of one owner and
+one class, which are interchangeable. Places are counted per family and site, so that a recreated pod takes its brother's
+place, and room is held only for as many pods as are still waiting:
+
+- a place is *open* until a pod of the family is bound to the site's node;
+- a waiting pod that the plan lists by UID belongs to its own site, its *home*;
+- waiting pods without a home, or whose home was filled by a brother, share the open places that nobody listed waits for.
+
+A site ends at a TTL after its node became ready (or after its plan last changed), when its node or claim is being
+deleted, and with the annotation.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from provisioner.apis.plan import Plan
+from provisioner.apis.pods import PodShape
+from provisioner.state.ledger import Ledger
+from provisioner.values.resources import EMPTY, Resources
+
+SETTLE_SECONDS: Final = 2.0
+"""How long a node that just became schedulable still counts as coming: kube-scheduler sees it a little later or earlier."""
+
+EMPTY_PLAN: Final = Plan()
+
+
+class Family(NamedTuple):
+    """What a plan counts: pods of one owner (UID, "" for none) and one class (`PodShape.key`)."""
+
+    owner: str
+    klass: str
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The facts about one pod.
+
+    Attributes:
+        uid: of the pod.
+        name: of the pod.
+        namespace: of the pod.
+        resource_version: of the object that these facts are from.
+        owner: UID of its controller, "" for none.
+        klass: key of its class.
+        requests: what it takes, `pods: 1` included.
+        priority: of its priority class.
+        node: where it is bound, "" while it is not.
+        finished: Succeeded or Failed; takes no room.
+        idle: being deleted, or gated; kube-scheduler does not bind it.
+        daemon: a DaemonSet owns it.
+        static: a mirror pod.
+        shape: where `klass`, `requests` and `priority` come from; a class stays interned as long as somebody has it.
+    """
+
+    uid: str
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    owner: str = ""
+    klass: str
+    requests: Resources = EMPTY
+    priority: int = 0
+    node: str = ""
+    finished: bool = False
+    idle: bool = False
+    daemon: bool = False
+    static: bool = False
+    shape: PodShape | None = None
+
+    @property
+    def family(self) -> Family:
+        """Its equals in plans."""
+        return Family(self.owner, self.klass)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether kube-scheduler may still bind it."""
+        return not self.node and not self.finished and not self.idle
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The facts about one node.
+
+    Attributes:
+        name: of the node.
+        allocatable: what it offers to pods.
+        provider_id: as the claim's status has it.
+        claim: name of the NodeClaim that owns it, "" where no owner reference or label says so.
+        schedulable: ready, and without taints that fall by themselves.
+        ready_at: when it became ready; None while it is not.
+        leaving: being deleted or disrupted; whatever is planned on it is void.
+        plan: of pods planned onto it while it already existed.
+    """
+
+    name: str
+    allocatable: Resources = EMPTY
+    provider_id: str = ""
+    claim: str = ""
+    schedulable: bool = False
+    ready_at: float | None = None
+    leaving: bool = False
+    plan: Plan = EMPTY_PLAN
+
+
+class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The facts about one NodeClaim.
+
+    Attributes:
+        name: of the claim.
+        born_at: when it was created.
+        node: name of its node, "" while the claim does not say.
+        provider_id: "" until launched.
+        leaving: being deleted; its plan is void.
+        requests: what it was made for, due daemons included.
+        plan: the pods it was made for.
+    """
+
+    name: str
+    born_at: float = 0.0
+    node: str = ""
+    provider_id: str = ""
+    leaving: bool = False
+    requests: Resources = EMPTY
+    plan: Plan = EMPTY_PLAN
+
+
+class Hold(NamedTuple):
+    """Room of one node that is held back for planned pods.
+
+    Attributes:
+        parts: (priority, requests of the waiting pods of that priority), highest priority first.
+        room: allocatable less bound pods and less daemons that are still due.
+    """
+
+    parts: tuple[tuple[int, Resources], ...]
+    room: Resources
+
+    def needed(self, priority: int) -> Resources:
+        """What the planned pods need that a pod of `priority` does not outrank."""
+        need = EMPTY
+        for own, requests in self.parts:
+            if own >= priority:
+                need += requests
+        return need
+
+    def admits(self, requests: Resources, priority: int) -> bool:
+        """Whether a stranger leaves the planned pods enough room; room that they do not need is not looked at."""
+        need = self.needed(priority)
+        for name, amount in need.items():
+            asked = requests.amount(name)
+            if amount > 0 and asked > 0 and asked + amount > self.room.amount(name):
+                return False
+        return True
+
+
+class Standing(NamedTuple):
+    """Where one pod may take a planned place.
+
+    Attributes:
+        home: node of the site that lists it, "" where there is none, or none yet, or its place is taken.
+        others: nodes with an open place of its family, best first: those that nobody listed waits for, then those
+            of brothers, with whom it may swap.
+        coming: name of the claim or node that it has a place on and that is still becoming ready, "" for none.
+    """
+
+    home: str = ""
+    others: tuple[str, ...] = ()
+    coming: str = ""
+
+
+NO_STANDING: Final = Standing()
+
+
+class _Site:
+    """One plan annotation. `node` is "" until the claim's node is known."""
+
+    __slots__ = ("born_at", "changed_at", "counts", "deadline", "key", "leaving", "live", "name", "node", "on_node", "plan", "requests")
+
+    def __init__(self, name: str, *, on_node: bool, born_at: float) -> None:
+        self.key = (name, on_node)
+        self.name = name
+        self.on_node = on_node
+        self.node = name if on_node else ""
+        self.born_at = born_at
+        self.changed_at = born_at
+        self.deadline: float | None = None
+        self.live = True
+        self.leaving = False
+        self.plan = EMPTY_PLAN
+        self.counts: dict[Family, int] = {}
+        self.requests = EMPTY
+
+
+class _Place:
+    """The places of one family on one site."""
+
+    __slots__ = ("count", "held", "listed", "site", "taken")
+
+    def __init__(self, site: _Site, count: int) -> None:
+        self.site = site
+        self.count = count
+        self.taken = 0  # bound to the site's node
+        self.listed = 0  # waiting, and listed by this site
+        self.held = 0  # waiting pods that a place is kept for
+
+    @property
+    def open(self) -> int:
+        return max(0, self.count - self.taken)
+
+
+class _Tally:
+    """The places of one family on all its sites, and who is waiting for them."""
+
+    __slots__ = ("free", "homes", "known", "live", "places", "priority", "recount", "requests", "surplus", "swaps", "unlisted")
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[str, bool], _Place] = {}
+        self.live: tuple[_Place, ...] = ()  # those of live sites, by key
+        self.homes: dict[str, _Place] = {}  # pod UID -> the live place that lists it
+        self.unlisted = 0  # waiting pods that no live plan lists
+        self.known = False  # whether a pod of the family was seen, so that its requests are known
+        self.requests = EMPTY
+        self.priority = 0
+        self.free: tuple[_Place, ...] = ()  # open places that nobody listed waits for
+        self.swaps: tuple[_Place, ...] = ()  # the other open places
+        self.surplus = 0  # waiting pods that there is no place for
+        self.recount = True  # sites changed: counts have to be made anew
+
+
+class PlanTable:
+    """See the module.
+
+    Args:
+        hold_seconds: how long after its node is ready (or its plan grew) a plan holds room.
+    """
+
+    def __init__(self, hold_seconds: float) -> None:
+        self.hold_seconds = hold_seconds
+        self.ledger = Ledger()
+        self._members: dict[str, Member] = {}  # by UID
+        self._families: dict[Family, dict[str, Member]] = {}
+        self._nodes: dict[str, NodeFacts] = {}
+        self._schedulable_at: dict[str, float] = {}
+        self._claims: dict[str, ClaimFacts] = {}
+        self._node_of_provider: dict[str, str] = {}
+        self._node_of_claim: dict[str, str] = {}
+        self._claim_of_provider: dict[str, str] = {}
+        self._claim_of_node: dict[str, str] = {}  # as claims say it
+        self._sites: dict[tuple[str, bool], _Site] = {}
+        self._sites_of_node: dict[str, list[_Site]] = {}
+        self._tallies: dict[Family, _Tally] = {}
+        self._stale_tallies: set[Family] = set()
+        self._stale_holds: set[str] = set()
+        self._holds: dict[str, Hold] = {}
+
+    def __repr__(self) -> str:
+        return f"<PlanTable: {len(self._nodes)} nodes, {len(self._members)} pods, {len(self._sites)} plans, {len(self.holds)} held>"
+
+    # ------------------------------------------------------------------ events
+
+    def set_pod(self, member: Member) -> None:
+        """A pod is there, or its facts changed."""
+        old = self._members.get(member.uid)
+        if old is None or not _same(old, member):
+            if old is not None:
+                self._forget(old)
+            if member.node and not member.finished:
+                self.ledger.bind(member.uid, member.node, member.requests, daemon=member.daemon)
+                self._stale_holds.add(member.node)
+            self._weigh(member, 1)
+        self._members[member.uid] = member
+        self._families.setdefault(member.family, {})[member.uid] = member
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod is gone."""
+        old = self._members.pop(uid, None)
+        if old is not None:
+            self._forget(old)
+
+    def set_node(self, facts: NodeFacts, now: float) -> None:
+        """A node is there, or its facts changed."""
+        old = self._nodes.get(facts.name)
+        if old == facts:
+            return
+        self._nodes[facts.name] = facts
+        if not facts.schedulable:
+            self._schedulable_at.pop(facts.name, None)
+        elif old is None or not old.schedulable:
+            # One that is ready when first seen was so before: nothing to settle.
+            self._schedulable_at[facts.name] = now if old is not None else now - SETTLE_SECONDS
+        self.ledger.set_node(facts.name, facts.allocatable)
+        self._stale_holds.add(facts.name)
+        claims = self._claims_of(facts) | (self._claims_of(old) if old is not None else set())
+        if old is not None:
+            _unmap(self._node_of_provider, old.provider_id, facts.name)
+            _unmap(self._node_of_claim, old.claim, facts.name)
+        if facts.provider_id:
+            self._node_of_provider[facts.provider_id] = facts.name
+        if facts.claim:
+            self._node_of_claim[facts.claim] = facts.name
+        self._site(facts.name, on_node=True, plan=facts.plan, leaving=facts.leaving, born_at=now, now=now)
+        for claim in sorted(claims):
+            self._refresh_claim(claim, now)
+
+    def drop_node(self, name: str, now: float) -> None:
+        """A node is gone."""
+        old = self._nodes.pop(name, None)
+        if old is None:
+            return
+        self._schedulable_at.pop(name, None)
+        self.ledger.drop_node(name)
+        claims = self._claims_of(old)
+        _unmap(self._node_of_provider, old.provider_id, name)
+        _unmap(self._node_of_claim, old.claim, name)
+        self._drop_site((name, True))
+        for claim in sorted(claims):
+            self._refresh_claim(claim, now)
+        self._stale_holds.add(name)
+
+    def set_claim(self, facts: ClaimFacts, now: float) -> None:
+        """A NodeClaim is there, or its facts changed."""
+        old = self._claims.get(facts.name)
+        if old == facts:
+            return
+        if old is not None:
+            self._unmap_claim(old)
+        self._claims[facts.name] = facts
+        if facts.provider_id:
+            self._claim_of_provider[facts.provider_id] = facts.name
+        if facts.node:
+            self._claim_of_node[facts.node] = facts.name
+        self._refresh_claim(facts.name, now)
+
+    def drop_claim(self, name: str) -> None:
+        """A NodeClaim is gone, and its plan with it."""
+        old = self._claims.pop(name, None)
+        if old is not None:
+            self._unmap_claim(old)
+            self._drop_site((name, False))
+
+    def expire(self, now: float) -> list[str]:
+        """End the plans whose time is over; the names of their claims or nodes."""
+        ended = [site for site in self._sites.values() if site.live and site.deadline is not None and now >= site.deadline]
+        for site in ended:
+            self._judge_life(site, now)
+        return [site.name for site in ended]
+
+    # --------------------------------------------------------------- questions
+
+    @property
+    def holds(self) -> Mapping[str, Hold]:
+        """Every node that room is held on, with what is held. Read it at once; the next event changes it."""
+        self._settle()
+        return self._holds
+
+    @property
+    def planned(self) -> int:
+        """Waiting pods that a place is kept for."""
+        self._settle()
+        return sum(place.held for tally in self._tallies.values() for place in tally.places.values())
+
+    @property
+    def node_count(self) -> int:
+        """Nodes that the watch told of."""
+        return len(self._nodes)
+
+    @property
+    def plans(self) -> int:
+        """Plans that are live."""
+        return sum(site.live for site in self._sites.values())
+
+    def member(self, uid: str) -> Member | None:
+        """The facts about a pod, None while no watch told of it."""
+        return self._members.get(uid)
+
+    def knows(self, node: str) -> bool:
+        """Whether a watch told of this node."""
+        return node in self._nodes
+
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that no watch told of yet."""
+        return [name for name in names if name not in self._nodes]
+
+    @property
+    def expects_nodes(self) -> bool:
+        """Whether a live plan has no node yet, so that a name not known might be it."""
+        return any(site.live and not site.node for site in self._sites.values())
+
+    def standing(self, member: Member, now: float) -> Standing:
+        """Where `member` may take a planned place at `now`.
+
+        O(sites of its family); the pod need not have been seen before, as long as its family has places.
+        """
+        tally = self._tallies.get(member.family)
+        if tally is None or member.node:
+            return NO_STANDING
+        self._settle()
+        home = tally.homes.get(member.uid)
+        own = home if home is not None and home.open > 0 else None
+        candidates = (*tally.free, *tally.swaps) if home is not None else tally.free
+        others = tuple(place.site.node for place in candidates if place.site.node and place is not own)
+        awaited = (own,) if own is not None else tally.free if not tally.surplus else ()
+        coming = next((place.site.name for place in awaited if self._coming(place.site, now)), "")
+        return Standing(own.site.node if own is not None else "", others, coming)
+
+    # -------------------------------------------------------------------- pods
+
+    def _forget(self, old: Member) -> None:
+        """Take out what an earlier state of a pod counted for."""
+        self._weigh(old, -1)
+        family = self._families[old.family]
+        family.pop(old.uid, None)
+        if not family:
+            del self._families[old.family]
+        self.ledger.release(old.uid)
+        if old.node:
+            self._stale_holds.add(old.node)
+
+    def _weigh(self, member: Member, sign: int) -> None:
+        """Add a pod to the counts of its family, or take it off; a count that is due anyway is left to `_count`."""
+        tally = self._tallies.get(member.family)
+        if tally is None:
+            return
+        self._stale_tallies.add(member.family)
+        if tally.recount:
+            return
+        tally.known, tally.requests, tally.priority = True, member.requests, member.priority
+        home = tally.homes.get(member.uid)
+        if member.waiting:
+            if home is None:
+                tally.unlisted += sign
+            else:
+                home.listed += sign
+        elif member.node and not member.finished:
+            place = self._place_taken(tally, home, member.node)
+            if place is not None:
+                place.taken += sign
+
+    def _place_taken(self, tally: _Tally, home: _Place | None, node: str) -> _Place | None:
+        """The place that a bound pod fills: its own, else the claim's, else (only if it was planned at all) the node's."""
+        if home is not None and home.site.node == node:
+            return home
+        places = [tally.places[site.key] for site in self._sites_of_node.get(node, ()) if site.key in tally.places]
+        for place in places:
+            if not place.site.on_node:
+                return place
+        return places[0] if places and home is not None else None
+
+    # ------------------------------------------------------------------- sites
+
+    def _claims_of(self, node: NodeFacts) -> set[str]:
+        """Names of the claims that may belong to a node."""
+        found = {node.claim, self._claim_of_provider.get(node.provider_id, ""), self._claim_of_node.get(node.name, "")}
+        return found & self._claims.keys()
+
+    def _unmap_claim(self, claim: ClaimFacts) -> None:
+        _unmap(self._claim_of_provider, claim.provider_id, claim.name)
+        _unmap(self._claim_of_node, claim.node, claim.name)
+
+    def _refresh_claim(self, name: str, now: float) -> None:
+        """Bring the site of a claim up to date with the claim and with its node."""
+        claim = self._claims[name]
+        where = (
+            self._node_of_claim.get(name)
+            or self._node_of_provider.get(claim.provider_id)
+            or (claim.node if claim.node in self._nodes else "")
+        )
+        node = self._nodes.get(where)
+        leaving = claim.leaving or (node is not None and node.leaving)
+        site = self._site(name, on_node=False, plan=claim.plan, leaving=leaving, born_at=claim.born_at, now=now)
+        if site is not None:
+            site.requests = claim.requests
+            self._move(site, where)
+            self._judge_life(site, now)
+
+    def _site(self, name: str, *, on_node: bool, plan: Plan, leaving: bool, born_at: float, now: float) -> _Site | None:
+        key = (name, on_node)
+        if not plan.pods:
+            self._drop_site(key)
+            return None
+        site = self._sites.get(key)
+        if site is None:
+            site = self._sites[key] = _Site(name, on_node=on_node, born_at=born_at)
+            if on_node:
+                self._sites_of_node.setdefault(name, []).append(site)
+            self._enter(site, plan)
+        elif site.plan != plan:
+            if _grew(site.plan, plan):  # its time begins anew; pods taken off it do not prolong it
+                site.changed_at, site.deadline = now, None
+            self._enter(site, plan)
+        site.leaving = leaving
+        self._judge_life(site, now)
+        return site
+
+    def _enter(self, site: _Site, plan: Plan) -> None:
+        counts: dict[Family, int] = {}
+        for entry in plan.pods:
+            family = Family(entry.owner, entry.klass)
+            counts[family] = counts.get(family, 0) + entry.count
+        for family in site.counts.keys() - counts.keys():
+            self._withdraw(site, family)
+        site.plan, site.counts = plan, counts
+        for family, count in counts.items():
+            tally = self._tallies.setdefault(family, _Tally())
+            tally.places.setdefault(site.key, _Place(site, count)).count = count
+        self._mark_site(site)
+
+    def _withdraw(self, site: _Site, family: Family) -> None:
+        tally = self._tallies[family]
+        del tally.places[site.key]
+        if tally.places:
+            tally.recount = True
+            self._stale_tallies.add(family)
+        else:
+            del self._tallies[family]
+            self._stale_tallies.discard(family)
+
+    def _drop_site(self, key: tuple[str, bool]) -> None:
+        site = self._sites.pop(key, None)
+        if site is not None:
+            for family in site.counts:
+                self._withdraw(site, family)
+            self._move(site, "")
+
+    def _move(self, site: _Site, node: str) -> None:
+        """The node of a site became known, or is gone."""
+        if site.node == node:
+            return
+        self._mark_site(site)
+        if site.node:
+            there = [other for other in self._sites_of_node[site.node] if other is not site]
+            if there:
+                self._sites_of_node[site.node] = there
+            else:
+                del self._sites_of_node[site.node]
+        site.node = node
+        if node:
+            self._sites_of_node.setdefault(node, []).append(site)
+        self._mark_site(site)
+
+    def _judge_life(self, site: _Site, now: float) -> None:
+        """Fix the end of a plan once its node is ready (a node that flaps does not put it off); is it over?"""
+        node = self._nodes.get(site.node)
+        if site.deadline is None and node is not None and node.ready_at is not None:
+            site.deadline = max(node.ready_at, site.changed_at) + self.hold_seconds
+        live = not site.leaving and (site.deadline is None or now < site.deadline)
+        if site.live != live:
+            site.live = live
+            self._mark_site(site)
+
+    def _mark_site(self, site: _Site) -> None:
+        """The site changed: count its families anew, and what its node holds."""
+        for family in site.counts:
+            tally = self._tallies.get(family)
+            if tally is not None:
+                tally.recount = True
+                self._stale_tallies.add(family)
+        if site.node:
+            self._stale_holds.add(site.node)
+
+    def _coming(self, site: _Site, now: float) -> bool:
+        """Whether it is worth waiting for the site's node: soon there, and not for longer than a plan holds."""
+        if now >= max(site.born_at, site.changed_at) + self.hold_seconds:
+            return False
+        since = self._schedulable_at.get(site.node)
+        return since is None or now < since + SETTLE_SECONDS
+
+    # ------------------------------------------------------------------ counts
+
+    def _settle(self) -> None:
+        """Bring counts and holds up to date with the events since the last question."""
+        while self._stale_tallies:
+            family = self._stale_tallies.pop()
+            tally = self._tallies[family]
+            if tally.recount:
+                self._count(family, tally)
+            self._share(tally)
+        while self._stale_holds:
+            name = self._stale_holds.pop()
+            hold = self._hold(name)
+            if hold is None:
+                self._holds.pop(name, None)
+            else:
+                self._holds[name] = hold
+
+    def _count(self, family: Family, tally: _Tally) -> None:
+        """Count anew who is bound and who waits, in one pass over the family."""
+        tally.recount = False
+        tally.live = tuple(place for _, place in sorted(tally.places.items()) if place.site.live)
+        tally.homes = {
+            uid: place
+            for place in sorted(tally.live, key=lambda place: place.site.changed_at)  # the latest plan of a pod counts
+            for entry in place.site.plan.pods
+            if entry.owner == family.owner and entry.klass == family.klass
+            for uid in entry.uids
+        }
+        for place in tally.places.values():
+            place.taken = place.listed = 0
+            if place.held and not place.site.live:
+                place.held = 0
+        tally.unlisted = 0
+        for member in self._families.get(family, {}).values():
+            self._weigh(member, 1)
+        self._stale_tallies.discard(family)
+
+    def _share(self, tally: _Tally) -> None:
+        """Keep one place for every waiting pod: its own first, then what is left, in order of name."""
+        seekers = tally.unlisted + sum(max(0, place.listed - place.open) for place in tally.live)
+        free: list[_Place] = []
+        swaps: list[_Place] = []
+        for place in tally.live:
+            spare = place.open - place.listed
+            held = min(place.open, place.listed)
+            if spare > 0:
+                extra = min(seekers, spare)
+                held += extra
+                seekers -= extra
+                free.append(place)
+            elif place.open:
+                swaps.append(place)
+            if place.held != held:
+                place.held = held
+                if place.site.node:
+                    self._stale_holds.add(place.site.node)
+        tally.free, tally.swaps, tally.surplus = tuple(free), tuple(swaps), seekers
+
+    def _hold(self, name: str) -> Hold | None:
+        """What is held on one node; None where nothing is, or the node is not known."""
+        if name not in self._nodes:
+            return None
+        by_priority: dict[int, Resources] = {}
+        due = EMPTY
+        for site in self._sites_of_node.get(name, ()):
+            if not site.live:
+                continue
+            for family in site.counts:
+                tally = self._tallies[family]
+                held = tally.places[site.key].held
+                if held:
+                    by_priority[tally.priority] = by_priority.get(tally.priority, EMPTY) + tally.requests.scaled(held)
+            due = due.maximum(self._due(site))
+        if not by_priority:
+            return None
+        parts = tuple(sorted(by_priority.items(), key=lambda part: -part[0]))
+        return Hold(parts, self.ledger.room(name) - due)
+
+    def _due(self, site: _Site) -> Resources:
+        """What a claim was made for beyond its planned pods, less the daemons that are there: daemons still to come.
+
+        Nothing while the requests of a planned class are not known.
+        """
+        left = site.requests - self.ledger.daemons(site.node)
+        for family, count in site.counts.items():
+            tally = self._tallies[family]
+            if not tally.known:
+                return EMPTY
+            left -= tally.requests.scaled(count)
+        return Resources.of({name: amount for name, amount in left.items() if amount > 0})
+
+
+def _same(old: Member, new: Member) -> bool:
+    """Whether two states of a pod differ in nothing but their version."""
+    return (
+        old.node == new.node
+        and old.finished == new.finished
+        and old.idle == new.idle
+        and old.klass == new.klass
+        and old.owner == new.owner
+        and old.requests == new.requests
+        and old.priority == new.priority
+        and old.daemon == new.daemon
+    )
+
+
+def _grew(old: Plan, new: Plan) -> bool:
+    """Whether a plan has pods that it did not have."""
+    had = {(entry.owner, entry.klass): entry for entry in old.pods}
+    for entry in new.pods:
+        before = had.get((entry.owner, entry.klass))
+        if before is None or entry.count > before.count or not set(entry.uids) <= set(before.uids):
+            return True
+    return False
+
+
+def _unmap(table: dict[str, str], key: str, name: str) -> None:
+    if key and table.get(key) == name:
+        del table[key]
