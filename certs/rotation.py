@@ -1,0 +1,567 @@
+"""The serving certificate of N replicas, from the first mint to every renewal, without one failed call.
+
+Each replica runs one `Rotation`. It follows two objects, the Secret (what should be served) and the webhook configuration
+(whom the API servers trust), and everything it does follows from what they say, so any replica may die at any point:
+
+1. **Mint** (leader). The Secret is missing, damaged or due: a new leaf of a new throw-away CA goes into it.
+2. **Trust** (leader). The configuration's `caBundle` lacks the Secret's CA: it is added beside the old one.
+3. **Serve** (each replica). A replica moves to the new leaf only after the bundle has held its CA for `settle` seconds,
+   time for every API server's own watch. Where nobody trusts what is served now, it moves at once.
+4. **Publish** (each replica). A Lease of its own, renewed twice a minute, carries the fingerprint that is served.
+5. **Prune** (leader). When every live replica has published the new fingerprint, and `overlap` seconds more have passed,
+   the bundle is cut down to the Secret's CA.
+
+A replica whose Lease runs out does not hold up step 5, and need not: one that cannot renew its Lease reports itself not ready
+at half of the Lease's time, so it gets no calls any more when the others stop waiting for it.
+
+The leader is the holder of the Lease `dovetail-certs`. With `names=None` the Secret belongs to somebody else (cert-manager):
+it is never written, all other steps are the same. A configuration that cert-manager's cainjector looks after is not touched.
+"""
+
+import random
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from certs.authority import CertificateError
+from certs.injection import BundleInjector, merge, trusted_by_all, trusted_by_any, trusts
+from certs.serving import write_atomically
+from certs.store import LEAF_DAYS, Material, Names, SecretStore, fault, mint, renew_at
+from provisioner.apis.core import Lease, LeaseSpec, MutatingWebhookConfiguration, Namespace, Secret
+from provisioner.apis.meta import ObjectMeta
+from provisioner.kube.client import Client
+from provisioner.kube.config import Connection
+from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
+from provisioner.kube.lease import Fence, LeaderElector, LostLease
+from provisioner.kube.resources import LEASES, MUTATINGWEBHOOKS, NAMESPACES, SECRETS
+from provisioner.kube.watch import EventKind, Reflector
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+LEADER_LEASE = "dovetail-certs"
+MANAGER = "dovetail-certs"
+SERVING_ANNOTATION = "dovetail.dev/serving"
+SERVING_LABEL = "dovetail.dev/certificates"
+CAINJECTOR_PREFIX = "cert-manager.io/inject-"
+SERVING_FILE = "tls.pem"
+
+_log = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is kept, for whom, and how patiently.
+
+    Attributes:
+        namespace: of the Secret and of all Leases.
+        secret: its name.
+        configuration: name of the MutatingWebhookConfiguration.
+        names: what the certificate must be valid for; None: the Secret is somebody else's and is only read.
+        register: the configuration's document, where this program creates it (outside of a cluster); it is applied at the
+            start and whenever it is gone, and the namespace is created with it.
+        leaf_days: lifetime of a leaf.
+        settle: seconds between "the bundle holds the new CA" and serving its leaf.
+        overlap: seconds between "all replicas serve the new leaf" and the end of trust in the old CA.
+        lease_seconds: lifetime of a replica's Lease; it is renewed at a quarter of that.
+    """
+
+    namespace: str
+    secret: str
+    configuration: str
+    names: Names | None
+    register: Mapping[str, Any] | None = None
+    leaf_days: int = LEAF_DAYS
+    settle: float = 5.0
+    overlap: float = 60.0
+    lease_seconds: int = 120
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One replica as its Lease tells it."""
+
+    name: str
+    fingerprint: str
+    live: bool
+
+
+# --- decisions, pure ------------------------------------------------------------------------------------------------
+
+
+def reason_to_mint(secret: Secret | None, names: Names, now: datetime) -> str:
+    """Why new material is needed, as a sentence, or "" while the Secret is good."""
+    if secret is None:
+        return "there is no Secret"
+    try:
+        material = Material.of_secret(secret)
+    except CertificateError as error:
+        return str(error)
+    if problem := fault(material, names, now):
+        return problem
+    due = renew_at(material)
+    return f"it was due at {due.isoformat()}" if now >= due else ""
+
+
+def may_serve(
+    served: Material | None,
+    wanted: Material,
+    configuration: MutatingWebhookConfiguration | None,
+    trusted_for: float,
+    settle: float,
+) -> bool:
+    """Whether a replica should move to `wanted` now.
+
+    Args:
+        served: what it serves; None for nothing usable.
+        wanted: what the Secret holds, already found faultless.
+        configuration: as it is now; None where there is none, so nobody calls.
+        trusted_for: seconds since the bundle of every webhook was first seen to hold the wanted CA.
+        settle: how long that must be.
+    """
+    if served is not None and served.fingerprint == wanted.fingerprint:
+        return False
+    if served is None or configuration is None or not wanted.ca_pem:
+        return True
+    if not trusts(trusted_by_any(configuration), served.ca_pem):
+        return True  # no call can succeed with what is served now
+    return trusts(trusted_by_all(configuration), wanted.ca_pem) and trusted_for >= settle
+
+
+def wanted_bundle(
+    current: Material,
+    configuration: MutatingWebhookConfiguration,
+    served: Material | None,
+    *,
+    everyone_moved: bool,
+) -> bytes:
+    """The bundle that the configuration should hold.
+
+    Args:
+        current: what the Secret holds.
+        configuration: as it is now: it is the record of the CAs that may still be in use.
+        served: what this replica serves; its CA survives a bundle that somebody emptied.
+        everyone_moved: every live replica serves `current`, for long enough.
+
+    Returns:
+        The Secret's CA alone, or beside all those of before; empty where the Secret names no CA.
+    """
+    if not current.ca_pem:
+        return b""
+    if everyone_moved:
+        return merge([current.ca_pem])
+    return merge([current.ca_pem, trusted_by_any(configuration), served.ca_pem if served else b""])
+
+
+def lagging(replicas: Iterable[Replica], fingerprint: str, own: str) -> tuple[str, ...]:
+    """The names of live replicas that do not serve this fingerprint, sorted; `own` lags until its Lease is seen."""
+    live = {replica.name: replica.fingerprint for replica in replicas if replica.live}
+    return tuple(sorted({own} - live.keys() | {name for name, serves in live.items() if serves != fingerprint}))
+
+
+def replica_of(lease: Lease, now: datetime) -> Replica:
+    """A replica from its Lease; one without a readable time is not live."""
+    return Replica(
+        lease.metadata.name,
+        lease.metadata.annotations.get(SERVING_ANNOTATION, ""),
+        _age(lease, now) <= _duration(lease),
+    )
+
+
+def _duration(lease: Lease) -> timedelta:
+    return timedelta(seconds=lease.spec.lease_duration_seconds or 0)
+
+
+def _age(lease: Lease, now: datetime) -> timedelta:
+    try:
+        return now - datetime.fromisoformat(lease.spec.renew_time or "")
+    except (ValueError, TypeError):
+        return timedelta.max
+
+
+# --- the loop -------------------------------------------------------------------------------------------------------
+
+
+class Rotation:
+    """Keeps `<directory>/tls.pem` what this replica should serve, and takes its part in renewals.
+
+    Args:
+        client: for writes and the list of replicas.
+        connection: for the two watches.
+        clock: times of certificates and Leases.
+        settings: what is kept.
+        directory: where the serving file goes; private to this replica (an emptyDir), kept over restarts of the container.
+        identity: unique among the live replicas, the same after a restart (a pod's name).
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        connection: Connection,
+        clock: Clock,
+        settings: Settings,
+        directory: Path,
+        identity: str,
+    ) -> None:
+        self._client, self._clock, self._settings = client, clock, settings
+        self.path = directory / SERVING_FILE
+        self._name = _object_name(f"{settings.secret}-{identity}")
+        self._identity = identity
+        self._store = SecretStore(client, settings.namespace, settings.secret)
+        self._injector = BundleInjector(client, settings.configuration)
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._fence: Fence | None = None
+        self._elector = LeaderElector(
+            client,
+            LEADER_LEASE,
+            settings.namespace,
+            identity,
+            clock,
+            lease_duration=30,
+            renew_deadline=20,
+            retry_period=5,
+        )
+        chance = random.Random()
+        self._secrets = Reflector(
+            connection, SECRETS, handlers=[_Waker(self._wake)], namespace=settings.namespace,
+            field_selector=f"metadata.name={settings.secret}", clock=clock, rng=chance,
+        )  # fmt: skip
+        self._configurations = Reflector(
+            connection, MUTATINGWEBHOOKS, handlers=[_Waker(self._wake)],
+            field_selector=f"metadata.name={settings.configuration}", clock=clock, rng=chance,
+        )  # fmt: skip
+        self._served = _usable(self.path, clock.now())
+        self._delivered = False  # whether what is served has been held against the Secret
+        self._registered = False
+        self._trusted: tuple[str, float] = ("", 0.0)
+        self._moved: tuple[str, float] = ("", 0.0)
+        self._published: tuple[str, float] | None = None
+        self._problems: dict[str, str] = {}
+
+    # Life
+
+    @staticmethod
+    def prepare(directory: Path, names: Names | None, secret: str, now: datetime) -> None:
+        """Makes sure that there is a serving file before a server opens its port; no network, no thread.
+
+        What the container served before its restart is left in place. Otherwise a leaf that nobody trusts is put there,
+        so that the server can start: calls fail until the Secret has come, and the pods are admitted unstamped.
+
+        Raises:
+            OSError: the directory cannot be written.
+            CertificateError: no certificate can be made for these names.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / SERVING_FILE
+        if _usable(path, now) is None:
+            write_atomically(path, mint(names or Names(dns=(secret,)), now, days=1).pem())
+
+    def start(self) -> None:
+        """Start the watches, the election and the loop; returns at once. Call after a fork, never before."""
+        self._secrets.start()
+        self._configurations.start()
+        for name, target in (("certs", self._run), ("certs-leader", self._lead)):
+            thread = threading.Thread(target=target, name=name, daemon=True)
+            thread.start()
+            if name == "certs":
+                self._thread = thread
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop everything, give up the Leases; at most about `timeout` seconds."""
+        self._stopping.set()
+        self._wake.set()
+        self._elector.stop()
+        self._secrets.stop(timeout)
+        self._configurations.stop(timeout)
+        if self._thread is not None:
+            self._thread.join(timeout)
+        try:
+            self._client.delete(LEASES, self._name, self._settings.namespace)
+        except ApiError as error:
+            _log.debug("own Lease is left to run out", error=str(error))
+
+    def reasons_not_ready(self) -> list[str]:
+        """Why this replica should get no calls, as sentences; empty when it should."""
+        reasons = []
+        served = self._served
+        if served is None or not self._delivered:
+            reasons.append("certificate: the Secret has not come yet")
+        elif problem := fault(served, self._settings.names, self._clock.now()):
+            reasons.append(f"certificate: {problem}")
+        published = self._published
+        if published is None or self._clock.monotonic() - published[1] > self._settings.lease_seconds / 2:
+            reasons.append("certificate: this replica's Lease could not be renewed")
+        return reasons + [f"certificate: {text}" for text in self._problems.values() if reasons]
+
+    @property
+    def served(self) -> Material | None:
+        """What is served; None before the first delivery."""
+        return self._served
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica is the one that mints and injects."""
+        return self._fence is not None and self._fence.valid
+
+    # Threads
+
+    def _lead(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._elector.run(self._on_started, self._on_lost)
+            except Exception:
+                _log.exception("election failed, it is tried again")
+            self._stopping.wait(5.0)
+
+    def _on_started(self, fence: Fence) -> None:
+        self._fence = fence
+        self._wake.set()
+
+    def _on_lost(self) -> None:
+        self._fence = None
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause = self._settings.lease_seconds / 4
+            try:
+                pause = self.tick()
+            except Exception:
+                _log.exception("certificates: one round failed, the next follows")
+                pause = 5.0
+            self._wake.wait(pause)
+            self._wake.clear()
+
+    def tick(self) -> float:
+        """One round over all steps; seconds until the next is due, if nothing wakes the loop before.
+
+        A step that fails is logged and tried again in the next round; it never keeps the others from running.
+        """
+        if not self._registered and self._settings.register is not None:
+            self._step("register", self._register)
+        if not (self._secrets.synced.is_set() and self._configurations.synced.is_set()):
+            return 0.2
+        if self.leads:
+            self._step("mint", self._mint)
+        self._step("serve", self._serve)
+        self._step("publish", self._publish)
+        if self.leads:
+            self._step("inject", self._inject)
+        return self._pause()
+
+    def _step(self, name: str, run: Any) -> None:
+        try:
+            run()
+        except (Conflict, Invalid) as error:
+            _log.info("somebody else wrote first, read again", step=name, error=str(error))
+            self._problems[name] = str(error)
+        except (ApiError, OSError, CertificateError) as error:
+            if self._problems.get(name) != str(error):
+                _log.warning("certificates: a step failed, it is tried again", step=name, error=str(error))
+            self._problems[name] = str(error)
+        except LostLease:
+            self._problems.pop(name, None)
+        else:
+            self._problems.pop(name, None)
+
+    def _pause(self) -> float:
+        settings = self._settings
+        pause = settings.lease_seconds / 4
+        if self._problems:
+            pause = min(pause, 5.0)
+        if self._overlapping():
+            pause = min(pause, max(0.1, settings.settle / 4), 2.0)
+        return pause
+
+    def _overlapping(self) -> bool:
+        """Whether a move is under way: the bundle holds more than one CA, or ours is not the Secret's leaf."""
+        wanted, configuration = self._wanted(), self._configuration()
+        if wanted is None:
+            return False
+        if self._served is None or self._served.fingerprint != wanted.fingerprint:
+            return True
+        return configuration is not None and trusted_by_any(configuration).count(b"BEGIN CERTIFICATE") > 1
+
+    # What is known
+
+    def _secret(self) -> Secret | None:
+        return self._secrets.store.get(f"{self._settings.namespace}/{self._settings.secret}")
+
+    def _configuration(self) -> MutatingWebhookConfiguration | None:
+        return self._configurations.store.get(self._settings.configuration)
+
+    def _wanted(self) -> Material | None:
+        """The Secret's material where it can be served, else None."""
+        secret = self._secret()
+        if secret is None:
+            return None
+        try:
+            material = Material.of_secret(secret)
+        except CertificateError:
+            return None
+        return None if fault(material, self._settings.names, self._clock.now()) else material
+
+    def _guard(self) -> None:
+        fence = self._fence
+        if fence is None:
+            raise LostLease("no longer the leader")
+        fence.check()
+
+    # Steps
+
+    def _register(self) -> None:
+        document = self._settings.register
+        if document is None:
+            return
+        namespace = Namespace(metadata=ObjectMeta(name=self._settings.namespace))
+        try:
+            self._client.create(NAMESPACES, namespace)
+        except AlreadyExists:
+            pass
+        self._client.apply(MUTATINGWEBHOOKS, self._settings.configuration, document, "dovetail-webhook")
+        self._registered = True
+        _log.info("registered", configuration=self._settings.configuration)
+
+    def _mint(self) -> None:
+        names = self._settings.names
+        if names is None:
+            return
+        now = self._clock.now()
+        if not reason_to_mint(self._secret(), names, now):
+            return
+        secret = self._store.get()  # the cache may be behind our own last write
+        reason = reason_to_mint(secret, names, now)
+        if not reason:
+            return
+        material = mint(names, now, self._settings.leaf_days)
+        self._guard()
+        if secret is None:
+            self._store.create_or_adopt(material)
+        else:
+            self._store.replace(secret, material)
+        _log.info("minted a certificate", secret=self._settings.secret, reason=reason, fingerprint=material.fingerprint)
+
+    def _serve(self) -> None:
+        wanted, configuration = self._wanted(), self._configuration()
+        if wanted is None:
+            secret = self._secret()
+            if secret is not None and self._settings.names is None:
+                problem = fault(Material.of_secret(secret), None, self._clock.now())
+                raise CertificateError(f"Secret {self._settings.secret} cannot be served: {problem}")
+            return
+        served = self._served
+        if served is not None and fault(served, self._settings.names, self._clock.now()):
+            served = None
+        if may_serve(served, wanted, configuration, self._trusted_for(wanted, configuration), self._settings.settle):
+            write_atomically(self.path, wanted.pem())
+            self._served = wanted
+            _log.info("serving a new certificate", fingerprint=wanted.fingerprint)
+        self._delivered = True
+
+    def _trusted_for(self, wanted: Material, configuration: MutatingWebhookConfiguration | None) -> float:
+        now = self._clock.monotonic()
+        if configuration is None or not trusts(trusted_by_all(configuration), wanted.ca_pem):
+            self._trusted = ("", now)
+            return 0.0
+        if self._trusted[0] != wanted.fingerprint:
+            self._trusted = (wanted.fingerprint, now)
+        return now - self._trusted[1]
+
+    def _publish(self) -> None:
+        now = self._clock.monotonic()
+        fingerprint = self._served.fingerprint if self._served is not None else ""
+        published = self._published
+        due = published is None or now - published[1] >= self._settings.lease_seconds / 4 - 1
+        if not due and published is not None and published[0] == fingerprint:
+            return
+        lease = Lease(
+            metadata=ObjectMeta(
+                name=self._name,
+                namespace=self._settings.namespace,
+                labels={SERVING_LABEL: self._settings.secret},
+                annotations={SERVING_ANNOTATION: fingerprint},
+            ),
+            spec=LeaseSpec(
+                holder_identity=self._identity,
+                lease_duration_seconds=self._settings.lease_seconds,
+                renew_time=self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            ),
+        )
+        self._client.apply(LEASES, self._name, lease, MANAGER, self._settings.namespace)
+        self._published = (fingerprint, now)
+
+    def _inject(self) -> None:
+        configuration, wanted = self._configuration(), self._wanted()
+        if configuration is None and self._settings.register is not None:
+            self._guard()
+            self._register()  # somebody deleted it; the watch brings it back here
+            return
+        if configuration is None or wanted is None or _is_injected_by_others(configuration):
+            return
+        bundle = wanted_bundle(
+            wanted, configuration, self._served, everyone_moved=self._everyone_moved(wanted, configuration)
+        )
+        if not bundle:
+            return
+        self._guard()
+        if self._injector.inject(configuration, bundle):
+            _log.info("injected the CA bundle", certificates=bundle.count(b"BEGIN CERTIFICATE"))
+
+    def _everyone_moved(self, wanted: Material, configuration: MutatingWebhookConfiguration) -> bool:
+        if merge([wanted.ca_pem]) == trusted_by_any(configuration):
+            return True  # nothing to prune, so nobody is asked
+        late = lagging(self._replicas(), wanted.fingerprint, self._name)
+        now = self._clock.monotonic()
+        if late:
+            self._moved = ("", now)
+            return False
+        if self._moved[0] != wanted.fingerprint:
+            self._moved = (wanted.fingerprint, now)
+        return now - self._moved[1] >= self._settings.overlap
+
+    def _replicas(self) -> Sequence[Replica]:
+        settings = self._settings
+        leases = self._client.list(LEASES, settings.namespace, label_selector=f"{SERVING_LABEL}={settings.secret}")
+        now = self._clock.now()
+        for lease in leases:
+            if _age(lease, now) > 10 * _duration(lease):  # a replica that was killed left it behind
+                try:
+                    self._client.delete(LEASES, lease.metadata.name, settings.namespace, uid=lease.metadata.uid)
+                except (NotFound, Conflict):
+                    pass
+        return [replica_of(lease, now) for lease in leases]
+
+
+class _Waker:
+    """A watch handler that only wakes the loop: the loop looks at everything anyway."""
+
+    def __init__(self, wake: threading.Event) -> None:
+        self._wake = wake
+
+    def on_event(self, kind: EventKind, old: object, new: object) -> None:  # noqa: ARG002
+        self._wake.set()
+
+    def on_sync(self) -> None:
+        self._wake.set()
+
+
+def _usable(path: Path, now: datetime) -> Material | None:
+    """What a serving file holds, where it can be served."""
+    try:
+        found = Material.parse(path.read_bytes())
+    except (OSError, CertificateError):
+        return None
+    return None if fault(found, None, now) else found
+
+
+def _is_injected_by_others(configuration: MutatingWebhookConfiguration) -> bool:
+    return any(key.startswith(CAINJECTOR_PREFIX) for key in configuration.metadata.annotations)
+
+
+def _object_name(text: str) -> str:
+    """A legal object name from a host's name and the like."""
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:253]

@@ -1,0 +1,125 @@
+"""The Flask application: `/mutate`, `/healthz`, `/readyz`. It fails open: whatever goes wrong here, the pod is admitted."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from flask import Flask, Response, request
+
+from provisioner.support import logs, metrics
+from provisioner.support.clock import Clock
+from webhook import stamping
+from webhook.review import MAX_BODY_BYTES, ReviewError, decode_pod, decode_review, encode_reply
+from webhook.stamping import Decision, Facts
+
+_log = logs.get_logger(__name__)
+
+REVIEW_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+
+REVIEWS = metrics.counter(
+    "dovetail_webhook_reviews_total",
+    "Admission reviews, by what became of them: stamped, unchanged, exempt, opted-out, namespace-unknown, other-kind,"
+    " bad-pod, bad-review, error. All but bad-review admitted the object.",
+    ["outcome"],
+)
+STAMPS = metrics.counter("dovetail_webhook_stamps_total", "Stamps put on pods, by setting.", ["stamp"])
+WARNINGS = metrics.counter("dovetail_webhook_warnings_total", "Warnings returned to those who create pods.", [])
+HELD_BACK = metrics.counter(
+    "dovetail_webhook_scheduler_held_back_total",
+    "Pods left with the default scheduler because ours is not renewing its Lease.",
+    [],
+)
+SECONDS = metrics.histogram(
+    "dovetail_webhook_review_duration_seconds", "Time from a decoded request to its answer.", [], buckets=REVIEW_BUCKETS
+)
+
+
+class FactSource(Protocol):
+    """Where a review gets its facts; answers from memory, within 100 ms at most."""
+
+    def of(self, namespace: str) -> Facts | None:
+        """The facts for a pod of a namespace, or None where the namespace is not known."""
+        ...
+
+
+class Admission:
+    """Answers one AdmissionReview after another; thread-safe, no state of its own."""
+
+    def __init__(self, facts: FactSource, clock: Clock) -> None:
+        self._facts, self._clock = facts, clock
+
+    def answer(self, body: bytes) -> bytes:
+        """The reply to one AdmissionReview body; the object is always allowed.
+
+        Raises:
+            ReviewError: there is nothing to answer, because the body holds no request with a uid.
+        """
+        started = self._clock.monotonic()
+        try:
+            asked = decode_review(body)
+        except ReviewError:
+            REVIEWS.labels("bad-review").inc()
+            raise
+        if not asked.creates_pod:
+            REVIEWS.labels("other-kind").inc()
+            return encode_reply(asked.uid)
+        outcome, decision = self._decide(asked.namespace, asked.object)
+        REVIEWS.labels(outcome).inc()
+        for stamp in decision.stamped:
+            STAMPS.labels(stamp).inc()
+        if decision.warnings:
+            WARNINGS.inc(len(decision.warnings))
+        if decision.scheduler_held_back:
+            HELD_BACK.inc()
+        audit = {"stamped": ",".join(decision.stamped)} if decision.stamped else None
+        reply = encode_reply(asked.uid, decision.operations, decision.warnings, audit)
+        SECONDS.observe(self._clock.monotonic() - started)
+        return reply
+
+    def _decide(self, namespace: str, pod: bytes) -> tuple[str, Decision]:
+        try:
+            facts = self._facts.of(namespace)
+            if facts is None:
+                return "namespace-unknown", _NOTHING
+            decision = stamping.decide(decode_pod(pod), facts)
+            return decision.outcome.value, decision
+        except ReviewError as error:
+            _log.warning("a pod could not be read, it was admitted as it is", namespace=namespace, error=str(error))
+            return "bad-pod", _NOTHING
+        except Exception:
+            _log.exception("a review failed, the pod was admitted as it is", namespace=namespace)
+            return "error", _NOTHING
+
+
+_NOTHING = Decision(stamping.Outcome.UNCHANGED)
+
+
+def create_app(admission: Admission, reasons_not_ready: Callable[[], list[str]]) -> Flask:
+    """The WSGI application.
+
+    Args:
+        admission: answers the reviews.
+        reasons_not_ready: why no calls should be sent here now; an empty list means ready.
+    """
+    app = Flask("webhook", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
+
+    @app.post("/mutate")
+    def mutate() -> Response:
+        try:
+            reply = admission.answer(request.get_data(cache=False))
+        except ReviewError as error:
+            return Response(f"{error}\n", status=400, mimetype="text/plain")
+        return Response(reply, mimetype="application/json")
+
+    @app.get("/healthz")
+    def healthz() -> Response:
+        return Response("ok\n", mimetype="text/plain")
+
+    @app.get("/readyz")
+    def readyz() -> Response:
+        reasons = reasons_not_ready()
+        if reasons:
+            return Response("".join(f"{reason}\n" for reason in reasons), status=503, mimetype="text/plain")
+        return Response("ok\n", mimetype="text/plain")
+
+    return app

@@ -1,0 +1,174 @@
+"""What stamping needs to know of the cluster, from four watches; never a network call in the path of a pod."""
+
+import random
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from provisioner.apis import names
+from provisioner.apis.core import ConfigMap, Lease, Namespace
+from provisioner.kube.config import Connection
+from provisioner.kube.resources import CONFIGMAPS, LEASES, NAMESPACES
+from provisioner.kube.watch import EventKind, Reflector
+from provisioner.support.clock import Clock
+from webhook.stamping import Facts
+
+NAMESPACE_WAIT_SECONDS = 0.1
+MAX_WAITING = 4
+"""How many reviews may wait for a namespace at a time; half of the threads stay free for all others."""
+LEASE_FIELD_DEFAULT_SECONDS = 15
+
+
+class ClusterFacts:
+    """The facts for one pod at a time, from caches that follow the API server. Thread-safe.
+
+    Args:
+        connection: to watch over.
+        clock: for the age of the scheduler's Lease.
+        own_namespace: where Dovetail runs and its ConfigMap `dovetail-defaults` lies.
+        scheduler_lease: namespace and name of our scheduler's leader election Lease.
+        scheduler_name: what is stamped as `schedulerName`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        clock: Clock,
+        own_namespace: str,
+        scheduler_lease: tuple[str, str],
+        scheduler_name: str = names.SCHEDULER_NAME,
+    ) -> None:
+        self._own_namespace, self._scheduler_name = own_namespace, scheduler_name
+        self._lease_key = "/".join(scheduler_lease)
+        self._defaults_key = f"{own_namespace}/{names.DEFAULTS_CONFIGMAP}"
+        self._heartbeat = Heartbeat(clock)
+        self._arrivals = _Arrivals()
+        self._waiting = threading.BoundedSemaphore(MAX_WAITING)
+        self._clock = clock
+        chance = random.Random()
+        self._namespaces: Reflector[Namespace] = Reflector(
+            connection, NAMESPACES, handlers=[self._arrivals], clock=clock, rng=chance
+        )
+        self._defaults: Reflector[ConfigMap] = Reflector(
+            connection, CONFIGMAPS, handlers=[], namespace=own_namespace,
+            field_selector=f"metadata.name={names.DEFAULTS_CONFIGMAP}", clock=clock, rng=chance,
+        )  # fmt: skip
+        self._leases: Reflector[Lease] = Reflector(
+            connection, LEASES, handlers=[self._heartbeat], namespace=scheduler_lease[0],
+            field_selector=f"metadata.name={scheduler_lease[1]}", clock=clock, rng=chance,
+        )  # fmt: skip
+
+    def _reflectors(self) -> tuple[tuple[str, Reflector[Any]], ...]:
+        return (
+            ("namespaces", self._namespaces),
+            (f"ConfigMap {self._defaults_key}", self._defaults),
+            (f"Lease {self._lease_key}", self._leases),
+        )
+
+    def start(self) -> None:
+        """Start the watches; after a fork, never before."""
+        for _, reflector in self._reflectors():
+            reflector.start()
+
+    def stop(self) -> None:
+        """Stop the watches."""
+        for _, reflector in self._reflectors():
+            reflector.stop()
+
+    def reasons_not_ready(self) -> list[str]:
+        """The caches that have not been filled yet, as sentences."""
+        return [
+            f"cache: {name} not read yet" for name, reflector in self._reflectors() if not reflector.synced.is_set()
+        ]
+
+    def of(self, namespace: str) -> Facts | None:
+        """The facts for a pod of this namespace; None when the namespace is not known after at most 100 ms.
+
+        A namespace made a moment ago may not have reached the cache when its first pod does. Only a few reviews wait at
+        a time; the next are told None at once.
+        """
+        labels = self._labels(namespace)
+        if labels is None:
+            labels = self._wait_for(namespace)
+        if labels is None:
+            return None
+        defaults = self._defaults.store.get(self._defaults_key)
+        return Facts(
+            namespace=namespace,
+            namespace_labels=labels,
+            defaults=defaults.data if defaults is not None else {},
+            own_namespace=self._own_namespace,
+            scheduler_name=self._scheduler_name,
+            scheduler_alive=self._heartbeat.alive(),
+        )
+
+    def _labels(self, namespace: str) -> Mapping[str, str] | None:
+        found = self._namespaces.store.get(namespace)
+        return None if found is None else found.metadata.labels
+
+    def _wait_for(self, namespace: str) -> Mapping[str, str] | None:
+        if not self._waiting.acquire(blocking=False):
+            return None
+        try:
+            deadline = self._clock.monotonic() + NAMESPACE_WAIT_SECONDS
+            with self._arrivals.condition:
+                while (labels := self._labels(namespace)) is None:
+                    left = deadline - self._clock.monotonic()
+                    if left <= 0 or not self._arrivals.condition.wait(left):
+                        return self._labels(namespace)
+                return labels
+        finally:
+            self._waiting.release()
+
+
+class _Arrivals:
+    """Wakes the reviews that wait for a namespace."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+
+    def on_event(self, kind: EventKind, old: Namespace | None, new: Namespace | None) -> None:  # noqa: ARG002
+        if kind is EventKind.ADDED:
+            with self.condition:
+                self.condition.notify_all()
+
+    def on_sync(self) -> None:
+        pass
+
+
+class Heartbeat:
+    """Whether the holder of a Lease renews it.
+
+    Judged by when its renewal was seen here, on our monotonic clock, so that clocks which disagree do not matter. Only a Lease
+    that was there already when we started is judged by its own text, once: it may be the leftover of a dead scheduler.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until = float("-inf")
+
+    def alive(self) -> bool:
+        """Whether the Lease is held and was renewed within its duration."""
+        return self._clock.monotonic() < self._until
+
+    def on_event(self, kind: EventKind, old: Lease | None, new: Lease | None) -> None:
+        """Take in one change of the Lease."""
+        if kind is EventKind.DELETED or new is None or not new.spec.holder_identity:
+            self._until = float("-inf")
+            return
+        if old is not None and old.spec.renew_time == new.spec.renew_time:
+            return
+        age = _age_seconds(new, self._clock.now()) if old is None else 0.0
+        duration = new.spec.lease_duration_seconds or LEASE_FIELD_DEFAULT_SECONDS
+        self._until = self._clock.monotonic() + duration - age
+
+    def on_sync(self) -> None:
+        """Nothing to do: what a list holds has come as events."""
+
+
+def _age_seconds(lease: Lease, now: datetime) -> float:
+    try:
+        return max(0.0, (now - datetime.fromisoformat(lease.spec.renew_time or "")).total_seconds())
+    except (ValueError, TypeError):
+        return float("inf")

@@ -1,0 +1,129 @@
+"""The MutatingWebhookConfiguration: one pure function, used by `--register-url` and by the generated manifests."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from provisioner.apis import names
+from webhook import stamping
+
+CONFIGURATION_NAME = "dovetail-webhook"
+HOOK_NAME = "pods.webhook.dovetail.dev"
+MUTATE_PATH = "/mutate"
+TIMEOUT_SECONDS = 2
+
+
+def _not_opted_out_in(place: str) -> str:
+    where = f"object.metadata.{place}"
+    return (
+        f"!has({where}) || !('{names.STAMP_SWITCH}' in {where})"
+        f" || {where}['{names.STAMP_SWITCH}'] != '{stamping.DISABLED}'"
+    )
+
+
+# CEL, evaluated in the API server: what is excluded here never costs a call. An error in one of them skips the
+# webhook, because the failure policy is Ignore.
+MATCH_CONDITIONS = (
+    ("not-bound", "!has(object.spec.nodeName) || object.spec.nodeName == ''"),
+    (
+        "not-static",
+        f"!has(object.metadata.annotations) || !('{names.CONFIG_MIRROR}' in object.metadata.annotations)",
+    ),
+    (
+        "not-of-a-daemonset",
+        "!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet')",
+    ),
+    (
+        "not-opted-out-by-label",
+        _not_opted_out_in("labels"),
+    ),
+    (
+        "not-opted-out-by-annotation",
+        _not_opted_out_in("annotations"),
+    ),
+)
+
+
+class RegistrationError(ValueError):
+    """A `--register-url` that the API server would refuse; the text says why."""
+
+
+def service_client(name: str, namespace: str, port: int = 443) -> dict[str, Any]:
+    """The clientConfig of a webhook behind a Service."""
+    return {"service": {"name": name, "namespace": namespace, "path": MUTATE_PATH, "port": port}}
+
+
+def url_client(url: str) -> dict[str, Any]:
+    """The clientConfig of a webhook at an address outside the cluster; `/mutate` is added where no path is given.
+
+    Raises:
+        RegistrationError: no https, no host, or parts that the API refuses (user, query, fragment).
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # a port that is no number raises here
+    except ValueError as error:
+        raise RegistrationError(f"{url!r} is not a URL: {error}") from error
+    if parts.scheme != "https" or not parts.hostname:
+        raise RegistrationError(f"the webhook's URL must look like https://HOST:PORT, got {url!r}")
+    if parts.query or parts.fragment or parts.username:
+        raise RegistrationError(f"the webhook's URL must have no user, query or fragment: {url!r}")
+    path = parts.path if parts.path not in ("", "/") else MUTATE_PATH
+    return {"url": f"https://{parts.netloc}{path}"}
+
+
+def webhook_configuration(
+    client_config: dict[str, Any],
+    own_namespace: str,
+    name: str = CONFIGURATION_NAME,
+) -> dict[str, Any]:
+    """The whole document, without a `caBundle`: the program puts that in (`certs.injection`).
+
+    Pods only, at creation only; never workloads, which would show as drift to GitOps. It fails open: a webhook that is
+    away costs a pod at most `TIMEOUT_SECONDS`. Every defaulted field is written out, so that the document can be
+    compared with what the API server returns.
+
+    Args:
+        client_config: `service_client(...)` or `url_client(...)`.
+        own_namespace: where Dovetail runs; its own pods must never wait for it.
+        name: of the configuration object.
+    """
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "dovetail"}},
+        "webhooks": [
+            {
+                "name": HOOK_NAME,
+                "clientConfig": client_config,
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Ignore",
+                "matchPolicy": "Equivalent",
+                "timeoutSeconds": TIMEOUT_SECONDS,
+                "reinvocationPolicy": "IfNeeded",
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                        "scope": "Namespaced",
+                    }
+                ],
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {
+                            "key": "kubernetes.io/metadata.name",
+                            "operator": "NotIn",
+                            "values": [*stamping.SYSTEM_NAMESPACES, own_namespace],
+                        },
+                        {"key": names.STAMP_SWITCH, "operator": "NotIn", "values": [stamping.DISABLED]},
+                    ]
+                },
+                "objectSelector": {},
+                "matchConditions": [
+                    {"name": condition, "expression": expression} for condition, expression in MATCH_CONDITIONS
+                ],
+            }
+        ],
+    }
