@@ -265,7 +265,7 @@ class _Source:
     @staticmethod
     def find(kubeconfig: str | None) -> "_Source":
         if kubeconfig:
-            if not Path(kubeconfig).is_file():
+            if not any(Path(path).is_file() for path in kubeconfig.split(os.pathsep)):
                 raise ConfigError(f"kubeconfig {kubeconfig!r} is no file; give the path of one with --kubeconfig")
             return _Source(kubeconfig)
         if os.environ.get("KUBERNETES_SERVICE_HOST") and (_SERVICE_ACCOUNT / "token").is_file():

@@ -5,6 +5,7 @@ clock wrote. Our own right to work, the `Fence`, ends `renew_deadline` seconds a
 `lease_duration` seconds after it saw that renewal, which is later, so the fence falls first whatever the network does.
 """
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -183,7 +184,7 @@ class LeaderElector:
         now = self._now()
         changes = {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": round(self.lease_duration),
+            "leaseDurationSeconds": max(1, math.ceil(self.lease_duration)),
             "acquireTime": now,
             "renewTime": now,
             "leaseTransitions": (lease.spec.lease_transitions or 0) + (holder != self.identity),
@@ -203,7 +204,7 @@ class LeaderElector:
             "metadata": {"name": self.name, "namespace": self.namespace, "annotations": self._annotations},
             "spec": {
                 "holderIdentity": self.identity,
-                "leaseDurationSeconds": round(self.lease_duration),
+                "leaseDurationSeconds": max(1, math.ceil(self.lease_duration)),
                 "acquireTime": now,
                 "renewTime": now,
                 "leaseTransitions": 0,

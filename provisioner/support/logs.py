@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -59,28 +59,37 @@ def get_logger(name: str) -> Log:
     return Log(logging.getLogger(f"{_ROOT}.{name}"), {})
 
 
-def configure(level: str = "info", format: Format = "text", stream: TextIO | None = None) -> None:  # noqa: A002
+def configure(
+    level: str = "info",
+    format: Format = "text",  # noqa: A002
+    stream: TextIO | None = None,
+    paths: Sequence[str] = ("stderr",),
+) -> None:
     """Set up this process's logs; call once at the start, calling again replaces the former set-up.
 
     Args:
         level: debug, info, warning or error; "" is info.
         format: "text" (logfmt) or "json" (one object a line).
-        stream: where to; standard error by default.
+        stream: where to; None is `paths`.
+        paths: where to: stdout, stderr, or files, which are appended to.
 
     Raises:
         ValueError: for another level or format.
+        OSError: a file cannot be opened.
     """
     if (level or "info") not in LEVELS:
         raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
     if format not in ("text", "json"):
         raise ValueError(f"log format {format!r} is not one of text, json")
-    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handlers = [logging.StreamHandler(stream)] if stream is not None else [_handler(path) for path in paths]
     root = logging.getLogger()
     for former in [handler for handler in root.handlers if getattr(handler, "_dovetail", False)]:
         root.removeHandler(former)
-    handler._dovetail = True  # type: ignore[attr-defined]
-    root.addHandler(handler)
+        former.close()
+    for handler in handlers:
+        handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+        handler._dovetail = True  # type: ignore[attr-defined]
+        root.addHandler(handler)
     root.setLevel(logging.WARNING)  # what libraries say
     logging.getLogger(_ROOT).setLevel(LEVELS[level or "info"])
 
@@ -110,6 +119,16 @@ class JsonFormatter(logging.Formatter):
         if trace:
             entry["trace"] = trace.lstrip("\n")
         return json.dumps(entry, default=lambda value: redact(str(value)), ensure_ascii=False)
+
+
+def _handler(path: str) -> "logging.StreamHandler[TextIO]":
+    match path:
+        case "stdout":
+            return logging.StreamHandler(sys.stdout)
+        case "stderr":
+            return logging.StreamHandler(sys.stderr)
+        case _:
+            return logging.FileHandler(path, encoding="utf-8")
 
 
 def redact(text: str) -> str:

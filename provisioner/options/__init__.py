@@ -1,0 +1,459 @@
+"""The provisioner's settings: flags and environment variables, with Karpenter's names wherever it has the setting.
+
+A flag wins over its variable, which wins over the default. The variable is the flag in upper snake case; settings that
+Karpenter does not have carry DOVETAIL_ in front, so that a stranger's PROVIDER means nothing to us. What is wrong is said in
+one sentence that names the flag or the variable, before anything is started.
+"""
+# ruff: noqa: RUF009  (the calls describe fields, as dataclasses.field does)
+
+import difflib
+import ipaddress
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import timedelta
+from typing import Any
+
+import yaml
+
+
+class OptionsError(ValueError):
+    """A flag or a variable that cannot be used; the message is one sentence for the user."""
+
+
+class HelpRequested(Exception):  # noqa: N818  (no error)
+    """The user asked for --help; the message is the text to print."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGates:
+    """Karpenter's optional features.
+
+    Attributes:
+        unknown: gates of other versions, kept to be named in the log; they switch nothing.
+    """
+
+    node_repair: bool = False
+    reserved_capacity: bool = True
+    spot_to_spot_consolidation: bool = False
+    node_overlay: bool = False
+    static_capacity: bool = False
+    capacity_buffer: bool = False
+    unknown: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ",".join(
+            f"{name}={'true' if getattr(self, attribute) else 'false'}" for name, attribute in _GATES.items()
+        )
+
+
+_GATES: Mapping[str, str] = {
+    "NodeRepair": "node_repair",
+    "ReservedCapacity": "reserved_capacity",
+    "SpotToSpotConsolidation": "spot_to_spot_consolidation",
+    "NodeOverlay": "node_overlay",
+    "StaticCapacity": "static_capacity",
+    "CapacityBuffer": "capacity_buffer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadDefault:
+    """One default topology spread constraint of kube-scheduler, for pods that have none of their own."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Parser:
+    """How text becomes a value; raises ValueError with the rest of a sentence ("must be ...")."""
+
+    read: Callable[[str], Any]
+    placeholder: str
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def _boolean(text: str) -> bool:
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError("must be true or false")
+
+
+def _integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError("must be a whole number")
+        value = int(text)
+        if value < low or (high is not None and value > high):
+            raise ValueError(f"must be {low} or more" if high is None else f"must be from {low} to {high}")
+        return value
+
+    return read
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError("must be a number")
+    return value
+
+
+def _duration(text: str) -> timedelta:
+    """Go's grammar: "10s", "1m30s", "300ms"; not negative."""
+    seconds, at = 0.0, 0
+    for match in _DURATION_PART.finditer(text):
+        if match.start() != at:
+            break
+        seconds += float(match[1]) * _UNIT_SECONDS[match[2]]
+        at = match.end()
+    if text != "0" and (not text or at != len(text)):
+        raise ValueError('must be a duration such as "10s", "1m30s" or "300ms"')
+    return timedelta(seconds=seconds)
+
+
+def _positive_duration(text: str) -> timedelta:
+    value = _duration(text)
+    if not value:
+        raise ValueError("must be longer than 0")
+    return value
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text in choices:
+            return text
+        raise ValueError(f"must be one of {', '.join(choice or 'nothing at all' for choice in choices)}")
+
+    return read
+
+
+def _address(text: str) -> str:
+    if text:
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            raise ValueError("must be an IP address of this machine, or nothing for all of them") from None
+    return text
+
+
+def _host_port(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if text and not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError('must be host:port, as "10.0.0.7:8444"')
+    return text
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    paths = tuple(path.strip() for path in text.split(",") if path.strip())
+    if not paths:
+        raise ValueError("must name at least one of stdout, stderr or a file")
+    return paths
+
+
+def _feature_gates(text: str) -> FeatureGates:
+    values: dict[str, bool] = {}
+    unknown: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ValueError(f'must be a list as "NodeRepair=true,NodeOverlay=false", and {part!r} has no value')
+        try:
+            switch = _boolean(value)
+        except ValueError:
+            raise ValueError(f"must give true or false to every gate, and {name} has {value!r}") from None
+        if name in _GATES:
+            values[_GATES[name]] = switch
+        else:
+            unknown.append(name)
+    return FeatureGates(**values, unknown=tuple(sorted(unknown)))
+
+
+def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
+    """The one part of a scheduler configuration that Karpenter reads: podTopologySpread.defaultConstraints."""
+    if not text.strip():
+        return ()
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"must be YAML or JSON ({' '.join(str(error).split())})") from None
+    if document is None:
+        return ()
+    spread = _mapping(document, "the configuration", {"podTopologySpread"}).get("podTopologySpread", {})
+    constraints = _mapping(spread, "podTopologySpread", {"defaultConstraints"}).get("defaultConstraints", [])
+    if not isinstance(constraints, list):
+        raise ValueError("must have a list as podTopologySpread.defaultConstraints")  # noqa: TRY004  (about text)
+    return tuple(
+        _spread_default(item, f"podTopologySpread.defaultConstraints[{number}]")
+        for number, item in enumerate(constraints)
+    )
+
+
+def _spread_default(item: object, where: str) -> SpreadDefault:
+    values = _mapping(item, where, {"maxSkew", "topologyKey", "whenUnsatisfiable"})
+    skew, key, when = values.get("maxSkew"), values.get("topologyKey"), values.get("whenUnsatisfiable")
+    if not isinstance(skew, int) or isinstance(skew, bool) or skew < 1:
+        raise ValueError(f"must have a whole number above 0 as {where}.maxSkew")
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"must have a label name as {where}.topologyKey")
+    if when not in ("DoNotSchedule", "ScheduleAnyway"):
+        raise ValueError(f"must have DoNotSchedule or ScheduleAnyway as {where}.whenUnsatisfiable")
+    return SpreadDefault(skew, key, str(when))
+
+
+def _mapping(value: object, where: str, known: set[str]) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"must have fields in {where}")  # noqa: TRY004  (about text)
+    for name in value:
+        if name not in known:
+            raise ValueError(f"must not have {name!r} in {where}; only {', '.join(sorted(known))} is read")
+    return value
+
+
+_TEXT = _Parser(str, "TEXT")
+_BOOLEAN = _Parser(_boolean, "true|false")
+_PORT = _Parser(_integer(0, 65535), "PORT")
+_DURATION = _Parser(_duration, "DURATION")
+_POSITIVE_DURATION = _Parser(_positive_duration, "DURATION")
+
+
+def _setting(default: Any, parser: _Parser, doc: str, *, prefix: str = "") -> Any:
+    return field(default=default, metadata={"parser": parser, "doc": doc, "prefix": prefix})
+
+
+def _own(default: Any, parser: _Parser, doc: str) -> Any:
+    return _setting(default, parser, doc, prefix="DOVETAIL_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Every setting of the provisioner; immutable. Field names are the flags with underscores.
+
+    `parse` reads flags and variables; a test builds one with keywords.
+    """
+
+    # Karpenter's
+    karpenter_service: str = _setting("", _TEXT, "Name of the Service in front of this program.")
+    metrics_port: int = _setting(8080, _PORT, "Port of /metrics.")
+    health_probe_port: int = _setting(8081, _PORT, "Port of /healthz and /readyz.")
+    kube_client_qps: float = _setting(
+        200.0, _Parser(_number, "NUMBER"), "Requests a second to the API server over a longer time; 0 is no limit."
+    )
+    kube_client_burst: int = _setting(300, _Parser(_integer(1), "NUMBER"), "Requests to the API server at once.")
+    enable_profiling: bool = _setting(False, _BOOLEAN, "Serve /debug/stacks on the metrics port.")
+    disable_controller_warmup: bool = _setting(
+        True, _BOOLEAN, "Accepted for compatibility; caches are always filled before leading."
+    )
+    disable_leader_election: bool = _setting(False, _BOOLEAN, "Work without a Lease; only safe with one replica.")
+    disable_cluster_state_observability: bool = _setting(
+        False, _BOOLEAN, "Leave out the metrics of single pods, nodes and pools."
+    )
+    leader_election_name: str = _setting("karpenter-leader-election", _TEXT, "Name of the Lease.")
+    leader_election_namespace: str = _setting("", _TEXT, "Namespace of the Lease; empty is the system namespace.")
+    memory_limit: int = _setting(-1, _Parser(_integer(-1), "BYTES"), "Memory of this container; -1 is unknown.")
+    cpu_requests: int = _setting(
+        1000, _Parser(_integer(-(10**9)), "MILLICORES"), "CPU of this container; decides the number of workers."
+    )
+    log_level: str = _setting(
+        "info", _Parser(_choice("debug", "info", "error", ""), "debug|info|error"), "How much is logged."
+    )
+    log_output_paths: tuple[str, ...] = _setting(
+        ("stdout",), _Parser(_paths, "LIST"), "Where logs go: stdout, stderr or files."
+    )
+    log_error_output_paths: tuple[str, ...] = _setting(
+        ("stderr",), _Parser(_paths, "LIST"), "Where failures of the logger itself go."
+    )
+    batch_max_duration: timedelta = _setting(
+        timedelta(seconds=10), _POSITIVE_DURATION, "Longest time that pods are gathered before planning."
+    )
+    batch_idle_duration: timedelta = _setting(
+        timedelta(seconds=1), _POSITIVE_DURATION, "A batch ends when no new pod came for this long."
+    )
+    preference_policy: str = _setting(
+        "Respect", _Parser(_choice("Respect", "Ignore"), "Respect|Ignore"), "Whether preferred affinities count."
+    )
+    min_values_policy: str = _setting(
+        "Strict", _Parser(_choice("Strict", "BestEffort"), "Strict|BestEffort"), "Whether minValues may be relaxed."
+    )
+    ignore_dra_requests: bool = _setting(True, _BOOLEAN, "Pass over pods that ask for dynamic resources.")
+    scheduler_config: tuple[SpreadDefault, ...] = _setting(
+        (), _Parser(_scheduler_config, "YAML"), "podTopologySpread.defaultConstraints of the scheduler."
+    )
+    feature_gates: FeatureGates = _setting(
+        FeatureGates(), _Parser(_feature_gates, "LIST"), "Optional features, as Name=true,Name=false."
+    )
+
+    # ours
+    kubeconfig: str = _setting(
+        "", _TEXT, "Kubeconfig file; empty is this pod's service account, else the user's own file."
+    )
+    bind_address: str = _own(
+        "", _Parser(_address, "ADDRESS"), "Address that metrics and probes listen on; empty is all."
+    )
+    system_namespace: str = _setting("dovetail-system", _TEXT, "Namespace of our own objects.")
+    provider: str = _own("kwok", _Parser(_choice("kwok"), "kwok"), "Where machines come from.")
+    instance_types_file_path: str = _setting(
+        "", _TEXT, "Catalogue of instance types for kwok; empty is the built-in one."
+    )
+    nominate: bool = _own(True, _BOOLEAN, "Nominate planned pods to their new node before its taint falls.")
+    report_bind_address: str = _own(
+        "", _Parser(_address, "ADDRESS"), "Address that the extender's reports are taken on; empty is all."
+    )
+    report_port: int = _own(8444, _PORT, "Port that the extender's reports are taken on; 0 lets the system choose.")
+    report_address: str = _own(
+        "",
+        _Parser(_host_port, "HOST:PORT"),
+        "Where extenders reach that port; written on the Lease. Empty is this host.",
+    )
+    intake_grace: timedelta = _own(
+        timedelta(milliseconds=300),
+        _DURATION,
+        "A pod that fits nowhere is planned after this long, Unschedulable or not.",
+    )
+    hold_ttl: timedelta = _own(
+        timedelta(minutes=2), _POSITIVE_DURATION, "Longest time that a ready node is held for its planned pods."
+    )
+    plan_ttl: timedelta = _own(
+        timedelta(minutes=15), _POSITIVE_DURATION, "Longest time that a planned pod keeps its place."
+    )
+    log_format: str = _own("json", _Parser(_choice("json", "text"), "json|text"), "Form of the log lines.")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], env: Mapping[str, str]) -> "Options":
+        """Read the settings.
+
+        Args:
+            argv: the flags, without the program's name: --flag=value, --flag value, or --flag and --no-flag for switches.
+            env: environment variables; empty ones count as absent.
+
+        Raises:
+            OptionsError: something cannot be used.
+            HelpRequested: --help or -h was among the flags.
+        """
+        values: dict[str, Any] = {}
+        for name in _settings():
+            variable = _variable(name)
+            if env.get(variable):
+                values[name] = _read(name, env[variable], f"environment variable {variable}")
+        for name, text, flag in _flags(argv):
+            values[name] = _read(name, text, f"flag {flag}")
+        options = cls(**values)
+        options._check()
+        return options
+
+    @property
+    def lease_namespace(self) -> str:
+        """Where the Lease of the leader is."""
+        return self.leader_election_namespace or self.system_namespace
+
+    def workers(self, low: int, high: int) -> int:
+        """How many threads a controller has: `low` with one core, growing with the CPU request to `high` at 60 cores.
+
+        Source: karpenter `pkg/utils/workers`; spec/karpenter-core.md section 8.3.
+        """
+        cores = math.ceil((self.cpu_requests if self.cpu_requests > 0 else 1000) / 1000)
+        return max(low, min(high, int((high - low) / 59 * (cores - 1)) + low))
+
+    def _check(self) -> None:
+        if self.batch_idle_duration > self.batch_max_duration:
+            raise OptionsError("--batch-idle-duration must not be longer than --batch-max-duration")
+        ports = [("--metrics-port", self.metrics_port), ("--report-port", self.report_port)]
+        for index, (flag, port) in enumerate(ports):
+            for other, taken in (*ports[index + 1 :], ("--health-probe-port", self.health_probe_port)):
+                if port and port == taken:
+                    raise OptionsError(f"{flag} and {other} are both {port}; give each its own port")
+
+
+def usage() -> str:
+    """The text of --help: every flag with its variable and default."""
+    lines = ["Flags, and the environment variables in their place:", ""]
+    for name, setting in _settings().items():
+        parser: _Parser = setting.metadata["parser"]
+        lines.append(f"  --{_flag(name)} {parser.placeholder}   ${_variable(name)}")
+        lines.append(f"        {setting.metadata['doc']} Default: {_shown(setting.default)}.")
+    return "\n".join(lines)
+
+
+def _settings() -> dict[str, Any]:
+    return {setting.name: setting for setting in fields(Options) if setting.default is not MISSING}
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _variable(name: str) -> str:
+    prefix: str = _settings()[name].metadata["prefix"]
+    return prefix + name.upper()
+
+
+def _shown(default: object) -> str:
+    match default:
+        case bool():
+            return "true" if default else "false"
+        case timedelta():
+            return f"{default.total_seconds():g}s"
+        case tuple():
+            return ",".join(str(item) for item in default) or "none"
+        case "":
+            return "none"
+        case _:
+            return str(default)
+
+
+def _read(name: str, text: str, where: str) -> Any:
+    parser: _Parser = _settings()[name].metadata["parser"]
+    try:
+        return parser.read(text)
+    except ValueError as error:
+        raise OptionsError(f"{where} {error}, not {text!r}") from None
+
+
+def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
+    """(setting, text, flag as it was given) of each flag, in order."""
+    settings = _settings()
+    found: list[tuple[str, str, str]] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word in ("--help", "-h", "-help"):
+            raise HelpRequested(usage())
+        if not word.startswith("-") or not word.strip("-"):
+            raise OptionsError(f"{word!r} is no flag; flags begin with --")
+        flag, equals, text = word.lstrip("-").partition("=")
+        name, negated = flag.replace("-", "_"), False
+        if name not in settings and name.startswith("no_") and isinstance(_default(name[3:]), bool):
+            name, negated = name[3:], True
+        if name not in settings:
+            close = difflib.get_close_matches(flag, [_flag(known) for known in settings], 1)
+            raise OptionsError(
+                f"unknown flag --{flag}" + (f"; did you mean --{close[0]}?" if close else "; --help lists them all")
+            )
+        switch = isinstance(settings[name].default, bool)
+        if not equals:
+            if switch:
+                text = "true"
+            elif rest and (not rest[0].startswith("--") or rest[0] == "--"):
+                text = rest.pop(0)
+            else:
+                raise OptionsError(f"flag --{flag} needs a value")
+        if negated:
+            text = "false" if _read(name, text, f"flag --{flag}") else "true"
+        found.append((name, text, f"--{flag}"))
+    return found
+
+
+def _default(name: str) -> object:
+    setting = _settings().get(name)
+    return None if setting is None else setting.default

@@ -1,0 +1,115 @@
+"""Prometheus metrics of this process: declared where they are used, listed by `/metrics`.
+
+    LAUNCHES = counter("karpenter_nodeclaims_created_total", "NodeClaims created.", ("reason", "nodepool"))
+    LAUNCHES.labels("provisioned", "general").inc()
+
+Names and labels are Karpenter's wherever it has the metric; ours begin with `dovetail_`.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
+
+DURATION_BUCKETS: tuple[float, ...] = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0),
+    *(40.0, 50.0, 60.0, 120.0, 150.0, 300.0, 450.0, 600.0),
+)
+"""Seconds. Source: karpenter `pkg/metrics/constants.go` DurationBuckets."""
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+REGISTRY = CollectorRegistry(auto_describe=True)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody asked for
+ProcessCollector(registry=REGISTRY)
+
+M = TypeVar("M", bound=MetricWrapperBase)
+
+_declared: dict[str, MetricWrapperBase] = {}
+_lock = threading.Lock()
+
+
+def counter(name: str, doc: str, labels: Sequence[str] = ()) -> Counter:
+    """A number that only grows; `name` ends in `_total`.
+
+    Raises:
+        ValueError: the name has another ending, or is taken by a metric of another kind or with other labels.
+    """
+    if not name.endswith("_total"):
+        raise ValueError(f"counter {name!r} must end in _total")
+    return _declare(Counter, name, doc, labels)
+
+
+def gauge(name: str, doc: str, labels: Sequence[str] = ()) -> Gauge:
+    """A number that goes up and down.
+
+    Raises:
+        ValueError: the name is taken by a metric of another kind or with other labels.
+    """
+    return _declare(Gauge, name, doc, labels)
+
+
+def histogram(
+    name: str, doc: str, labels: Sequence[str] = (), buckets: Sequence[float] = DURATION_BUCKETS
+) -> Histogram:
+    """A distribution; of seconds unless `buckets` say otherwise.
+
+    Raises:
+        ValueError: the name is taken by a metric of another kind or with other labels.
+    """
+    return _declare(Histogram, name, doc, labels, buckets=tuple(buckets))
+
+
+def render() -> bytes:
+    """Everything that was declared, in Prometheus' text format."""
+    return generate_latest(REGISTRY)
+
+
+class GaugeSeries:
+    """The series of a gauge that describe objects which come and go: what an object no longer has, disappears.
+
+    Args:
+        metric: the gauge; nobody else may set it.
+    """
+
+    def __init__(self, metric: Gauge) -> None:
+        self._metric = metric
+        self._lock = threading.Lock()
+        self._owned: dict[str, set[tuple[str, ...]]] = {}
+
+    def replace(self, owner: str, series: Iterable[tuple[Sequence[str], float]]) -> None:
+        """Set all series of one object, by label values in the gauge's order; those that it had before and not now are removed."""
+        with self._lock:
+            before = self._owned.get(owner, set())
+            now: set[tuple[str, ...]] = set()
+            for labels, value in series:
+                key = tuple(labels)
+                now.add(key)
+                self._metric.labels(*key).set(value)
+            for key in before - now:
+                self._metric.remove(*key)
+            if now:
+                self._owned[owner] = now
+            else:
+                self._owned.pop(owner, None)
+
+    def forget(self, owner: str) -> None:
+        """Remove all series of one object."""
+        self.replace(owner, ())
+
+
+def _declare(kind: type[M], name: str, doc: str, labels: Sequence[str], **options: object) -> M:
+    with _lock:
+        known = _declared.get(name)
+        if known is None:
+            known = _declared[name] = kind(name, doc, tuple(labels), registry=REGISTRY, **options)  # type: ignore[arg-type]
+        if type(known) is not kind or tuple(known._labelnames) != tuple(labels):
+            raise ValueError(
+                f"metric {name!r} is declared as {type(known).__name__} of {tuple(known._labelnames)} already"
+            )
+        return known
