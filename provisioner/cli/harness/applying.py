@@ -43,7 +43,10 @@ def apply(client: Client, documents: Iterable[Document]) -> None:
             known = ", ".join(sorted(RESOURCES))
             raise ExampleError(f"{document['kind']} {document['metadata']['name']}: only {known} can be applied")
         metadata = document["metadata"]
-        client.apply(resource, metadata["name"], document, MANAGER, namespace=metadata.get("namespace", ""))
+        path = resource.path(metadata.get("namespace", ""), metadata["name"])
+        query = {"fieldManager": MANAGER, "force": "true"}
+        # Raw, because the answer is of no interest: some kinds come back half filled.
+        client.raw("PATCH", path, document, query, content_type="application/apply-patch+yaml")
 
 
 def apply_crds(client: Client, seconds: float = 30.0) -> int:

@@ -12,7 +12,7 @@ from provisioner.cli.harness.table import Show
 from provisioner.cli.harness.timing import claims_after_window
 from provisioner.cli.harness.workload import Document, of_kind, pods_of
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.2
 REDRAW_SECONDS = 1.0
 RUN_SECONDS = 150.0
 EMPTY_SECONDS = 90.0
@@ -45,7 +45,7 @@ def scale_out(
         session: where.
         documents: the workload.
         show: told of the counts once a second.
-        at: called with the counts at every look, ten times a second; for tests that disturb the run.
+        at: called with the counts at every look, five times a second; for tests that disturb the run.
 
     Raises:
         ProgramError: one of our programs ended by itself.
@@ -98,7 +98,7 @@ def scale_in(session: Session, documents: list[Document], show: Show) -> Counts:
 
 
 def watch(session: Session, show: Show, done: Callable[[Counts], bool], began: float, seconds: float) -> Counts:
-    """Look ten times a second until `done`, or `seconds` after `began`; returns the last counts.
+    """Look five times a second until `done`, or `seconds` after `began`; returns the last counts.
 
     Raises:
         ProgramError: one of our programs ended by itself.
