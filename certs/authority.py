@@ -71,9 +71,7 @@ class Authority:
             _builder(name, name, key.public_key(), now, days)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
-            )
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         )
         return cls(builder.sign(key, hashes.SHA256()), key)
 
@@ -159,9 +157,7 @@ class Authority:
         Raises:
             CertificateError: a name that X.509 refuses, or bad times.
         """
-        return self._issue(
-            _name(common_name, organizations), ExtendedKeyUsageOID.CLIENT_AUTH, now, days, None
-        )
+        return self._issue(_name(common_name, organizations), ExtendedKeyUsageOID.CLIENT_AUTH, now, days, None)
 
     def _issue(
         self,
@@ -192,9 +188,7 @@ class Authority:
 def signing_keys() -> KeyPair:
     """A new EC P-256 key pair in PEM, for service account tokens (ES256)."""
     key = ec.generate_private_key(ec.SECP256R1())
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return KeyPair(_private_pem(key), public)
 
 

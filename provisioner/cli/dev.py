@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from provisioner.cli.progress import progress_for
-from provisioner.devcluster.binaries import VARIABLE, Source
+from provisioner.devcluster.binaries import VARIABLE, Source, find
 from provisioner.devcluster.building import GoBuild
 from provisioner.devcluster.cluster import DevCluster, list_clusters
 from provisioner.devcluster.components import COMPONENTS
+from provisioner.devcluster.downloading import Download
 from provisioner.devcluster.errors import StateError
 from provisioner.support.clock import SystemClock
 
@@ -22,6 +23,16 @@ def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--name", default="default", show_default=True, help="Which cluster; several run side by side."
     )(function)
+
+
+def _sourced(function: Callable[..., Any]) -> Callable[..., Any]:
+    download = click.option(
+        "--download", is_flag=True, help="Download the official releases instead of building what is missing."
+    )
+    base_url = click.option(
+        "--base-url", default="", help="With --download: a mirror with the paths of dl.k8s.io and github.com."
+    )
+    return download(base_url(function))
 
 
 @click.group()
@@ -39,15 +50,16 @@ def command() -> None:
 @click.option("--new-ports", is_flag=True, help="Choose ports anew instead of those of the last run.")
 @click.option(
     "--extender/--no-extender",
-    default=True,
-    show_default=True,
-    help="Whether kube-scheduler asks the extender at its reserved port.",
+    default=None,
+    help="Whether kube-scheduler asks the extender at its reserved port. By default as it was; yes at first.",
 )
-def up(*, name: str, fresh: bool, new_ports: bool, extender: bool) -> None:
+@_sourced
+def up(*, name: str, fresh: bool, new_ports: bool, extender: bool | None, download: bool, base_url: str) -> None:
     """Start a cluster and leave it running; build what is missing first."""
     clock = SystemClock()
     began = clock.monotonic()
-    cluster = DevCluster(name, extender=extender, source=_source(), progress=progress_for())
+    source = _source(download=download, base_url=base_url)
+    cluster = DevCluster(name, extender=extender, source=source, progress=progress_for())
     if not cluster.up(fresh=fresh, new_ports=new_ports):
         click.echo(f"cluster {name} is up already: {cluster.host}")
         return
@@ -57,12 +69,28 @@ def up(*, name: str, fresh: bool, new_ports: bool, extender: bool) -> None:
 
 
 @command.command()
+@_sourced
+def build(*, download: bool, base_url: str) -> None:
+    """Find or build the programs and start nothing; `up` would do it too."""
+    found = find(_source(download=download, base_url=base_url), os.environ, progress_for())
+    for path in found.paths.values():
+        click.echo(str(path))
+
+
+@command.command()
 @_named
 @click.option("--delete", is_flag=True, help="Remove its data, certificates, logs and ports too.")
-@click.option("--all", "everything", is_flag=True, help="All clusters of this user.")
-def down(*, name: str, delete: bool, everything: bool) -> None:
+@click.option("--all", "everything", is_flag=True, help="All clusters of this user but those of running programs.")
+@click.option("--yes", is_flag=True, help="With --all: do not ask.")
+def down(*, name: str, delete: bool, everything: bool, yes: bool) -> None:
     """Stop a cluster; its data stays for the next `up`."""
-    for each in list_clusters(os.environ) if everything else [name]:
+    names = [name]
+    if everything:
+        names = [each for each in list_clusters(os.environ) if not DevCluster(each).is_owned]
+        verb = "stop and delete" if delete else "stop"
+        if names and not yes:
+            click.confirm(f"{verb} {', '.join(names)}?", abort=True)
+    for each in names:
         cluster = DevCluster(each)
         existed = cluster.dir.exists()
         cluster.down(delete=delete)
@@ -86,10 +114,7 @@ def status(*, name: str, everything: bool) -> None:
         for entry in cluster.status():
             numbers = ",".join(map(str, entry.ports)) or "-"
             size = f"{entry.memory_bytes / 1e6:.0f} MB" if entry.pid else "-"
-            click.echo(
-                f"  {entry.name:<24} {entry.state:<8} pid {entry.pid or '-':<8}"
-                f" port {numbers:<12} {size}"
-            )
+            click.echo(f"  {entry.name:<24} {entry.state:<8} pid {entry.pid or '-':<8} port {numbers:<12} {size}")
     sys.exit(0 if healthy else 1)
 
 
@@ -122,8 +147,10 @@ def logs(*, name: str, component: str | None, lines: int) -> None:
         click.echo(line)
 
 
-def _source() -> Source:
-    return GoBuild(dict(os.environ))
+def _source(*, download: bool, base_url: str) -> Source:
+    if base_url and not download:
+        raise click.UsageError("--base-url goes with --download")
+    return Download(base_url) if download else GoBuild(dict(os.environ))
 
 
 def _existing(name: str) -> DevCluster:

@@ -69,7 +69,7 @@ class PlainProgress:
 
     def _say(self, text: str) -> None:
         with self._lock:
-            print(text, file=self._stream, flush=True)  # noqa: T201 - what the module is for
+            print(text, file=self._stream, flush=True)
 
 
 class RichProgress:
@@ -107,9 +107,7 @@ class RichProgress:
     def failed(self) -> None:
         """Leave a line that says so."""
         seconds = self._stop()
-        self._console.print(
-            f"{self._label}: failed after {seconds:.0f} s", markup=False, highlight=False
-        )
+        self._console.print(f"{self._label}: failed after {seconds:.0f} s", markup=False, highlight=False)
 
     def _stop(self) -> float:
         if self._bar is None:

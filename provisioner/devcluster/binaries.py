@@ -57,7 +57,7 @@ class Binaries:
 
     @property
     def stages(self) -> Path:
-        """kwok's own stages."""
+        """The stages that kwok comes with."""
         return self.paths[versions.STAGES]
 
 
@@ -108,16 +108,12 @@ def verify(found: Mapping[str, Path]) -> None:
         path = found[program.name]
         fix = f"Delete {path} and run `dovetail dev up` again; it will be made anew"
         try:
-            result = subprocess.run(  # noqa: S603 - a program that we were told to run
-                [path, *program.check], capture_output=True, text=True, timeout=60, check=False
-            )
+            result = subprocess.run([path, *program.check], capture_output=True, text=True, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BinaryError(f"{path} does not run ({error})", fix) from error
         if result.returncode != 0:
             reason = (result.stderr or result.stdout).strip().splitlines()[:1]
-            raise BinaryError(
-                f"{path} fails with exit status {result.returncode} ({' '.join(reason)})", fix
-            )
+            raise BinaryError(f"{path} fails with exit status {result.returncode} ({' '.join(reason)})", fix)
         minor = ".".join(program.version.removeprefix("v").split(".")[:2]) + "."
         if minor not in result.stdout:
             said = " ".join(result.stdout.split())[:80]

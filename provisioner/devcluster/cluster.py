@@ -12,22 +12,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from certs.authority import Authority
-from provisioner.devcluster import binaries, components, paths, pki, ports, probing, teardown
+from provisioner.devcluster import binaries, components, paths, pki, ports, probing, saved, teardown
 from provisioner.devcluster.building import GoBuild
 from provisioner.devcluster.components import COMPONENTS, Layout
-from provisioner.devcluster.errors import DevClusterError, PortError, StartError, StateError
+from provisioner.devcluster.errors import PortError, StartError, StateError
 from provisioner.devcluster.processes import (
     MARK,
     TERM_SECONDS,
     Record,
-    command_of,
     memory_bytes,
     read_record,
     send,
@@ -37,6 +36,7 @@ from provisioner.devcluster.processes import (
 )
 from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.devcluster.reaper import lock_file
+from provisioner.devcluster.saved import Saved
 from provisioner.support.clock import Clock, SystemClock
 
 READY_SECONDS: Final = 60.0
@@ -74,8 +74,8 @@ class DevCluster:
         name: str = "",
         *,
         temporary: bool = False,
-        extender: bool = True,
-        node_grace_seconds: int = 40,
+        extender: bool | None = None,
+        node_grace_seconds: int | None = None,
         env: Mapping[str, str] | None = None,
         source: binaries.Source | None = None,
         progress: Progress = SILENT,
@@ -87,8 +87,9 @@ class DevCluster:
             name: its name, "default" if empty; a temporary one without a name gets a random one.
             temporary: it is stopped and deleted at `down`, or when this program ends in any way.
             extender: whether kube-scheduler asks the extender (at the port reserved for it; while nothing answers
-                there, kube-scheduler goes on without). A cluster that exists keeps its own setting until `up`.
-            node_grace_seconds: how long a fake node may be silent before it counts as unreachable.
+                there, kube-scheduler goes on without). None: as the cluster of that name has it, yes for a new one.
+            node_grace_seconds: how long a fake node may be silent before it counts as unreachable. None: as the
+                cluster of that name has it, 40 for a new one.
             env: environment variables; this process's by default.
             source: how to make missing programs; a Go build by default.
             progress: hears of long steps.
@@ -106,10 +107,17 @@ class DevCluster:
         self._progress = progress
         self._clock = clock or SystemClock()
         directory = paths.state_root(self.env) / self.name
-        self._layout = Layout(directory, {}, extender, node_grace_seconds)
-        saved = self._saved()
-        if saved is not None:
-            self._layout = replace(self._layout, ports=saved["ports"])
+        known = None
+        with contextlib.suppress(StateError):  # damaged: `down` must work all the same, and `up` will say it
+            known = saved.load(directory)
+        known = known or Saved({}, extender=True, node_grace_seconds=40, owner=None)
+        self._layout = Layout(
+            directory,
+            known.ports,
+            known.extender if extender is None else extender,
+            known.node_grace_seconds if node_grace_seconds is None else node_grace_seconds,
+        )
+        self._owner = known.owner
 
     # What it is
 
@@ -168,6 +176,11 @@ class DevCluster:
         states = [entry.state for entry in self.status() if entry.name in COMPONENTS]
         return set(states) == {"running"} and self._probe("kube-apiserver", "/readyz")
 
+    @property
+    def is_owned(self) -> bool:
+        """Whether it is a temporary cluster of a program that still runs."""
+        return self._owner is not None and self._owner.is_alive()
+
     # Up and down
 
     def up(self, *, fresh: bool = False, new_ports: bool = False) -> bool:
@@ -176,11 +189,11 @@ class DevCluster:
         Leftovers of a crashed run of it, and of temporary clusters whose programs are gone, are cleaned first.
 
         Args:
-            fresh: delete the data of the last run.
+            fresh: delete the data of the last run; its ports are kept.
             new_ports: choose ports anew instead of those remembered.
 
         Returns:
-            False when it was up already and nothing was done.
+            False when it was up already; then only the setting of the extender is brought about.
 
         Raises:
             DevClusterError: it cannot be started; what was started is stopped again.
@@ -188,12 +201,18 @@ class DevCluster:
         found = binaries.find(self._source, self.env, self._progress)
         with teardown.locked(lock_file(self.dir)):
             if not fresh and not new_ports and self.is_up:
+                running = saved.load(self.dir)
+                if running is not None and running.extender != self._layout.extender:
+                    self.restart_scheduler(extender=self._layout.extender)
                 return False
             teardown.stop_everything(self.dir, self._clock)
             self._sweep()
             if fresh:
                 shutil.rmtree(self.dir, ignore_errors=True)
-            self._prepare(found, new_ports=new_ports or fresh)
+            elif not new_ports:
+                saved.load(self.dir)  # raises if it is damaged
+            self._owner = Record.of(os.getpid()) if self.temporary else None
+            self._prepare(found, choose=new_ports or set(self.ports) != set(ports.PORT_NAMES))
             try:
                 self._start_all()
             except BaseException:
@@ -249,9 +268,7 @@ class DevCluster:
         """
         record = read_record(self._layout.record(name))
         if record is not None and not stop(record, self._clock, term_seconds):
-            raise StateError(
-                f"{name} (process {record.pid}) does not stop", f"Try `kill -9 {record.pid}`"
-            )
+            raise StateError(f"{name} (process {record.pid}) does not stop", f"Try `kill -9 {record.pid}`")
         self._layout.record(name).unlink(missing_ok=True)
 
     def restart(self, name: str) -> None:
@@ -281,8 +298,8 @@ class DevCluster:
         Raises:
             DevClusterError: one does not become ready.
         """
-        crashed = [entry.name for entry in self.status() if entry.state == "crashed"]
-        again = [name for name in COMPONENTS if name in crashed]
+        crashed = {entry.name for entry in self.status() if entry.state == "crashed"}
+        again: list[str] = [name for name in COMPONENTS if name in crashed]
         for name in again:
             self.start(name)
         return again
@@ -299,9 +316,7 @@ class DevCluster:
         self._write_configuration()
         self.start("kube-scheduler")
 
-    def start_program(
-        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
-    ) -> Record:
+    def start_program(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Record:
         """Start a program of our own as part of the cluster: own group, own log, gone with the cluster.
 
         Args:
@@ -333,9 +348,7 @@ class DevCluster:
         now = self._clock.now()
         return pki.write_client_kubeconfig(self._layout, self.ca, path, common_name, groups, now)
 
-    def service_account_kubeconfig(
-        self, namespace: str, name: str, expiration_seconds: int = 7200
-    ) -> Path:
+    def service_account_kubeconfig(self, namespace: str, name: str, expiration_seconds: int = 7200) -> Path:
         """A kubeconfig with a token of a service account, from the TokenRequest API.
 
         Args:
@@ -366,15 +379,13 @@ class DevCluster:
 
     # Conveniences
 
-    def kubectl(
-        self, *arguments: str, stdin: str = "", check: bool = True, timeout_seconds: float = 120
-    ) -> str:
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, timeout_seconds: float = 120) -> str:
         """Run this cluster's kubectl as administrator; what it prints.
 
         Raises:
             StateError: it failed (with `check`); the text is what it wrote to standard error.
         """
-        result = subprocess.run(  # noqa: S603 - the cluster's own kubectl
+        result = subprocess.run(
             [self.bin("kubectl"), *arguments],
             env={**self.env, **self.environment()},
             input=stdin,
@@ -403,22 +414,21 @@ class DevCluster:
 
     # How it is done
 
-    def _prepare(self, found: binaries.Binaries, *, new_ports: bool) -> None:
+    def _prepare(self, found: binaries.Binaries, *, choose: bool) -> None:
         for part in ("logs", "pids"):
             (self.dir / part).mkdir(parents=True, exist_ok=True, mode=0o700)
         self.dir.chmod(0o700)
-        found.link(self._layout.binaries)
-        saved = self._saved()
-        if saved is not None and not new_ports:
-            self._layout = replace(self._layout, ports=saved["ports"])
-            self._check_ports(ports.PLANE_PORTS)
-        else:
+        if choose:
             root = self.dir.parent
             with teardown.locked(root / ".ports.lock"):
-                self._layout = replace(self._layout, ports=ports.allocate(_remembered(root)))
+                taken = saved.remembered_ports(root)
+                self._layout = replace(self._layout, ports=ports.allocate(taken))
                 self._save()
             (self._layout.pki / "complete").unlink(missing_ok=True)  # kubeconfigs name the port
-        self._save()
+        else:
+            self._check_ports(ports.PLANE_PORTS)
+            self._save()
+        found.link(self._layout.binaries)
         pki.ensure_pki(self._layout, self._clock.now())
         self._write_configuration()
         upstream = found.stages.read_text()
@@ -432,8 +442,7 @@ class DevCluster:
         components.scheduler_file(self._layout).write_text(json.dumps(document, indent=2))
 
     def _start_all(self) -> None:
-        if self.temporary:
-            self._start_reaper()
+        self._start_reaper()
         self._launch("etcd")
         self._await_ready("etcd")
         self._launch("kube-apiserver")
@@ -450,8 +459,9 @@ class DevCluster:
         )
 
     def _start_reaper(self) -> None:
-        owner = Record.of(os.getpid())
-        assert owner is not None
+        owner = self._owner
+        if owner is None:
+            return
         argv = [sys.executable, "-m", "provisioner.devcluster.reaper", str(self.dir)]
         argv += [str(owner.pid), str(owner.started), owner.boot]
         env = {**self.env, "PYTHONPATH": str(_REPOSITORY)}
@@ -527,9 +537,7 @@ class DevCluster:
     def _get_ok(self, path: str) -> bool:
         return self._api(path).status == 200
 
-    def _api(
-        self, path: str, *, method: str = "GET", body: Mapping[str, object] | None = None
-    ) -> probing.Reply:
+    def _api(self, path: str, *, method: str = "GET", body: Mapping[str, object] | None = None) -> probing.Reply:
         return probing.request(
             self.ports["kube-apiserver"],
             path,
@@ -553,9 +561,7 @@ class DevCluster:
 
     def _identity(self) -> probing.Identity:
         directory = self._layout.pki
-        return probing.Identity(
-            directory / "ca.crt", directory / "admin.crt", directory / "admin.key"
-        )
+        return probing.Identity(directory / "ca.crt", directory / "admin.crt", directory / "admin.key")
 
     def _check_ports(self, names: Sequence[str]) -> None:
         for name in names:
@@ -567,9 +573,7 @@ class DevCluster:
                 )
 
     def _status(self, name: str, record: Record | None) -> ComponentStatus:
-        numbers = tuple(
-            self.ports[port] for port in components.ports_of(name) if port in self.ports
-        )
+        numbers = tuple(self.ports[port] for port in components.ports_of(name) if port in self.ports)
         if record is None:
             return ComponentStatus(name, "stopped", 0, numbers, 0)
         if not record.is_alive():
@@ -584,26 +588,17 @@ class DevCluster:
         telling = [line for line in lines if "error" in line.lower() or line.startswith(("F", "E"))]
         return (telling or lines or ["its log is empty"])[-1][:300]
 
-    def _saved(self) -> dict[str, dict[str, int]] | None:
-        return _read_saved(self.dir)
-
     def _save(self) -> None:
-        owner = Record.of(os.getpid()) if self.temporary else None
-        document = {
-            "ports": dict(self._layout.ports),
-            "extender": self._layout.extender,
-            "node_grace_seconds": self._layout.node_grace_seconds,
-            "owner": None if owner is None else asdict(owner),
-        }
-        pki.write_private(self.dir / "cluster.json", json.dumps(document, indent=2).encode())
+        layout = self._layout
+        Saved(layout.ports, layout.extender, layout.node_grace_seconds, self._owner).write(self.dir)
 
     def _sweep(self) -> None:
         """Remove temporary clusters that were left behind: their program is gone and so is the reaper."""
-        for directory in _directories(self.dir.parent):
-            if directory == self.dir or not _is_abandoned(directory):
+        for directory in saved.directories(self.dir.parent):
+            if directory == self.dir or not saved.is_abandoned(directory):
                 continue
             with teardown.locked(lock_file(directory)):
-                if _is_abandoned(directory):  # its own reaper may have been at it
+                if saved.is_abandoned(directory):  # its own reaper may have been at it
                     teardown.stop_everything(directory, self._clock)
                     shutil.rmtree(directory, ignore_errors=True)
             lock_file(directory).unlink(missing_ok=True)
@@ -611,58 +606,7 @@ class DevCluster:
 
 def list_clusters(env: Mapping[str, str]) -> list[str]:
     """Names of the clusters of this user, running or not."""
-    return [directory.name for directory in _directories(paths.state_root(env))]
-
-
-def describe_process(pid: int) -> str:
-    """The command line of a process, for people."""
-    return command_of(pid)
-
-
-def _directories(root: Path) -> Iterator[Path]:
-    if root.is_dir():
-        for path in sorted(root.iterdir()):
-            if path.is_dir() and not path.name.startswith("."):
-                yield path
-
-
-def _is_abandoned(directory: Path) -> bool:
-    """Whether it is a temporary cluster whose program is gone."""
-    try:
-        owner = json.loads((directory / "cluster.json").read_text()).get("owner")
-        return owner is not None and not Record(**owner).is_alive()
-    except (OSError, ValueError, TypeError, AttributeError):
-        return False
-
-
-def _read_saved(directory: Path) -> dict[str, dict[str, int]] | None:
-    """What `cluster.json` holds; None where there is none.
-
-    Raises:
-        StateError: it is damaged.
-    """
-    path = directory / "cluster.json"
-    try:
-        document = json.loads(path.read_text())
-        if set(document["ports"]) < set(ports.PORT_NAMES):
-            return None  # of an older version: choose anew
-        return {"ports": {str(key): int(value) for key, value in document["ports"].items()}}
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateError(
-            f"{path} is damaged ({error})",
-            f"Remove the directory {directory} and run `dovetail dev up` again",
-        ) from error
-
-
-def _remembered(root: Path) -> set[int]:
-    taken: set[int] = set()
-    for directory in _directories(root):
-        with contextlib.suppress(DevClusterError):
-            saved = _read_saved(directory)
-            taken.update(saved["ports"].values() if saved else ())
-    return taken
+    return [directory.name for directory in saved.directories(paths.state_root(env))]
 
 
 def _file_name(*parts: str) -> str:

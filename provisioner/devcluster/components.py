@@ -128,9 +128,7 @@ def ports_of(component: str) -> tuple[str, ...]:
 def scheduler_document(layout: Layout) -> dict[str, object]:
     """The configuration file of this cluster's kube-scheduler."""
     endpoint = ExtenderEndpoint(layout.url("extender", "http")) if layout.extender else None
-    return scheduler_configuration(
-        extender=endpoint, kubeconfig=str(layout.kubeconfig("kube-scheduler"))
-    )
+    return scheduler_configuration(extender=endpoint, kubeconfig=str(layout.kubeconfig("kube-scheduler")))
 
 
 def scheduler_file(layout: Layout) -> Path:

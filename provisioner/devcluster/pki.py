@@ -47,9 +47,7 @@ def load_authority(layout: Layout) -> Authority:
         StateError: it is missing or damaged.
     """
     try:
-        return Authority.load(
-            (layout.pki / "ca.crt").read_bytes(), (layout.pki / "ca.key").read_bytes()
-        )
+        return Authority.load((layout.pki / "ca.crt").read_bytes(), (layout.pki / "ca.key").read_bytes())
     except (OSError, CertificateError) as error:
         raise StateError(
             f"the certificates in {layout.pki} cannot be used ({error})",
@@ -107,9 +105,7 @@ def write_client_kubeconfig(
     return write_kubeconfig(layout, authority, path, user)
 
 
-def write_kubeconfig(
-    layout: Layout, authority: Authority, path: Path, user: dict[str, str]
-) -> Path:
+def write_kubeconfig(layout: Layout, authority: Authority, path: Path, user: dict[str, str]) -> Path:
     """Write a kubeconfig for a user of this cluster, readable by the owner only; returns the path."""
     document = kubeconfig_document(
         layout.url("kube-apiserver", "https"),

@@ -1,5 +1,7 @@
 """What a long step tells whoever watches; the renderers are in provisioner.cli.progress."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 
@@ -38,3 +40,14 @@ class _Silent:
 
 
 SILENT: Final[Progress] = _Silent()
+
+
+@contextmanager
+def reported(progress: Progress) -> Iterator[None]:
+    """End a step the way its block ends."""
+    try:
+        yield
+    except BaseException:
+        progress.failed()
+        raise
+    progress.done()

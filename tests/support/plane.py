@@ -26,9 +26,7 @@ def fresh_plane() -> Iterator[DevCluster]:
 
 
 def _cluster(*, extender: bool) -> Iterator[DevCluster]:
-    cluster = DevCluster(
-        temporary=True, extender=extender, progress=progress_for(sys.__stderr__)
-    )
+    cluster = DevCluster(temporary=True, extender=extender, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
         yield cluster

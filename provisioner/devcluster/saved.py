@@ -1,0 +1,100 @@
+"""What a cluster remembers from one `up` to the next, in `cluster.json` of its directory."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from provisioner.devcluster.errors import DevClusterError, StateError
+from provisioner.devcluster.pki import write_private
+from provisioner.devcluster.ports import PORT_NAMES
+from provisioner.devcluster.processes import Record
+
+TEMPORARY_PREFIX: Final = "tmp-"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The lasting part of a cluster.
+
+    Attributes:
+        ports: loopback port by name.
+        extender: whether kube-scheduler is told of the extender.
+        node_grace_seconds: how long a fake node may be silent.
+        owner: the program that a temporary cluster lives and dies with; None for a lasting one.
+    """
+
+    ports: Mapping[str, int]
+    extender: bool
+    node_grace_seconds: int
+    owner: Record | None
+
+    def write(self, directory: Path) -> None:
+        """Write it, atomically."""
+        document = {**asdict(self), "ports": dict(self.ports)}
+        write_private(_file(directory), json.dumps(document, indent=2).encode())
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it is temporary and its program is gone."""
+        return self.owner is not None and not self.owner.is_alive()
+
+
+def load(directory: Path) -> Saved | None:
+    """What a directory remembers; None where nothing was saved, or by a version that knew other ports.
+
+    Raises:
+        StateError: the file is damaged.
+    """
+    path = _file(directory)
+    try:
+        document = json.loads(path.read_text())
+        numbers = {str(name): int(port) for name, port in document["ports"].items()}
+        if set(numbers) != set(PORT_NAMES):
+            return None
+        owner = document["owner"]
+        return Saved(
+            numbers,
+            bool(document["extender"]),
+            int(document["node_grace_seconds"]),
+            None if owner is None else Record(**owner),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(
+            f"{path} is damaged ({error!r})",
+            f"Remove the directory {directory} and run `dovetail dev up` again",
+        ) from error
+
+
+def directories(root: Path) -> Iterator[Path]:
+    """Directories of clusters below the state root, by name."""
+    if root.is_dir():
+        yield from (path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith("."))
+
+
+def remembered_ports(root: Path) -> set[int]:
+    """Ports of all clusters of this user, running or not; a damaged one counts for nothing."""
+    taken: set[int] = set()
+    for directory in directories(root):
+        try:
+            saved = load(directory)
+        except DevClusterError:
+            continue
+        taken.update(saved.ports.values() if saved else ())
+    return taken
+
+
+def is_abandoned(directory: Path) -> bool:
+    """Whether a directory is that of a temporary cluster whose program is gone."""
+    try:
+        saved = load(directory)
+    except DevClusterError:
+        saved = None
+    return saved is not None and saved.is_abandoned
+
+
+def _file(directory: Path) -> Path:
+    return directory / "cluster.json"
