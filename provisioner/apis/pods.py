@@ -93,7 +93,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def key(self) -> str:
-        """ "namespace/name"."""
+        """Namespace and name with a slash between."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -267,7 +267,7 @@ def _shape_and_labels(
 
 
 def _digest(labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: dict[str, str] | None) -> bytes:
-    """Of everything that the shape depends on, as the server wrote it; \\0 cannot stand in JSON, so parts stay apart."""
+    """Of everything that the shape depends on, as the server wrote it; NUL cannot stand in JSON, so parts stay apart."""
     spec, status = wire.spec, wire.status
     parts: list[bytes | Raw | UnsetType] = [
         wire.metadata.namespace.encode(),
@@ -307,7 +307,7 @@ def _digest(labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: 
         texts += (
             f"{key}={own[key]}".encode() for key in sorted(own) if key in names.PER_POD_LABELS and key.encode() in named
         )
-    joined = b"\0".join(texts)  # type: ignore[arg-type]
+    joined = b"\0".join(texts)
     if daemon:
         joined = _PINNED.sub(b"", joined)
     return hashlib.blake2b(joined, digest_size=16).digest()

@@ -20,6 +20,7 @@ from provisioner.apis.core import (
     Amounts,
     Container,
     ContainerPort,
+    NodeAffinity,
     NodeSelector,
     PodResourceClaim,
     PodSpec,
@@ -212,9 +213,9 @@ def _unpinned(affinity: Affinity | None) -> Affinity | None:
     )
     left = tuple(dict.fromkeys(term for term in terms if term.match_expressions))
     required = NodeSelector(node_selector_terms=left) if left else None
-    node_affinity = msgspec.structs.replace(affinity.node_affinity, required=required)
-    if required is None and not node_affinity.preferred:
-        node_affinity = None
+    node_affinity: NodeAffinity | None = None
+    if required is not None or affinity.node_affinity.preferred:
+        node_affinity = msgspec.structs.replace(affinity.node_affinity, required=required)
     if node_affinity is None and affinity.pod_affinity is None and affinity.pod_anti_affinity is None:
         return None
     return msgspec.structs.replace(affinity, node_affinity=node_affinity)

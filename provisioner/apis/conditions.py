@@ -1,0 +1,179 @@
+"""How the conditions of one object change together; every function returns new conditions, sorted.
+
+An object has a root condition (Ready) that follows from its dependent conditions, and independent ones that do not
+touch it. Source: core spec 1.6.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.meta import Condition, condition
+
+AWAITING_MESSAGE: Final = "object is awaiting reconciliation"
+_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionSet:
+    """The condition types of one kind of object.
+
+    Attributes:
+        root: True exactly when every dependent is True at the object's generation.
+        dependents: in the order in which they are initialised.
+        independents: known types without a say in the root; they can be cleared.
+    """
+
+    root: str
+    dependents: tuple[str, ...]
+    independents: tuple[str, ...] = ()
+
+    def initialise(
+        self, conditions: tuple[Condition, ...], *, generation: int, created: datetime
+    ) -> tuple[Condition, ...]:
+        """With every dependent and the root there; missing ones become Unknown since `created`.
+
+        The time of a dependent's last transition is what timeouts of its first step are measured from.
+        """
+        missing = [kind for kind in self.dependents if condition(conditions, kind) is None]
+        added = tuple(
+            Condition(
+                type=kind,
+                status=names.UNKNOWN,
+                reason=names.AWAITING_RECONCILIATION,
+                message=AWAITING_MESSAGE,
+                last_transition_time=created,
+                observed_generation=generation,
+            )
+            for kind in missing
+        )
+        if not missing and condition(conditions, self.root) is not None:
+            return conditions
+        return self._with_root((*conditions, *added), generation, created)
+
+    def set(
+        self,
+        conditions: tuple[Condition, ...],
+        kind: str,
+        status: str,
+        reason: str = "",
+        message: str = "",
+        *,
+        generation: int,
+        now: datetime,
+    ) -> tuple[Condition, ...]:
+        """With condition `kind` set and the root recomputed.
+
+        Args:
+            conditions: of the object so far; not mutated.
+            kind: the type; one that is not of this set counts as independent.
+            status: "True", "False" or "Unknown".
+            reason: one CamelCase word; when empty, the type's name.
+            message: for people.
+            generation: of the object that this was concluded from.
+            now: becomes the transition time if the status changes, in whole seconds as the API keeps it.
+
+        Returns:
+            The same tuple when nothing changed, so that the caller can leave out the write.
+        """
+        changed = _replaced(conditions, kind, status, reason or kind, message, generation, now)
+        if changed is conditions:
+            return conditions
+        return self._sorted(changed) if kind == self.root else self._with_root(changed, generation, now)
+
+    def clear(self, conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:
+        """Without the independent condition `kind`; the same tuple when it is not there.
+
+        Raises:
+            ValueError: the root and its dependents are always there and cannot be cleared.
+        """
+        if kind == self.root or kind in self.dependents:
+            raise ValueError(f"condition {kind} cannot be cleared, {self.root} depends on it")
+        if condition(conditions, kind) is None:
+            return conditions
+        return tuple(one for one in conditions if one.type != kind)
+
+    def _with_root(self, conditions: tuple[Condition, ...], generation: int, now: datetime) -> tuple[Condition, ...]:
+        unhealthy = self._unhealthy(conditions, generation)
+        message = ", ".join(f"{one.type}={one.status}" for one in unhealthy)
+        if not unhealthy:
+            status, reason = names.TRUE, self.root
+        elif any(one.status == names.FALSE and one.observed_generation == generation for one in unhealthy):
+            status, reason = names.FALSE, names.UNHEALTHY_DEPENDENTS
+        else:
+            status, reason = names.UNKNOWN, names.RECONCILING_DEPENDENTS
+        return self._sorted(_replaced(conditions, self.root, status, reason, message, generation, now))
+
+    def _unhealthy(self, conditions: tuple[Condition, ...], generation: int) -> list[Condition]:
+        """Dependents that are not True at `generation`, newest first; a missing one counts as Unknown, oldest."""
+        found = [one for one in self._sorted(conditions) if one.type in self.dependents]
+        present = {one.type for one in found}
+        found += [
+            Condition(type=kind, status=names.UNKNOWN, last_transition_time=None)
+            for kind in self.dependents
+            if kind not in present
+        ]
+        bad = [one for one in found if one.status != names.TRUE or one.observed_generation != generation]
+        return sorted(bad, key=_time, reverse=True)
+
+    def _sorted(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        """By transition time, the root last; equal times keep their order."""
+        return tuple(sorted(conditions, key=lambda one: (one.type == self.root, _time(one))))
+
+
+def _time(one: Condition) -> datetime:
+    return one.last_transition_time or _NEVER
+
+
+def _replaced(
+    conditions: tuple[Condition, ...],
+    kind: str,
+    status: str,
+    reason: str,
+    message: str,
+    generation: int,
+    now: datetime,
+) -> tuple[Condition, ...]:
+    old = condition(conditions, kind)
+    same = old is not None and old.status == status and old.last_transition_time is not None
+    new = Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=old.last_transition_time if old is not None and same else now.replace(microsecond=0),
+        observed_generation=generation,
+    )
+    if new == old:
+        return conditions
+    return (*(one for one in conditions if one.type != kind), new)
+
+
+CLAIM_CONDITIONS: Final = ConditionSet(
+    root=names.READY,
+    dependents=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED),
+    independents=(
+        names.CONSOLIDATABLE,
+        names.DRIFTED,
+        names.DRAINED,
+        names.VOLUMES_DETACHED,
+        names.INSTANCE_TERMINATING,
+        names.CONSISTENT_STATE_FOUND,
+        names.DISRUPTION_REASON,
+    ),
+)
+POOL_CONDITIONS: Final = ConditionSet(
+    root=names.READY,
+    dependents=(names.VALIDATION_SUCCEEDED, names.NODECLASS_READY),
+    independents=(names.NODE_REGISTRATION_HEALTHY,),
+)
+OVERLAY_CONDITIONS: Final = ConditionSet(root=names.READY, dependents=(names.VALIDATION_SUCCEEDED,))
+
+
+def to_wire(conditions: tuple[Condition, ...]) -> list[dict[str, object]]:
+    """The list as a status patch carries it."""
+    wire: list[dict[str, object]] = msgspec.to_builtins(conditions)
+    return list(wire)
