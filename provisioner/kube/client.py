@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from provisioner.kube.config import READ_TIMEOUT_SECONDS, Connection
+from provisioner.kube.config import READ_TIMEOUT_SECONDS, Api
 from provisioner.kube.errors import (
     ApiError,
     ConnectionFailed,
@@ -71,7 +71,7 @@ class Client:
             ("create", "nodeclaims"), ("patch", "nodeclaims/status"), ("create", "pods/eviction"). Retries count.
     """
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: Api, clock: Clock) -> None:
         self.connection = connection
         self._clock = clock
         self._chance = random.Random()

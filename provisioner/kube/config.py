@@ -21,7 +21,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import urllib3
 from urllib3.util import Timeout
@@ -50,6 +50,66 @@ if sys.platform == "linux":
     ]
 
 _log = logs.get_logger(__name__)
+
+
+class Answer(Protocol):
+    """What the server answered; urllib3's responses are such."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def data(self) -> bytes: ...
+
+
+class Stream(Protocol):
+    """An answer that is read while it comes."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def read(self, amt: int | None = None) -> bytes:
+        """At most `amt` bytes of a short answer, as of a refusal."""
+        ...
+
+    def stream(self, amt: int | None = None) -> Iterator[bytes]:
+        """Pieces as they come; with None, each as soon as it is there."""
+        ...
+
+    def shutdown(self) -> None:
+        """Wake the thread that reads; may be called from another."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection up."""
+        ...
+
+
+class Api(Protocol):
+    """What clients and reflectors need of a connection: the seam at which tests put a fake."""
+
+    host: str
+    limiter: TokenBucket
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        read_timeout: float = READ_TIMEOUT_SECONDS,
+    ) -> Answer: ...
+
+    def stream(self, path: str, *, read_timeout: float) -> Stream: ...
+
+    def refresh(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +167,7 @@ class Connection:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> Answer:
         """Send one request and read its answer whole, whatever its status; no retry.
 
         Args:
@@ -122,15 +182,13 @@ class Connection:
         """
         return self._send(self._transport.requests, method, path, body, headers, read_timeout, preload=True)
 
-    def stream(
-        self, path: str, *, read_timeout: float, headers: Mapping[str, str] | None = None
-    ) -> urllib3.BaseHTTPResponse:
+    def stream(self, path: str, *, read_timeout: float) -> Stream:
         """Open a GET whose answer is read piece by piece; the caller closes it.
 
         Raises:
             ConnectionFailed: there was no answer.
         """
-        return self._send(self._transport.streams, "GET", path, None, headers, read_timeout, preload=False)
+        return self._send(self._transport.streams, "GET", path, None, None, read_timeout, preload=False)
 
     def refresh(self) -> bool:
         """Read the credentials again, after a 401 or when certificates were replaced; at most once in 10 s.
@@ -179,10 +237,10 @@ class Connection:
         read_timeout: float,
         *,
         preload: bool,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> urllib3.HTTPResponse:
         sent = {"accept": "application/json", "user-agent": self.user_agent, **self.authorization(), **(headers or {})}
         try:
-            return pool.urlopen(
+            response = pool.urlopen(
                 method,
                 self.path_prefix + path,
                 body=body,
@@ -195,6 +253,8 @@ class Connection:
             )
         except urllib3.exceptions.HTTPError as error:
             raise connection_failed(error, f"{method} {path}") from error
+        assert isinstance(response, urllib3.HTTPResponse)  # noqa: S101  (the only kind that urlopen makes)
+        return response
 
     def _connect(self, configuration: Any) -> _Transport:
         url = urllib.parse.urlsplit(configuration.host)

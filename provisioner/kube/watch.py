@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 
 from provisioner.kube.client import decode_page
-from provisioner.kube.config import Connection, connection_failed
+from provisioner.kube.config import Api, Stream, connection_failed
 from provisioner.kube.errors import (
     ApiError,
     BadRequest,
@@ -123,7 +123,7 @@ class Reflector(Generic[T]):
 
     Attributes:
         store: what the server has, as far as we know.
-        synced: set once everything has been delivered for the first time.
+        synced: set once everything has been delivered for the first time, `on_sync` included.
         decode_failures: objects that could not be decoded, counted each time.
         relists: how often everything was asked for, the first time included.
         requests: how many requests were sent.
@@ -131,7 +131,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Api,
         resource: Resource[T],
         *,
         indexes: Mapping[str, Index[T]] | None = None,
@@ -160,7 +160,7 @@ class Reflector(Generic[T]):
         self._asked: float | None = None
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._response: urllib3.BaseHTTPResponse | None = None
+        self._response: Stream | None = None
         self._thread: threading.Thread | None = None
         self.store: Store[T] = Store(indexes)
         self.synced = threading.Event()
@@ -203,24 +203,27 @@ class Reflector(Generic[T]):
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._wait(self._interval())
-            if self._stopping.is_set():
-                return
-            try:
-                self._follow()
-            except Exception as error:
-                if self._stopping.is_set():
-                    return
-                self._wait(self._pause_after(error))
+            pause = max(self.step(), self._interval())
+            if pause > 0:
+                self._stopping.wait(pause)
 
-    def _follow(self) -> None:
-        """One step: ask for everything, or watch until the stream ends."""
-        if self._version:
-            self._watch(initial=False)
-        elif self._watch_list:
-            self._watch(initial=True)
-        else:
-            self._list()
+    def step(self) -> float:
+        """Ask for everything, or watch until the stream ends; what the thread does over and over.
+
+        Returns:
+            Seconds to wait before the next step.
+        """
+        try:
+            if self._version:
+                self._watch(initial=False)
+            elif self._watch_list:
+                self._watch(initial=True)
+            else:
+                self._list()
+        except Exception as error:
+            if not self._stopping.is_set():
+                return self._pause_after(error)
+        return 0.0
 
     def _pause_after(self, error: Exception) -> float:
         """What a failure means for the next request; seconds to wait before it."""
@@ -252,10 +255,6 @@ class Reflector(Generic[T]):
         if self._asked is None:
             return 0.0
         return MIN_INTERVAL_SECONDS - (self._clock.monotonic() - self._asked)
-
-    def _wait(self, seconds: float) -> None:
-        if seconds > 0:
-            self._stopping.wait(seconds)
 
     # Listing
 
@@ -294,12 +293,12 @@ class Reflector(Generic[T]):
         self.relists += 1
         self._recovered()
         _log.debug("listed", resource=str(self.resource), objects=len(self.store), version=version)
-        self.synced.set()
         for handler in self._handlers:
             try:
                 handler.on_sync()
             except Exception:
                 _log.exception("handler failed at sync", resource=str(self.resource), handler=type(handler).__name__)
+        self.synced.set()
 
     # Watching
 
@@ -354,7 +353,7 @@ class Reflector(Generic[T]):
                     response.status, body, retry_after=response.headers.get("retry-after"), request=f"GET {path}"
                 )
             self._hear()
-            yield from split_lines(response.stream(None, decode_content=False))
+            yield from split_lines(response.stream(None))
         except (urllib3.exceptions.HTTPError, OSError) as error:
             failed = connection_failed(error, f"GET {path}")
             if isinstance(error, urllib3.exceptions.ReadTimeoutError):
@@ -526,10 +525,10 @@ def _with_query(path: str, query: Mapping[str, str]) -> str:
     return f"{path}?{urllib.parse.urlencode({name: value for name, value in query.items() if value})}"
 
 
-def _interrupt(response: urllib3.BaseHTTPResponse) -> None:
+def _interrupt(response: Stream) -> None:
     """Wake the thread that reads this response; it gets an end of file or an error."""
     with contextlib.suppress(Exception):
-        response.shutdown()  # of HTTPResponse, since urllib3 2.3
+        response.shutdown()
 
 
 @contextlib.contextmanager

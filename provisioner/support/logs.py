@@ -81,6 +81,7 @@ def configure(
         raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
     if format not in ("text", "json"):
         raise ValueError(f"log format {format!r} is not one of text, json")
+    handlers: list[logging.Handler]
     handlers = [logging.StreamHandler(stream)] if stream is not None else [_handler(path) for path in paths]
     root = logging.getLogger()
     for former in [handler for handler in root.handlers if getattr(handler, "_dovetail", False)]:
@@ -121,7 +122,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=lambda value: redact(str(value)), ensure_ascii=False)
 
 
-def _handler(path: str) -> "logging.StreamHandler[TextIO]":
+def _handler(path: str) -> logging.Handler:
     match path:
         case "stdout":
             return logging.StreamHandler(sys.stdout)
