@@ -316,6 +316,9 @@ class Options:
         _Parser(_host_port, "HOST:PORT"),
         "Where extenders reach that port; written on the Lease. Empty is this host.",
     )
+    report_cert_dir: str = _own(
+        "", _TEXT, "Directory of tls.crt, tls.key and ca.crt for reports over mTLS; empty takes them on loopback only."
+    )
     intake_grace: timedelta = _own(
         timedelta(milliseconds=300),
         _DURATION,

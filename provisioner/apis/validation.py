@@ -1,0 +1,130 @@
+"""What a NodePool's schema cannot check: said as sentences with the field's path. Pure. Source: core spec 1.1."""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME, NodePool, RequirementSpec
+from provisioner.values.duration import parse_duration
+from provisioner.values.requirement import RequirementError
+from provisioner.values.resources import Resources
+from provisioner.values.schedule import ScheduleError, is_open
+from provisioner.values.taints import Taint
+
+_QUALIFIED_NAME = re.compile(QUALIFIED_NAME)
+_LABEL_VALUE = re.compile(LABEL_VALUE)
+_ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
+_EFFECTS = (names.NO_SCHEDULE, names.PREFER_NO_SCHEDULE, names.NO_EXECUTE)
+
+
+def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]:
+    """Everything that is wrong with a pool, in the order of its fields; empty when it can be used.
+
+    Args:
+        pool: any pool that decoded.
+        well_known: labels of Kubernetes, Karpenter and the provider; these may be required though their domain is restricted.
+    """
+    return (
+        *_labels(pool, well_known),
+        *_taints(pool.taints, "spec.template.spec.taints"),
+        *_taints(pool.startup_taints, "spec.template.spec.startupTaints"),
+        *_doubled((*pool.taints, *pool.startup_taints)),
+        *_requirements(pool.spec.template.spec.requirements, well_known),
+        *_durations(pool),
+        *_limits(pool),
+        *_budgets(pool),
+    )
+
+
+def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:
+    for key, value in sorted(pool.labels.items()):
+        path = f"spec.template.metadata.labels[{key}]"
+        yield from _key(key, path, well_known)
+        if not _LABEL_VALUE.fullmatch(value):
+            yield f'{path}: "{value}" is not a label value; use letters, digits, "-", "_" and "."'
+
+
+def _key(key: str, path: str, well_known: frozenset[str]) -> Iterator[str]:
+    if not _QUALIFIED_NAME.fullmatch(key):
+        yield f'{path}: "{key}" is not a qualified name such as example.com/team'
+    elif key == names.NODEPOOL_LABEL or names.restricted(key, well_known):
+        yield f"{path}: {key} is restricted; use a domain of your own or one of the well-known labels"
+
+
+def _taints(taints: Iterable[Taint], path: str) -> Iterator[str]:
+    for position, taint in enumerate(taints):
+        where = f"{path}[{position}]"
+        if not taint.key or not _QUALIFIED_NAME.fullmatch(taint.key):
+            yield f'{where}.key: "{taint.key}" is not a qualified name such as example.com/team'
+        if taint.value and not _QUALIFIED_NAME.fullmatch(taint.value):
+            yield f'{where}.value: "{taint.value}" is not a taint value'
+        if taint.effect not in _EFFECTS:
+            yield f'{where}.effect: "{taint.effect}" is none of {", ".join(_EFFECTS)}'
+
+
+def _doubled(taints: Iterable[Taint]) -> Iterator[str]:
+    seen: set[tuple[str, str]] = set()
+    for taint in taints:
+        if (taint.key, taint.effect) in seen:
+            yield f"spec.template.spec: taint {taint.key}:{taint.effect} stands twice among taints and startupTaints"
+        seen.add((taint.key, taint.effect))
+
+
+def _requirements(specs: Iterable[RequirementSpec], well_known: frozenset[str]) -> Iterator[str]:
+    for position, spec in enumerate(specs):
+        path = f"spec.template.spec.requirements[{position}]"
+        yield from _key(spec.key, f"{path}.key", well_known)
+        try:
+            spec.requirement()
+        except RequirementError as error:
+            yield f"{path}: {error}"
+        for value in spec.values:
+            if not _LABEL_VALUE.fullmatch(value):
+                yield f'{path}.values: "{value}" is not a label value'
+        if spec.operator == "In" and spec.min_values and len(set(spec.values)) < spec.min_values:
+            yield f"{path}.minValues: {spec.min_values} wanted of only {len(set(spec.values))} values"
+        if spec.key == names.CAPACITY_TYPE_LABEL and spec.operator == "In":
+            known = set(spec.values) & names.CAPACITY_TYPES
+            if not known:
+                yield f"{path}.values: none of {', '.join(sorted(spec.values))} is a capacity type; use on-demand, spot or reserved"
+            elif spec.min_values and len(known) < spec.min_values:
+                yield f"{path}.minValues: {spec.min_values} wanted, {len(known)} known capacity types given"
+
+
+def _durations(pool: NodePool) -> Iterator[str]:
+    spec = pool.spec.template.spec
+    for path, text in (
+        ("spec.template.spec.expireAfter", spec.expire_after),
+        ("spec.template.spec.terminationGracePeriod", spec.termination_grace_period),
+        ("spec.disruption.consolidateAfter", pool.spec.disruption.consolidate_after),
+    ):
+        if not isinstance(text, str) or text == "Never":
+            continue
+        try:
+            parse_duration(text)
+        except ValueError as error:
+            yield f"{path}: {error}"
+
+
+def _limits(pool: NodePool) -> Iterator[str]:
+    try:
+        Resources.parse(pool.spec.limits)
+    except ValueError as error:
+        yield f"spec.limits: {error}"
+
+
+def _budgets(pool: NodePool) -> Iterator[str]:
+    for position, budget in enumerate(pool.spec.disruption.budgets):
+        path = f"spec.disruption.budgets[{position}]"
+        if bool(budget.schedule) != bool(budget.duration):
+            yield f"{path}: schedule and duration go together"
+            continue
+        if not budget.schedule:
+            continue
+        try:
+            is_open(budget.schedule, parse_duration(budget.duration or ""), _ANY_INSTANT)
+        except ScheduleError as error:
+            yield f"{path}.schedule: {error}"
+        except ValueError as error:
+            yield f"{path}.duration: {error}"

@@ -1,0 +1,149 @@
+"""Which pods wait, since when, and when a batch of them is complete. Source: core spec 3.3, 4; design 3b.5."""
+
+import threading
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from provisioner.apis.pods import Pod, is_daemon
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+RECHECK_SECONDS = 10.0
+_log = logs.get_logger(__name__)
+
+
+class Window:
+    """One batch window: closes after `idle` seconds without a new member, or `longest` seconds after it opened."""
+
+    def __init__(self, idle: float, longest: float) -> None:
+        self._idle, self._longest = idle, longest
+        self._members: set[str] = set()
+        self._opened = self._latest = 0.0
+
+    def add(self, member: str, now: float) -> bool:
+        """Whether `member` is new to this window; a known one does not keep it open."""
+        if member in self._members:
+            return False
+        if not self._members:
+            self._opened = now
+        self._members.add(member)
+        self._latest = now
+        return True
+
+    def closes_at(self) -> float | None:
+        """The instant at which the window closes if nothing new comes; None while nothing has come."""
+        if not self._members:
+            return None
+        return min(self._latest + self._idle, self._opened + self._longest)
+
+    def close(self) -> int:
+        """Empty the window for the next batch; how many members it had."""
+        count = len(self._members)
+        self._members.clear()
+        return count
+
+
+class Intake:
+    """Collects triggers and calls `run` in its own thread when a window closes.
+
+    A pod opens the window when it is added; it counts once it is confirmed (Unschedulable, or a report of the
+    extender) or has stayed unbound for the grace period. Pods that still wait are looked at again every 10 s.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], object],
+        waiting: Callable[[], Iterable[Pod]],
+        is_planned: Callable[[str], bool],
+        clock: Clock,
+        *,
+        idle: timedelta,
+        longest: timedelta,
+        grace: timedelta,
+    ) -> None:
+        self._run, self._waiting, self._is_planned, self._clock = run, waiting, is_planned, clock
+        self._grace = grace.total_seconds()
+        self._window = Window(idle.total_seconds(), longest.total_seconds())
+        self._changed = threading.Condition()
+        self._since: dict[str, float] = {}
+        self._reported: set[str] = set()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="intake", daemon=True)
+        self.window_closed_at: float | None = None
+
+    def start(self) -> None:
+        """Start the thread; pods that wait already open the first window."""
+        for pod in self._waiting():
+            self.pod_seen(pod)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the run that is under way."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(10)
+
+    def pod_seen(self, pod: Pod) -> None:
+        """An unbound pod was added or changed."""
+        if is_daemon(pod) or pod.gated or pod.node_name:
+            return
+        with self._changed:
+            self._since.setdefault(pod.uid, self._clock.monotonic())
+        if not self._is_planned(pod.uid):
+            self.trigger(pod.uid)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod was bound or removed."""
+        with self._changed:
+            self._since.pop(uid, None)
+            self._reported.discard(uid)
+
+    def report(self, uids: Iterable[str]) -> None:
+        """The extender says that kube-scheduler left these pods without a node."""
+        with self._changed:
+            self._reported.update(uid for uid in uids if uid in self._since)
+        for uid in uids:
+            self.trigger(uid)
+
+    def trigger(self, member: str) -> None:
+        """Something asks for a run: a pod's UID, or a name such as `node/x` that stands for its pods."""
+        with self._changed:
+            if self._window.add(member, self._clock.monotonic()):
+                self._changed.notify_all()
+
+    def counts(self, pod: Pod) -> bool:
+        """Whether an unbound pod may cause a launch now."""
+        with self._changed:
+            since = self._since.get(pod.uid)
+            reported = pod.uid in self._reported
+        if pod.unschedulable or reported:
+            return True
+        return since is not None and self._clock.monotonic() - since >= self._grace
+
+    def _loop(self) -> None:
+        recheck = self._clock.monotonic() + RECHECK_SECONDS
+        while True:
+            with self._changed:
+                if self._stopping:
+                    return
+                now = self._clock.monotonic()
+                closes = self._window.closes_at()
+                if (closes is None or closes > now) and now < recheck:
+                    self._changed.wait(max(0.001, min(closes if closes is not None else recheck, recheck) - now))
+                    continue
+                due = closes is not None and closes <= now
+                if due:
+                    self._window.close()
+                    self.window_closed_at = now
+            if now >= recheck:
+                recheck = now + RECHECK_SECONDS
+                for pod in self._waiting():
+                    if not is_daemon(pod) and not self._is_planned(pod.uid):
+                        self.trigger(pod.uid)
+            if due:
+                try:
+                    self._run()
+                except Exception:
+                    _log.exception("provisioning failed, the pods are looked at again", seconds=RECHECK_SECONDS)

@@ -1,0 +1,252 @@
+"""A NodeClaim's way: launched, registered, initialised, and its end. Source: core spec 5; design 3.7, 3b.6.
+
+Every step is idempotent and begins from what the cluster says, so a crash anywhere is resumed by the next look.
+Writes until Initialized, the create included: labels and status after the launch, the Node, the status again; a
+Node that takes long to become ready costs one pair more.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from provisioner.apis import names
+from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.core import Node, ObjectReference
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.cloudprovider.errors import (
+    CloudError,
+    CreateError,
+    InsufficientCapacityError,
+    MachineNotFoundError,
+    NodeClassNotReadyError,
+)
+from provisioner.cloudprovider.types import CloudProvider, Machine
+from provisioner.controllers import registration
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.store import ClaimWriter, age_seconds
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import Conflict, NotFound
+from provisioner.kube.events import EventType, Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, Result
+
+LAUNCH_TIMEOUT = timedelta(minutes=5)
+REGISTRATION_TIMEOUT = timedelta(minutes=15)
+#: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
+READY_GRACE_SECONDS = 2.0
+FINALIZE_REQUEUE_SECONDS = 5.0
+_MESSAGE_LENGTH = 300
+_log = logs.get_logger(__name__)
+
+
+class Lifecycle:
+    """The reconciler of NodeClaims; one key is a claim's name."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        provider: CloudProvider,
+        writer: ClaimWriter,
+        recorder: Recorder,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        register: Callable[[str], None],
+        health: Callable[[str, bool], None],
+    ) -> None:
+        self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
+        self._recorder, self._metrics, self._clock = recorder, metrics, clock
+        self._register, self._health = register, health
+        self._joined_at: dict[str, float] = {}
+
+    def reconcile(self, name: str) -> Result:
+        """One look at one claim, and what follows from it."""
+        claim = self._cluster.claim(name)
+        if claim is None:
+            self._joined_at.pop(name, None)
+            return DONE
+        if not claim.metadata.uid or not self._manages(claim):
+            return DONE
+        try:
+            if claim.metadata.deletion_timestamp is not None:
+                return self._finalize(claim)
+            if names.TERMINATION_FINALIZER not in claim.metadata.finalizers:
+                claim = self._writer.metadata(
+                    claim,
+                    resourceVersion=claim.metadata.resource_version,
+                    finalizers=[*claim.metadata.finalizers, names.TERMINATION_FINALIZER],
+                )
+            conditions = claim.status.conditions
+            if not is_true(conditions, names.LAUNCHED):
+                return self._launch(claim)
+            if not is_true(conditions, names.REGISTERED):
+                return self._await_registration(claim)
+            if not is_true(conditions, names.INITIALIZED):
+                return self._initialize(claim)
+        except Conflict:
+            return Result(requeue_after=0.05)  # the watch brings the newer one
+        except NotFound:
+            return Result(requeue_after=1.0)
+        return DONE
+
+    def _manages(self, claim: NodeClaim) -> bool:
+        reference = claim.spec.node_class_ref
+        return (reference.group, reference.kind) in self._provider.node_class_kinds()
+
+    # ------------------------------------------------------------------ launch
+
+    def _launch(self, claim: NodeClaim) -> Result:
+        age = age_seconds(claim.metadata.creation_timestamp, self._clock.now())
+        if age > LAUNCH_TIMEOUT.total_seconds():
+            return self._give_up(claim, "launch_timeout", unhealthy=True)
+        try:
+            machine = self._provider.create(claim)
+        except InsufficientCapacityError as error:
+            self._event(
+                claim, "Warning", "InsufficientCapacityError", f"NodeClaim {claim.metadata.name} event: {error}"
+            )
+            return self._give_up(claim, "insufficient_capacity", unhealthy=False)
+        except NodeClassNotReadyError as error:
+            self._event(claim, "Warning", "NodeClassNotReady", f"NodeClaim {claim.metadata.name} event: {error}")
+            return self._give_up(claim, "nodeclass_not_ready", unhealthy=False)
+        except CloudError as error:
+            reason = error.reason if isinstance(error, CreateError) else names.LAUNCH_FAILED
+            self._writer.status(
+                claim, self._with(claim, names.LAUNCHED, names.UNKNOWN, reason, str(error)[:_MESSAGE_LENGTH])
+            )
+            return Result(failed=True)
+        self._launched(claim, machine)
+        return self._deadline(claim)
+
+    def _launched(self, claim: NodeClaim, machine: Machine) -> None:
+        labels = {key: value for key, value in machine.labels.items() if key not in claim.metadata.labels}
+        if labels or machine.annotations:
+            claim = self._writer.metadata(claim, labels=labels, annotations=dict(machine.annotations))
+        conditions = self._with(claim, names.LAUNCHED, names.TRUE)
+        conditions = CLAIM_CONDITIONS.set(
+            conditions,
+            names.REGISTERED,
+            names.UNKNOWN,
+            names.NODE_NOT_FOUND,
+            "Node not registered with cluster",
+            generation=claim.metadata.generation,
+            now=self._clock.now(),
+        )
+        self._writer.status(
+            claim,
+            conditions,
+            providerID=machine.provider_id,
+            imageID=machine.image_id,
+            capacity=machine.capacity.to_wire(),
+            allocatable=machine.allocatable.to_wire(),
+        )
+        _log.info(
+            "launched nodeclaim",
+            nodeclaim=claim.metadata.name,
+            provider_id=machine.provider_id,
+            instance_type=machine.instance_type,
+            zone=machine.zone,
+            capacity_type=machine.capacity_type,
+        )
+
+    # ------------------------------------------------------------------ registration and initialisation
+
+    def _await_registration(self, claim: NodeClaim) -> Result:
+        node = self._cluster.node_of(claim)
+        if node is None:
+            return self._deadline(claim)
+        seen = self._joined_at.setdefault(claim.metadata.name, self._clock.monotonic())
+        left = READY_GRACE_SECONDS - (self._clock.monotonic() - seen)
+        if left > 0 and registration.missing(claim, registration.registered(node)) is not None:
+            return Result(requeue_after=left)
+        self._joined_at.pop(claim.metadata.name, None)
+        self._register(claim.metadata.name)
+        return self._deadline(claim)
+
+    def _deadline(self, claim: NodeClaim) -> Result:
+        """Wait for the Node until the registration timeout."""
+        launched = condition(claim.status.conditions, names.LAUNCHED)
+        since = launched.last_transition_time if launched is not None and launched.status == names.TRUE else None
+        left = REGISTRATION_TIMEOUT.total_seconds() - age_seconds(since, self._clock.now())
+        if left <= 0:
+            return self._give_up(claim, "registration_timeout", unhealthy=True)
+        return Result(requeue_after=left)
+
+    def _initialize(self, claim: NodeClaim) -> Result:
+        node = self._cluster.node_of(claim)
+        if node is None:
+            return self._pending(claim, names.NODE_NOT_FOUND, "Node not found")
+        problem = registration.missing(claim, node)
+        if problem is not None:
+            return self._pending(claim, *problem)
+        self._client.patch(
+            resources.NODES,
+            node.metadata.name,
+            {"metadata": {"uid": node.metadata.uid, "labels": {names.INITIALIZED_LABEL: "true"}}},
+        )
+        self._writer.status(claim, self._with(claim, names.INITIALIZED, names.TRUE))
+        return DONE
+
+    def _pending(self, claim: NodeClaim, reason: str, message: str) -> Result:
+        self._writer.status(claim, self._with(claim, names.INITIALIZED, names.UNKNOWN, reason, message))
+        return Result(requeue_after=10.0)  # an event comes first as a rule
+
+    # ------------------------------------------------------------------ the end
+
+    def _give_up(self, claim: NodeClaim, reason: str, *, unhealthy: bool) -> Result:
+        _log.warning("deleting nodeclaim", nodeclaim=claim.metadata.name, reason=reason)
+        if unhealthy:
+            self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), False)
+        self._metrics.claim_disrupted(claim, reason)
+        self._writer.delete(claim)
+        return DONE
+
+    def _finalize(self, claim: NodeClaim) -> Result:
+        if names.TERMINATION_FINALIZER not in claim.metadata.finalizers:
+            return DONE
+        node = self._cluster.node_of(claim)
+        if node is not None and is_true(claim.status.conditions, names.REGISTERED):
+            if node.metadata.deletion_timestamp is None:
+                self._client.delete(resources.NODES, node.metadata.name, uid=node.metadata.uid)
+            return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)  # its end brings us back
+        if claim.status.provider_id or is_true(claim.status.conditions, names.LAUNCHED):
+            try:
+                self._provider.delete(claim)
+                self._provider.delete(claim)  # a provider that is done at once says so now
+            except MachineNotFoundError:
+                pass
+            else:
+                self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
+                return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+        self._writer.drop_finalizer(claim)
+        self._metrics.claim_terminated(claim)
+        return DONE
+
+    # ------------------------------------------------------------------ helpers
+
+    def _with(
+        self, claim: NodeClaim, kind: str, status: str, reason: str = "", message: str = ""
+    ) -> tuple[Condition, ...]:
+        now, generation = self._clock.now(), claim.metadata.generation
+        created = claim.metadata.creation_timestamp or now
+        conditions = CLAIM_CONDITIONS.initialise(claim.status.conditions, generation=generation, created=created)
+        return CLAIM_CONDITIONS.set(conditions, kind, status, reason, message, generation=generation, now=now)
+
+    def _event(self, claim: NodeClaim, kind: EventType, reason: str, message: str) -> None:
+        self._recorder.publish(reference_of(claim), kind, reason, message)
+
+
+def reference_of(claim: NodeClaim) -> ObjectReference:
+    """What events about this claim are filed under."""
+    return ObjectReference(
+        api_version="karpenter.sh/v1", kind="NodeClaim", name=claim.metadata.name, uid=claim.metadata.uid
+    )
+
+
+def node_reference(node: Node) -> ObjectReference:
+    """What events about this Node are filed under."""
+    return ObjectReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)

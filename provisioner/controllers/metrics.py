@@ -1,0 +1,148 @@
+"""The provisioner's metrics, under Karpenter's names wherever it has one. Source: core spec 8.1."""
+
+from datetime import datetime
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.state.snapshot import Snapshot
+from provisioner.support.metrics import DURATION_BUCKETS, counter, gauge, histogram
+
+_LIFETIMES = tuple(float(60 * minutes) for minutes in (15, 30, 60, 120, 240, 480, 720, 1440, 2880, 10080, 20160, 43200))
+_PREFIX = "karpenter_"
+
+
+class Metrics:
+    """Every metric of the program; declared once a process."""
+
+    def __init__(self) -> None:
+        self._created = counter(
+            f"{_PREFIX}nodeclaims_created_total", "NodeClaims created", ("reason", "nodepool", "min_values_relaxed")
+        )
+        self._terminated = counter(
+            f"{_PREFIX}nodeclaims_terminated_total", "NodeClaims that are gone", ("nodepool", "capacity_type", "zone")
+        )
+        self._disrupted = counter(
+            f"{_PREFIX}nodeclaims_disrupted_total",
+            "NodeClaims disrupted, by reason",
+            ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"),
+        )
+        self._nodes_created = counter(f"{_PREFIX}nodes_created_total", "Nodes registered", ("nodepool", "zone"))
+        self._nodes_terminated = counter(
+            f"{_PREFIX}nodes_terminated_total", "Nodes that are gone", ("nodepool", "zone")
+        )
+        self._lifetime = histogram(
+            f"{_PREFIX}nodes_lifetime_duration_seconds", "Age of Nodes at their end", ("nodepool",), buckets=_LIFETIMES
+        )
+        self._limit = gauge(f"{_PREFIX}nodepools_limit", "Limits of NodePools", ("resource_type", "nodepool"))
+        self._usage = gauge(f"{_PREFIX}nodepools_usage", "What NodePools use", ("resource_type", "nodepool"))
+        self._allowed = gauge(
+            f"{_PREFIX}nodepools_allowed_disruptions", "Nodes that budgets allow to disrupt now", ("nodepool", "reason")
+        )
+        self._consuming = gauge(
+            f"{_PREFIX}nodepools_nodes_consuming_budgets", "Nodes that count against budgets", ("nodepool", "reason")
+        )
+        self._evictions = counter(f"{_PREFIX}pods_eviction_requests_total", "Answers to evictions", ("code",))
+        self._drained = counter(f"{_PREFIX}pods_drained_total", "Pods evicted, by reason", ("reason",))
+        self._scheduling = histogram(
+            f"{_PREFIX}scheduler_scheduling_duration_seconds",
+            "Time of one scheduling decision",
+            ("controller",),
+            buckets=DURATION_BUCKETS,
+        )
+        self._ignored = gauge(f"{_PREFIX}scheduler_ignored_pods_count", "Pending pods that did not count yet", ())
+        self._unschedulable = gauge(
+            f"{_PREFIX}scheduler_unschedulable_pods_count", "Pods that no machine can take", ("controller",)
+        )
+        self._decisions = counter(
+            f"{_PREFIX}voluntary_disruption_decisions_total",
+            "Disruptions begun",
+            ("decision", "reason", "consolidation_type"),
+        )
+        self._node_count = gauge(f"{_PREFIX}cluster_state_node_count", "Machines in the cluster state", ())
+        self._synced = gauge(f"{_PREFIX}cluster_state_synced", "Whether the cluster state is complete", ())
+        self._plan_pods = counter("dovetail_plan_pods_total", "Planned pods, by how their wait ended", ("outcome",))
+        self._plan_cost = gauge("dovetail_plan_cost", "Price of the machines of the last plan, USD/h", ())
+        self._reports = counter("dovetail_reports_total", "Unschedulable pods reported by the extender", ())
+
+    def claim_created(self, pool: str) -> None:
+        """A NodeClaim was created for pods."""
+        self._created.labels("provisioned", pool, "false").inc()
+
+    def claim_disrupted(self, claim: NodeClaim, reason: str) -> None:
+        """A NodeClaim's end was begun by us; `reason` in snake_case."""
+        labels = claim.metadata.labels
+        grace = claim.spec.termination_grace_period
+        self._disrupted.labels(
+            reason, claim.pool, labels.get(names.CAPACITY_TYPE_LABEL, ""), "", "eventual" if grace else "graceful"
+        ).inc()
+
+    def claim_terminated(self, claim: NodeClaim) -> None:
+        """A NodeClaim's finalizer fell."""
+        labels = claim.metadata.labels
+        self._terminated.labels(
+            claim.pool, labels.get(names.CAPACITY_TYPE_LABEL, ""), labels.get(names.ZONE_LABEL, "")
+        ).inc()
+
+    def node_created(self, claim: NodeClaim) -> None:
+        """A Node was registered."""
+        self._nodes_created.labels(claim.pool, claim.metadata.labels.get(names.ZONE_LABEL, "")).inc()
+
+    def node_terminated(self, claim: NodeClaim, node: Node, now: datetime) -> None:
+        """A Node's finalizer fell."""
+        self._nodes_terminated.labels(claim.pool, claim.metadata.labels.get(names.ZONE_LABEL, "")).inc()
+        if node.metadata.creation_timestamp is not None:
+            self._lifetime.labels(claim.pool).observe((now - node.metadata.creation_timestamp).total_seconds())
+
+    def pool(self, name: str, limits: dict[str, float], usage: dict[str, float]) -> None:
+        """Limits and use of one NodePool, in base units (cores, bytes)."""
+        for resource, amount in limits.items():
+            self._limit.labels(resource, name).set(amount)
+        for resource, amount in usage.items():
+            self._usage.labels(resource, name).set(amount)
+
+    def budget(self, pool: str, reason: str, allowed: int, consuming: int) -> None:
+        """One NodePool's budget for one reason."""
+        self._allowed.labels(pool, reason).set(allowed)
+        self._consuming.labels(pool, reason).set(consuming)
+
+    def eviction(self, code: str) -> None:
+        """One answer to an eviction request."""
+        self._evictions.labels(code).inc()
+
+    def pod_drained(self, reason: str) -> None:
+        """One pod was evicted."""
+        self._drained.labels(reason).inc()
+
+    def scheduling_duration(self, seconds: float) -> None:
+        """One solve."""
+        self._scheduling.labels("provisioner").observe(seconds)
+
+    def ignored_pods(self, count: int) -> None:
+        """Pending pods that did not count in the last batch."""
+        self._ignored.set(count)
+
+    def unschedulable_pods(self, count: int) -> None:
+        """Pods of the last batch without a place."""
+        self._unschedulable.labels("provisioner").set(count)
+
+    def decision(self, decision: str, reason: str, consolidation_type: str) -> None:
+        """One voluntary disruption was begun."""
+        self._decisions.labels(decision, reason, consolidation_type).inc()
+
+    def plan(self, usd_per_hour: float) -> None:
+        """One plan was made."""
+        self._plan_cost.set(usd_per_hour)
+
+    def plan_pod(self, outcome: str) -> None:
+        """A planned pod's wait ended: planned, absorbed or expired."""
+        self._plan_pods.labels(outcome).inc()
+
+    def reported(self, count: int) -> None:
+        """The extender reported pods."""
+        self._reports.inc(count)
+
+    def state(self, snapshot: Snapshot) -> None:
+        """The size of the cluster state; call once in a while."""
+        self._synced.set(1)
+        self._node_count.set(len(snapshot.nodes))

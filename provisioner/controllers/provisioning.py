@@ -1,0 +1,272 @@
+"""Pods that wait become NodeClaims: gather a snapshot, solve, create. Source: core spec 3, 4; design 3.5, 3b.3-3b.6."""
+
+import random
+import string
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from provisioner.apis import names
+from provisioner.apis.core import ObjectReference
+from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
+from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers import claims
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import AlreadyExists, ApiError
+from provisioner.kube.events import Recorder
+from provisioner.scheduling.problem import Bin, Pool, Problem
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.solver import solve
+from provisioner.state.cluster import Cluster
+from provisioner.state.snapshot import NodeView, PoolView, Snapshot
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import Pool as Workers
+from provisioner.values.requirement import Requirements
+from provisioner.values.resources import Resources
+
+#: A pod that found room on a machine of now keeps it this long for kube-scheduler to bind it.
+EXISTING_TTL = timedelta(seconds=20)
+_NAME_LETTERS = string.ascii_lowercase + string.digits
+_log = logs.get_logger(__name__)
+
+
+def problem_of(
+    snapshot: Snapshot,
+    pods: tuple[Pod, ...],
+    types_of: Callable[[NodePool], tuple[InstanceType, ...]],
+    well_known: frozenset[str],
+    manages: Callable[[NodePool], bool],
+) -> Problem:
+    """The question that this instant asks; what only depends on the snapshot is decided here.
+
+    A pool takes part when it is ours, Ready, dynamic and not being deleted. A machine takes part unless it leaves.
+    """
+    usable = [view for view in snapshot.pools if manages(view.pool) and is_usable(view.pool)]
+    pools = [_pool(view, types_of(view.pool)) for view in usable]
+    bins = [_bin(node) for node in snapshot.nodes if not node.deleting]
+    return Problem(pods=pods, pools=tuple(pools), bins=tuple(bins), daemons=snapshot.daemons, well_known=well_known)
+
+
+def is_usable(pool: NodePool) -> bool:
+    """Whether new machines may come from this pool."""
+    return (
+        pool.metadata.deletion_timestamp is None
+        and pool.spec.replicas is None
+        and is_true(pool.status.conditions, names.READY)
+    )
+
+
+def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool:
+    template = view.pool.spec.template
+    reference = view.pool.node_class_ref
+    labels = {
+        **view.pool.labels,
+        names.NODEPOOL_LABEL: view.pool.metadata.name,
+        names.nodeclass_label(reference.group, reference.kind): reference.name,
+    }
+    requirements = requirements_of(template.spec.requirements)
+    limits = Resources.parse(view.pool.spec.limits)
+    return Pool(
+        name=view.pool.metadata.name,
+        weight=view.pool.spec.weight,
+        requirements=requirements.merged(Requirements.from_labels(labels)),
+        taints=view.pool.taints,
+        startup_taints=view.pool.startup_taints,
+        instance_types=types,
+        remaining=Resources.of({key: limit - view.used.get(key, 0) for key, limit in limits.items()})
+        if limits
+        else None,
+        template=view.pool,
+    )
+
+
+def _bin(node: NodeView) -> Bin:
+    return Bin(
+        name=node.key,
+        labels=node.labels,
+        room=node.room,
+        taints=node.taints,
+        node_name=node.name,
+        pool=node.pool,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one run did, for logs, metrics and tests."""
+
+    pods: int
+    claims: int
+    existing: int
+    unplaced: int
+    usd_per_hour: float
+
+
+class Provisioner:
+    """Runs one batch after another; creating the claims of one never holds up the next.
+
+    A claim is told to the state before it is written, so the next batch plans around it at once; a create that
+    fails takes that back and the pods are planned again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        provider: CloudProvider,
+        recorder: Recorder,
+        metrics: Metrics,
+        workers: Workers,
+        clock: Clock,
+        *,
+        counts: Callable[[Pod], bool],
+        retry: Callable[[str], None],
+        created: Callable[[NodeClaim], None],
+        chance: random.Random,
+    ) -> None:
+        self._cluster, self._client, self._provider = cluster, client, provider
+        self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
+        self._counts, self._retry, self._created, self._chance = counts, retry, created, chance
+
+    def run(self) -> Batch | None:
+        """Plan every pod that waits and counts; None when there is none."""
+        snapshot = self._cluster.snapshot()
+        waiting = tuple(pod for pod in snapshot.pending if self._may_plan(pod))
+        early = sum(1 for pod in snapshot.pending if not self._counts(pod))
+        if early:
+            self._retry("early")
+        pods = waiting + snapshot.leaving
+        self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
+        if not pods:
+            self._metrics.unschedulable_pods(0)
+            return None
+        started = self._clock.monotonic()
+        result = solve(self._problem(snapshot, pods))
+        seconds = self._clock.monotonic() - started
+        self._metrics.scheduling_duration(seconds)
+        self._metrics.unschedulable_pods(len(result.unplaced))
+        batch = Batch(
+            len(pods),
+            len(result.claims),
+            sum(map(len, result.existing.values())),
+            len(result.unplaced),
+            result.usd_per_hour,
+        )
+        _log.info(
+            "planned",
+            pods=batch.pods,
+            claims=batch.claims,
+            existing=batch.existing,
+            unplaced=batch.unplaced,
+            usd_per_hour=round(batch.usd_per_hour, 4),
+            milliseconds=round(seconds * 1000, 1),
+        )
+        self._act(snapshot, result)
+        return batch
+
+    def _may_plan(self, pod: Pod) -> bool:
+        if pod.nominated_node_name and any(
+            victim.deleted is not None for victim in self._cluster.bound_to(pod.nominated_node_name)
+        ):
+            return False  # kube-scheduler is making room for it by preemption
+        return self._counts(pod)
+
+    def _problem(self, snapshot: Snapshot, pods: tuple[Pod, ...]) -> Problem:
+        return problem_of(snapshot, pods, self._types, self._provider.well_known_labels, self._manages)
+
+    def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        try:
+            return self._provider.instance_types(pool)
+        except Exception as error:
+            _log.warning("instance types unknown, the pool is left out", nodepool=pool.metadata.name, error=str(error))
+            return ()
+
+    def _manages(self, pool: NodePool) -> bool:
+        reference = pool.node_class_ref
+        return (reference.group, reference.kind) in self._provider.node_class_kinds()
+
+    # ------------------------------------------------------------------ act
+
+    def _act(self, snapshot: Snapshot, result: Result) -> None:
+        for planned in result.claims:
+            self._announce(planned)
+        nodes = {node.key: node for node in snapshot.nodes}
+        for key, pods in result.existing.items():
+            self._keep_room(nodes[key], pods)
+        for unplaced in result.unplaced:
+            self._recorder.publish(
+                _reference_of(unplaced.pod),
+                "Warning",
+                "FailedScheduling",
+                f"Failed to schedule pod, {unplaced}",
+                ttl=300.0,
+            )
+
+    def _announce(self, planned: PlannedClaim) -> None:
+        pool = planned.template
+        if not isinstance(pool, NodePool):
+            raise TypeError("a planned claim carries its NodePool")
+        name = f"{pool.metadata.name}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}"
+        body = claims.claim_body(planned, pool, name)
+        self._cluster.claim_written(claims.as_claim(body))
+        self._workers.submit(lambda: self._create(planned, name, body))
+
+    def _create(self, planned: PlannedClaim, name: str, body: dict[str, object]) -> None:
+        try:
+            claim = self._client.create(resources.NODECLAIMS, body, retry=True)
+        except AlreadyExists:
+            # our own retried create, or a name that was taken: the plan written on it tells
+            claim = self._client.get(resources.NODECLAIMS, name)
+            plan = claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
+            if plan != claims.plan_text(planned.pods):
+                self._failed(name, "name taken")
+                return
+        except ApiError as error:
+            self._failed(name, str(error))
+            return
+        self._cluster.claim_written(claim)
+        self._metrics.claim_created(planned.pool)
+        self._created(claim)
+        self._nominate(f"nodeclaim/{name}", planned.pods)
+
+    def _failed(self, name: str, why: str) -> None:
+        _log.warning("could not create a NodeClaim, its pods are planned again", nodeclaim=name, error=why)
+        self._cluster.claim_failed(name)
+        self._retry(f"failed/{name}")
+
+    def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
+        """Room for pods on a machine of now; one that has not joined yet gets them written into its plan."""
+        claim = node.claim
+        if claim is None or node.initialized:
+            self._cluster.promise(node.key, pods, EXISTING_TTL)
+        else:
+            self._cluster.promise(node.key, pods, None)
+            if claim.metadata.uid:
+                self._workers.submit(lambda: self._extend_plan(claim, pods))
+        target = f"nodeclaim/{node.claim.metadata.name}" if node.claim is not None else ""
+        self._nominate(", ".join(part for part in (target, f"node/{node.name}" if node.name else "") if part), pods)
+
+    def _extend_plan(self, claim: NodeClaim, pods: tuple[Pod, ...]) -> None:
+        promised = {pod.uid: pod for pod in (*self._cluster.promised(claim.metadata.name), *pods)}
+        text = claims.plan_text(tuple(promised.values()))
+        if not text:
+            return
+        guard = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+        body = {"metadata": {**guard, "annotations": {names.PLAN_ANNOTATION: text}}}
+        try:
+            self._cluster.claim_written(self._client.patch(resources.NODECLAIMS, claim.metadata.name, body))
+        except ApiError as error:
+            _log.info("the plan stays in memory only", nodeclaim=claim.metadata.name, error=str(error))
+
+    def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self._recorder.publish(_reference_of(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
+
+
+def _reference_of(pod: Pod) -> ObjectReference:
+    return ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)

@@ -1,0 +1,315 @@
+"""New Nodes are let in, in waves: first every planned pod is nominated, then the taints fall together.
+
+kube-scheduler looks at a nominated node first and keeps its room for the pod, but clears the nomination after a failed
+cycle, and the fall of another node's taint is what starts such a cycle. So a wave's pods are all nominated before the
+first of its taints falls. Measured: 95 % and more of the pods land as planned without any extender (design 3.7).
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.core import Node, ObjectReference
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.store import ClaimWriter
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
+from provisioner.kube.events import Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import Pool as Workers
+from provisioner.support.workers import run_parallel
+from provisioner.values.taints import Taint
+
+WAVE_IDLE_SECONDS = 0.25
+WAVE_LONGEST_SECONDS = 1.5
+_TRIES = 6
+_log = logs.get_logger(__name__)
+
+
+def missing(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+    """Why this Node is not initialised yet, as (reason, message); None when it is. Source: core spec 5."""
+    if not is_true(node.status.conditions, names.READY):
+        return names.NODE_NOT_READY, "Node status is NotReady"
+    for startup in claim.spec.startup_taints or ():
+        if any(
+            (taint.key, taint.value, taint.effect) == (startup.key, startup.value, startup.effect)
+            for taint in node.spec.taints
+        ):
+            return names.STARTUP_TAINTS_EXIST, f'StartupTaint "{startup}" still exists'
+    for taint in node.spec.taints:
+        if names.is_ephemeral(taint):
+            return names.EPHEMERAL_TAINTS_EXIST, f'KnownEphemeralTaint "{taint}" still exists'
+    for resource, amount in sorted(claim.spec.resources.requests.items()):
+        if str(amount) != "0" and str(node.status.allocatable.get(resource, 0)) == "0":
+            return names.RESOURCE_NOT_REGISTERED, f'Resource "{resource}" was requested but not registered'
+    return None
+
+
+def registered(node: Node) -> Node:
+    """The Node as it will be once our own taint has fallen."""
+    taints = tuple(taint for taint in node.spec.taints if taint.key != names.UNREGISTERED_TAINT.key)
+    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=taints))
+
+
+@dataclass(frozen=True, slots=True)
+class NodePatch:
+    """A JSON patch that registers one Node, guarded by the taints it was decided from."""
+
+    operations: list[dict[str, Any]]
+    initialized: bool
+
+
+def registration_patch(claim: NodeClaim, node: Node) -> NodePatch:
+    """What turns a joined Node into a registered one; pure.
+
+    Labels, annotations and taints of the claim, our finalizer and the owner reference are added and the unregistered taint
+    is taken off, in one write. Where nothing else is missing the Node is initialised by the same write.
+    """
+    sync = claim.metadata.labels.get(names.DO_NOT_SYNC_TAINTS_LABEL) != "true"
+    wanted = (*(claim.spec.taints or ()), *(claim.spec.startup_taints or ())) if sync else ()
+    kept = [taint for taint in node.spec.taints if taint.key != names.UNREGISTERED_TAINT.key]
+    present = {(taint.key, taint.effect) for taint in kept}
+    # a startup taint that has fallen before we looked does not come back: only a Node never registered gets them
+    first_time = node.metadata.labels.get(names.REGISTERED_LABEL) != "true"
+    added = [taint for taint in wanted if first_time and (taint.key, taint.effect) not in present]
+    taints = (*kept, *added)
+    after = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=tuple(taints)))
+    initialized = missing(claim, after) is None
+    labels = {**claim.metadata.labels, names.REGISTERED_LABEL: "true"}
+    if initialized:
+        labels[names.INITIALIZED_LABEL] = "true"
+    annotations = {
+        key: value
+        for key, value in claim.metadata.annotations.items()
+        if key not in (names.PLAN_ANNOTATION, names.PLANNED_OFFERING_ANNOTATION)
+    }
+    operations: list[dict[str, Any]] = []
+    if node.spec.taints:
+        operations.append({"op": "test", "path": "/spec/taints", "value": _wire(node.spec.taints)})
+    if taints != node.spec.taints:
+        operations.append({"op": "add", "path": "/spec/taints", "value": _wire(taints)})
+    operations += merged("/metadata/labels", node.metadata.labels, labels)
+    operations += merged("/metadata/annotations", node.metadata.annotations, annotations)
+    operations += appended(
+        "/metadata/finalizers", node.metadata.finalizers, names.TERMINATION_FINALIZER, names.TERMINATION_FINALIZER
+    )
+    owner = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "name": claim.metadata.name,
+        "uid": claim.metadata.uid,
+        "blockOwnerDeletion": True,
+    }
+    operations += appended(
+        "/metadata/ownerReferences",
+        [reference.uid for reference in node.metadata.owner_references],
+        claim.metadata.uid,
+        owner,
+    )
+    return NodePatch(operations, initialized)
+
+
+def merged(path: str, present: Mapping[str, str], wanted: Mapping[str, str]) -> list[dict[str, Any]]:
+    """JSON patch operations that set keys of a map; the map is made where it is absent."""
+    changes = {key: value for key, value in sorted(wanted.items()) if present.get(key) != value}
+    if not changes:
+        return []
+    if not present:
+        return [{"op": "add", "path": path, "value": changes}]
+    return [
+        {"op": "add", "path": f"{path}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
+        for key, value in changes.items()
+    ]
+
+
+def appended(path: str, present: Iterable[str], key: str, value: object) -> list[dict[str, Any]]:
+    """JSON patch operations that append one item to a list unless its key is there."""
+    known = list(present)
+    if key in known:
+        return []
+    return [
+        {"op": "add", "path": f"{path}/-", "value": value} if known else {"op": "add", "path": path, "value": [value]}
+    ]
+
+
+def patch_node(client: Client, node: Node, patch_of: Callable[[Node], list[dict[str, Any]]]) -> Node:
+    """Apply a guarded JSON patch, re-read and decided again when the guarded part changed meanwhile.
+
+    Raises:
+        NotFound: the Node is gone.
+        ApiError: the last try's.
+    """
+    name = node.metadata.name
+    for attempt in range(_TRIES):
+        operations = patch_of(node)
+        if not operations or all(operation["op"] == "test" for operation in operations):
+            return node
+        try:
+            return client.patch(resources.NODES, name, operations, kind="json")
+        except (Invalid, Conflict):
+            if attempt == _TRIES - 1:
+                raise
+            node = client.get(resources.NODES, name)
+    raise AssertionError("the loop returns or raises")
+
+
+class Registrar:
+    """Gathers claims whose Node may be let in and does a wave at a time, in its own thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        writer: ClaimWriter,
+        recorder: Recorder,
+        metrics: Metrics,
+        workers: Workers,
+        clock: Clock,
+        *,
+        nominate: bool,
+        again: Callable[[str], None],
+        health: Callable[[str, bool], None],
+    ) -> None:
+        self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
+        self._metrics, self._workers, self._clock = metrics, workers, clock
+        self._nominates, self._again, self._health = nominate, again, health
+        self._changed = threading.Condition()
+        self._waiting: dict[str, float] = {}
+        self._opened = 0.0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="registration", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the wave that is under way."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(10)
+
+    def offer(self, name: str) -> None:
+        """A claim whose Node has joined; taken with the next wave."""
+        with self._changed:
+            if not self._waiting:
+                self._opened = self._clock.monotonic()
+            self._waiting.setdefault(name, self._clock.monotonic())
+            self._changed.notify_all()
+
+    def nominate_again(self, pod: Pod, claim_name: str) -> None:
+        """kube-scheduler cleared the nomination of a pod whose machine is ready: give it back, once a change."""
+        claim = self._cluster.claim(claim_name)
+        node = self._cluster.node_of(claim) if claim is not None else None
+        if (
+            self._nominates
+            and node is not None
+            and claim is not None
+            and is_true(claim.status.conditions, names.REGISTERED)
+        ):
+            self._workers.submit(lambda: self._nominate(pod, node.metadata.name))
+
+    def _loop(self) -> None:
+        while (wave := self._gather()) is not None:
+            try:
+                self._do(wave)
+            except Exception:
+                _log.exception("a wave of registrations failed, its claims are looked at again", claims=len(wave))
+                for name in wave:
+                    self._again(name)
+
+    def _gather(self) -> list[str] | None:
+        """Names of the next wave: complete when nothing new came for a moment; None when stopping."""
+        with self._changed:
+            while True:
+                if self._stopping:
+                    return None
+                if self._waiting:
+                    now = self._clock.monotonic()
+                    closes = min(max(self._waiting.values()) + WAVE_IDLE_SECONDS, self._opened + WAVE_LONGEST_SECONDS)
+                    if closes <= now:
+                        wave = sorted(self._waiting)
+                        self._waiting.clear()
+                        return wave
+                    self._changed.wait(closes - now)
+                else:
+                    self._changed.wait()
+
+    def _do(self, wave: list[str]) -> None:
+        pairs = [
+            (claim, node)
+            for name in wave
+            if (claim := self._cluster.claim(name)) is not None
+            and claim.metadata.deletion_timestamp is None
+            and (node := self._cluster.node_of(claim)) is not None
+        ]
+        if self._nominates:
+            pods = [
+                (pod, node.metadata.name)
+                for claim, node in pairs
+                for pod in self._cluster.promised(claim.metadata.name)
+                if not pod.nominated_node_name
+            ]
+            run_parallel(self._workers, lambda item: self._nominate(*item), pods)
+        for outcome in run_parallel(self._workers, lambda pair: self._let_in(*pair), pairs):
+            if outcome.error is not None:
+                name = outcome.item[0].metadata.name
+                _log.warning("registration failed, it is tried again", nodeclaim=name, error=str(outcome.error))
+                self._again(name)
+
+    def _nominate(self, pod: Pod, node_name: str) -> None:
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node_name}}
+        try:
+            self._client.patch(resources.PODS, pod.name, body, pod.namespace, subresource="status")
+        except (NotFound, Conflict):
+            return  # gone, or another pod has its name
+        except ApiError as error:
+            _log.info("a nomination failed, the pod goes without", pod=pod.key, node=node_name, error=str(error))
+
+    def _let_in(self, claim: NodeClaim, node: Node) -> None:
+        if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and (
+            node.metadata.labels.get(names.REGISTERED_LABEL) != "true"
+        ):
+            message = f'Missing required NoExecute taint "{names.UNREGISTERED_TAINT}" which is required for proper registration'
+            self._recorder.publish(_reference(claim), "Warning", "UnregisteredTaintMissing", message)
+        decided: list[NodePatch] = []
+
+        def patch_of(current: Node) -> list[dict[str, Any]]:
+            decided.append(registration_patch(claim, current))
+            return decided[-1].operations
+
+        written = patch_node(self._client, node, patch_of)
+        now = self._clock.now()
+        conditions = claim.status.conditions
+        kinds = (names.REGISTERED, names.INITIALIZED) if decided[-1].initialized else (names.REGISTERED,)
+        for kind in kinds:
+            conditions = CLAIM_CONDITIONS.set(
+                conditions, kind, names.TRUE, kind, "", generation=claim.metadata.generation, now=now
+            )
+        self._writer.status(claim, conditions, nodeName=written.metadata.name)
+        self._metrics.node_created(claim)
+        self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), True)
+        self._again(claim.metadata.name)
+
+
+def _wire(taints: Iterable[Taint]) -> list[Any]:
+    return [msgspec.to_builtins(taint) for taint in taints]
+
+
+def _reference(claim: NodeClaim) -> ObjectReference:
+    return ObjectReference(
+        api_version="karpenter.sh/v1", kind="NodeClaim", name=claim.metadata.name, uid=claim.metadata.uid
+    )

@@ -1,0 +1,165 @@
+"""Which machines hold nothing worth keeping, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.meta import condition, is_true
+from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_reschedulable
+from provisioner.disruption.budgets import allowed_disruptions
+from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.values.duration import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a machine, or a pool, is left alone; `str` is the event's message."""
+
+    key: str
+    pool: str
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBudget:
+    """One pool's budget for reason Empty at this instant, in nodes."""
+
+    pool: str
+    nodes: int
+    allowed: int
+    consuming: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmptinessDecision:
+    """What to do about empty machines.
+
+    Attributes:
+        delete: keys of machines to disrupt now, in a fixed order, within every budget.
+        blocked: candidates that stay, each with its reason.
+        budgets: by pool name.
+        recheck_at: when the clock alone may change this answer; None when only events can.
+    """
+
+    delete: tuple[str, ...]
+    blocked: tuple[Blocked, ...]
+    budgets: tuple[PoolBudget, ...]
+    recheck_at: datetime | None
+
+
+def consolidate_after(pool: NodePool) -> timedelta | None:
+    """The pool's spec.disruption.consolidateAfter; None for Never."""
+    raw = pool.spec.disruption.consolidate_after
+    return None if raw == "Never" else parse_duration(raw)
+
+
+def consolidatable_at(node: NodeView, pool: NodePool) -> datetime | None:
+    """When the machine may be consolidated if no pod comes or goes before; None for never.
+
+    The clock starts at the last pod event, else when the claim became Initialized.
+    Static pools (spec.replicas) keep their machines.
+    """
+    if node.claim is None or not node.initialized or pool.spec.replicas is not None:
+        return None
+    try:
+        wait = consolidate_after(pool)
+    except ValueError:
+        return None  # unreadable: the pool says so itself; disruption does nothing
+    initialized = condition(node.claim.status.conditions, names.INITIALIZED)
+    since = node.last_pod_event or (initialized.last_transition_time if initialized else None)
+    return None if wait is None or since is None else since + wait
+
+
+def decide_emptiness(
+    snapshot: Snapshot, *, empty_since: Mapping[str, datetime], validation: timedelta
+) -> EmptinessDecision:
+    """Empty, consolidatable machines within budget.
+
+    Args:
+        snapshot: one instant.
+        empty_since: by key, since when each machine has been seen empty without a break.
+        validation: how long it must have been (validation as data, not as a sleep).
+
+    Cost: O(nodes + pods on them).
+    """
+    pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
+    budgets = {name: _budget(pool, snapshot) for name, pool in pools.items()}
+    left = {name: budget.allowed for name, budget in budgets.items()}
+    delete: list[str] = []
+    blocked: list[Blocked] = []
+    rechecks: list[datetime] = []
+    held: set[str] = set()
+    for node in _candidates(snapshot.nodes):
+        pool = pools.get(node.pool)
+        if pool is None:
+            blocked.append(Blocked(node.key, node.pool, f"NodePool not found (NodePool={node.pool})"))
+            continue
+        due = consolidatable_at(node, pool)
+        if due is None:
+            continue
+        due = max(due, empty_since.get(node.key, snapshot.at) + validation)
+        if due > snapshot.at:
+            rechecks.append(due)
+            continue
+        if reason := _refusal(node):
+            blocked.append(Blocked(node.key, node.pool, reason))
+        elif left[node.pool] <= 0:
+            held.add(node.pool)
+            rechecks.append(snapshot.at + timedelta(seconds=10))  # a budget's window opens by the clock
+        else:
+            left[node.pool] -= 1
+            delete.append(node.key)
+    blocked.extend(
+        Blocked("", name, "No allowed disruptions for disruption reason Empty due to blocking budget")
+        for name in sorted(held)
+        if budgets[name].allowed == 0
+    )
+    return EmptinessDecision(
+        tuple(delete), tuple(blocked), tuple(budgets[name] for name in sorted(budgets)), min(rechecks, default=None)
+    )
+
+
+def is_empty(pods: Iterable[Pod]) -> bool:
+    """No pod would have to find another place.
+
+    Differs: Karpenter also calls a node empty whose pods all have a very low priority or deletion cost,
+    and deletes it without a simulation (core spec 6.3 [Q]); here such pods count.
+    """
+    return not any(is_reschedulable(pod) for pod in pods)
+
+
+def _candidates(nodes: Iterable[NodeView]) -> list[NodeView]:
+    mine = (node for node in nodes if node.claim is not None and node.pool and node.initialized and not node.deleting)
+    return sorted((node for node in mine if is_empty(node.pods) and not node.nominated), key=lambda node: node.key)
+
+
+def _refusal(node: NodeView) -> str:
+    if node.do_not_disrupt:
+        return f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation'
+    for pod in node.pods:
+        if not is_mirror(pod) and is_daemon(pod) and pod.annotations.get(names.DO_NOT_DISRUPT) == "true":
+            return f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
+    return ""
+
+
+def _budget(pool: NodePool, snapshot: Snapshot) -> PoolBudget:
+    name = pool.metadata.name
+    nodes = [
+        node
+        for node in snapshot.nodes
+        if node.pool == name and node.claim is not None and node.initialized and not _ending(node)
+    ]
+    consuming = sum(1 for node in nodes if node.deleting or not node.ready)
+    allowed = allowed_disruptions(
+        pool.spec.disruption.budgets, reason=names.REASON_EMPTY, nodes=len(nodes), consuming=consuming, now=snapshot.at
+    )
+    return PoolBudget(name, len(nodes), allowed, consuming)
+
+
+def _ending(node: NodeView) -> bool:
+    return node.claim is not None and is_true(node.claim.status.conditions, names.INSTANCE_TERMINATING)
