@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.filters import FilterError, NodeFilter, node_filter
@@ -75,14 +76,17 @@ def unsupported(shape: PodShape) -> str:
     if any(spread.when_unsatisfiable != "ScheduleAnyway" for spread in shape.spread):
         return "spec.topologySpreadConstraints[whenUnsatisfiable: DoNotSchedule]"
     if shape.host_ports:
-        return "spec.containers.ports.hostPort"
-    if shape.volumes:
-        return "spec.volumes.persistentVolumeClaim"
+        return f"spec.containers.ports[hostPort: {shape.host_ports[0].host_port}]"
+    for volume in shape.volumes:
+        kind = "ephemeral" if volume.persistent_volume_claim is None else "persistentVolumeClaim"
+        return f"spec.volumes[{volume.name}].{kind}"
+    for claim in shape.resource_claims:
+        return f"spec.resourceClaims[{claim.name}]"
     return ""
 
 
-def _age(pod: Pod) -> tuple[bool, float, str]:
-    return pod.created is None, 0.0 if pod.created is None else pod.created.timestamp(), pod.uid
+def _age(pod: Pod) -> tuple[datetime, str]:
+    return pod.created, pod.uid
 
 
 def _judge(shape: PodShape) -> NodeFilter | Reason:

@@ -8,6 +8,7 @@ from provisioner.scheduling.limits import Ledger
 from provisioner.scheduling.offers import Offer, State
 from provisioner.scheduling.reasons import (
     Constraint,
+    Contradictory,
     Incompatible,
     LabelUndefined,
     LimitReached,
@@ -47,6 +48,9 @@ def explain(offer: Offer, node_filter: NodeFilter, requests: Resources) -> Const
 def _explain_term(offer: Offer, term: Term, requests: Resources) -> _Found:
     if not term.new_machines and term.names is not None:
         return 0, NodesOnly(term.names)
+    for key, requirement in term.requirements.items():
+        if requirement.is_contradiction:
+            return 0, Contradictory(key)
     conflict = offer.template.incompatibility(term.requirements, offer.well_known)
     if conflict is not None:
         return 1, Incompatible(conflict)
@@ -61,7 +65,7 @@ def _explain_term(offer: Offer, term: Term, requests: Resources) -> _Found:
     if not rows:
         return 3, NoOffering(_count_matching(offer, merged))
     state = offer.narrowed(offer.base, term)
-    if state is None:  # daemons alone overflow every matching type
+    if state is None or not state.rows:  # daemons alone overflow every matching type
         return 4, _too_large(offer, rows, offer.dimensions.vector(requests))
     return _explain_size(offer, state, requests)
 

@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from provisioner.apis.names import NODES
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.problem import NODES
 from provisioner.values.resources import Resources
 
 Charge = Mapping[str, int]

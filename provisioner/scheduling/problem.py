@@ -9,9 +9,6 @@ from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
 
-NODES = "nodes"
-"""The pseudo resource by which a NodePool limits how many machines it has."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pool:

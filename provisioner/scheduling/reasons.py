@@ -32,6 +32,16 @@ class Incompatible:
 
 
 @dataclass(frozen=True, slots=True)
+class Contradictory:
+    """The pod's own selector and affinity leave no value for a label."""
+
+    key: str
+
+    def __str__(self) -> str:
+        return f"the pod's selector and affinity contradict each other on {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
 class NodesOnly:
     """The pod's node affinity names nodes (matchFields), so no new machine can match."""
 
@@ -83,7 +93,7 @@ class NoTypeMatches:
 
     def __str__(self) -> str:
         together = "" if self.alone else " together with the pod's other requirements"
-        return f"no instance type has {_requirement(self.requirement)}{together}"
+        return f"no instance type has {self.requirement}{together}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +184,7 @@ class Unexplained:
 Constraint = (
     Untolerated
     | Incompatible
+    | Contradictory
     | NodesOnly
     | NoTerm
     | NoInstanceTypes
@@ -271,12 +282,3 @@ Reason = PodInvalid | PodGated | UnsupportedConstraint | NoPools | PoolRefuses |
 
 def _signed(resource: str, amount: int) -> str:
     return _amount(resource, amount) if amount >= 0 else f"-{_amount(resource, -amount)}"
-
-
-def _requirement(requirement: Requirement) -> str:
-    parts = []
-    for wire in requirement.to_wire():
-        values = wire.get("values")
-        listed = f" [{', '.join(map(str, values))}]" if isinstance(values, list | tuple) and values else ""
-        parts.append(f"{wire['key']} {wire['operator']}{listed}")
-    return " and ".join(parts)

@@ -62,7 +62,8 @@ def expression_holds(expression: NodeSelectorRequirement, value: str | None) -> 
             except ValueError:
                 return False
             return number > bound if expression.operator == "Gt" else number < bound
-    raise AssertionError(expression)
+        case _:
+            raise AssertionError(expression)
 
 
 def filter_matches(shape: PodShape, labels: Labels, node_name: str) -> bool:
@@ -121,10 +122,13 @@ def machines(
                 if requirement.is_single is not None:
                     labels[key] = requirement.is_single
         choices = []
-        for key, requirement in pool.requirements.items():
-            provided = key in instance_type.requirements or key in offering.requirements
-            if provided or requirement.is_single is not None:
-                continue
+        open_keys = [
+            (key, requirement)
+            for source in (pool.requirements, instance_type.requirements)
+            for key, requirement in source.items()
+            if key not in labels and (source is instance_type.requirements or key not in instance_type.requirements)
+        ]
+        for key, requirement in open_keys:
             narrowed = asked.requirement(key) if key in asked else requirement
             values: set[str] = set(narrowed.values) if not narrowed.complement else {narrowed.any_value()}
             values |= {value for value in mentioned.get(key, ()) if narrowed.has(value)}
@@ -173,7 +177,9 @@ def possible_types(problem: Problem, pool: Pool, asked: Requirements, shapes: li
         one
         for one in pool.instance_types
         if all(
-            holds(requirement, None) or requirement.intersects(one.requirements[key]) if key in one.requirements else True
+            holds(requirement, None) or requirement.intersects(one.requirements[key])
+            if key in one.requirements
+            else True
             for key, requirement in asked.items()
         )
         and any(takes(problem, pool, one, labels, shapes) for labels in machines(pool, one, asked, shapes))
@@ -280,7 +286,9 @@ def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:
     in_order = [prices[name] for name in claim.instance_types if name in prices]
     if [round(price * 1e6) for price in in_order] != sorted(round(price * 1e6) for price in in_order):
         yield f"{claim!r} does not list the cheapest first"
-    if in_order and (round(in_order[0] * 1e6) != round(claim.usd_per_hour * 1e6) or claim.instance_types[0] != claim.planned_type):
+    if in_order and (
+        round(in_order[0] * 1e6) != round(claim.usd_per_hour * 1e6) or claim.instance_types[0] != claim.planned_type
+    ):
         yield f"{claim!r} is not planned as the cheapest, {in_order[0]} $/h"
     if not serves_min_values(pool, claim.requirements, [by_name[name] for name in named]):
         yield f"{claim!r} breaks minValues"

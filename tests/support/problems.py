@@ -55,7 +55,7 @@ def shape(
     priority: int = 0,
     **spec: object,
 ) -> PodShape:
-    requests = {"cpu": cpu, "memory": memory, **(more or {})}
+    requests: dict[str, str | int | float] = {"cpu": cpu, "memory": memory, **(more or {})}
     if terms is not None:
         affinity = required(*terms)
     return shape_of(
@@ -207,6 +207,4 @@ def problem(
     bins: Iterable[Bin] = (),
     daemons: Iterable[PodShape] = (),
 ) -> Problem:
-    return Problem(
-        pods=tuple(of), pools=pools, bins=tuple(bins), daemons=tuple(daemons), well_known=WELL_KNOWN
-    )
+    return Problem(pods=tuple(of), pools=pools, bins=tuple(bins), daemons=tuple(daemons), well_known=WELL_KNOWN)
