@@ -1,0 +1,149 @@
+"""A connection that answers from a script, for tests of clients, reflectors, leases and events without a server."""
+
+import json
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from provisioner.kube.config import READ_TIMEOUT_SECONDS
+from provisioner.kube.limits import TokenBucket
+from provisioner.support.clock import Clock
+from tests.support.clock import FakeClock
+
+
+@dataclass
+class FakeAnswer:
+    """One answer; `pieces` are what a stream yields, one by one."""
+
+    status: int = 200
+    data: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    pieces: Iterable[bytes | Exception] = ()
+    closed: bool = False
+
+    def read(self, amt: int | None = None) -> bytes:
+        return self.data[:amt]
+
+    def stream(self, amt: int | None = None) -> Iterator[bytes]:
+        for piece in self.pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    def shutdown(self) -> None:
+        self.closed = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request as it was made."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: Any
+    content_type: str
+    at: float
+
+
+Script = FakeAnswer | Exception
+Responder = Callable[[Sent], Script]
+
+
+class FakeApi:
+    """Answers with what the test queued, in order, or with what its `respond` says; records what was asked."""
+
+    def __init__(self, *answers: Script, respond: Responder | None = None, clock: Clock | None = None) -> None:
+        self.host = "https://fake"
+        self.clock: Clock = clock if clock is not None else FakeClock()
+        self.limiter = TokenBucket(0, 1, self.clock)
+        self.answers = list(answers)
+        self.respond = respond
+        self.sent: list[Sent] = []
+        self.refreshed = 0
+        self.refresh_works = True
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        read_timeout: float = READ_TIMEOUT_SECONDS,
+    ) -> FakeAnswer:
+        return self._answer(method, path, body, (headers or {}).get("content-type", ""))
+
+    def stream(self, path: str, *, read_timeout: float) -> FakeAnswer:
+        return self._answer("GET", path, None, "")
+
+    def refresh(self) -> bool:
+        self.refreshed += 1
+        return self.refresh_works
+
+    def _answer(self, method: str, path: str, body: bytes | None, content_type: str) -> FakeAnswer:
+        url = urllib.parse.urlsplit(path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        decoded = json.loads(body) if body is not None else None
+        sent = Sent(method, url.path, query, decoded, content_type, self.clock.monotonic())
+        self.sent.append(sent)
+        if self.respond is not None:
+            answer = self.respond(sent)
+        else:
+            assert self.answers, f"nothing was scripted for {method} {path}"
+            answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def ok(body: object, status: int = 200) -> FakeAnswer:
+    """An answer with a JSON body."""
+    return FakeAnswer(status, json.dumps(body).encode())
+
+
+def refusal(
+    status: int, reason: str = "", message: str = "no", retry_after: int | None = None, causes: Iterable[tuple[str, str]] = ()
+) -> FakeAnswer:
+    """An answer with a Status body, and the header when `retry_after` is given."""
+    body: dict[str, Any] = {"kind": "Status", "status": "Failure", "code": status, "reason": reason, "message": message}
+    if causes:
+        body["details"] = {"causes": [{"field": name, "message": text} for name, text in causes]}
+    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    return FakeAnswer(status, json.dumps(body).encode(), headers)
+
+
+def thing(name: str, version: int | str = 1, *, namespace: str = "", uid: str = "", **metadata: object) -> dict[str, Any]:
+    """A small object on the wire: metadata and nothing else."""
+    meta: dict[str, Any] = {"name": name, "resourceVersion": str(version), "uid": uid or f"uid-{name}", **metadata}
+    if namespace:
+        meta["namespace"] = namespace
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+
+
+def event(kind: str, obj: Mapping[str, Any]) -> bytes:
+    """One line of a watch."""
+    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
+
+
+def bookmark(version: int | str, *, end: bool = False) -> bytes:
+    """A bookmark; with `end`, the one that ends the initial events."""
+    metadata: dict[str, Any] = {"resourceVersion": str(version)}
+    if end:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return event("BOOKMARK", {"kind": "ConfigMap", "metadata": metadata})
+
+
+def watching(*pieces: bytes | Exception) -> FakeAnswer:
+    """A stream that yields these pieces and then ends."""
+    return FakeAnswer(pieces=pieces)
+
+
+def page(version: int | str, *objects: Mapping[str, Any], token: str = "") -> FakeAnswer:
+    """One page of a list."""
+    metadata = {"resourceVersion": str(version)} | ({"continue": token} if token else {})
+    return ok({"kind": "List", "metadata": metadata, "items": list(objects)})
