@@ -73,7 +73,10 @@ class CapacityBufferStatus(Object, frozen=True, kw_only=True):
         int | None, Schema("The generation of the PodTemplate in use.", format="int64")
     ] = None
     provisioning_strategy: Annotated[str | None, Schema("The strategy in use.")] = None
-    conditions: Annotated[tuple[Condition, ...], Schema("Whether the room is there, and why not.")] = ()
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Schema("Whether the room is there, and why not.", list_type="map", list_map_keys=("type",)),
+    ] = ()
 
 
 class CapacityBuffer(Object, frozen=True, kw_only=True):
@@ -82,5 +85,5 @@ class CapacityBuffer(Object, frozen=True, kw_only=True):
     api_version: str = field(default_factory=lambda: API_VERSION)
     kind: str = field(default_factory=lambda: "CapacityBuffer")
     metadata: ObjectMeta = ObjectMeta()
-    spec: CapacityBufferSpec = CapacityBufferSpec()
+    spec: Annotated[CapacityBufferSpec, Schema("Which room is kept free.", required=True)] = CapacityBufferSpec()
     status: CapacityBufferStatus = CapacityBufferStatus()

@@ -86,17 +86,15 @@ MIN_VALUES_WITHIN: Final = Rule(
     "self.all(r, !(r.operator == 'In' && has(r.minValues)) || (has(r.values) && r.values.size() >= r.minValues))",
     "requirements with 'minValues' must have at least that many values specified in the 'values' field",
 )
-KEY_NOT_HOSTNAME: Final = Rule(
-    f"self.all(r, r.key != '{names.HOSTNAME_LABEL}')", f"key {names.HOSTNAME_LABEL} is restricted"
-)
-KEY_NOT_NODEPOOL: Final = Rule(
-    f"self.all(r, r.key != '{names.NODEPOOL_LABEL}')", f"key {names.NODEPOOL_LABEL} is restricted"
-)
 KEY_DOMAIN: Final = Rule(
-    f"self.all(r, r.key in ['{names.CAPACITY_TYPE_LABEL}', '{names.NODEPOOL_LABEL}']"
-    " || !r.key.find('^([^/]+)').endsWith('karpenter.sh'))",
-    'key domain "karpenter.sh" is restricted',
+    f"self in ['{names.CAPACITY_TYPE_LABEL}', '{names.NODEPOOL_LABEL}']"
+    " || !self.find('^([^/]+)').endsWith('karpenter.sh')",
+    'label domain "karpenter.sh" is restricted',
 )
+KEY_NOT_NODEPOOL: Final = Rule(f"self != '{names.NODEPOOL_LABEL}'", f'label "{names.NODEPOOL_LABEL}" is restricted')
+KEY_NOT_HOSTNAME: Final = Rule(f"self != '{names.HOSTNAME_LABEL}'", f'label "{names.HOSTNAME_LABEL}" is restricted')
+POOL_KEYS: Final = Schema(fields={"key": Schema(rules=(KEY_DOMAIN, KEY_NOT_NODEPOOL, KEY_NOT_HOSTNAME))})
+CLAIM_KEYS: Final = Schema(fields={"key": Schema(rules=(KEY_DOMAIN, KEY_NOT_HOSTNAME))})
 
 
 class RequirementSpec(Object, frozen=True, kw_only=True):
@@ -295,14 +293,8 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
             "What the nodes' labels must be like; the instance types to choose from follow from it.",
             required=True,
             max_items=100,
-            rules=(
-                IN_NEEDS_VALUES,
-                BOUND_NEEDS_INTEGER,
-                MIN_VALUES_WITHIN,
-                KEY_DOMAIN,
-                KEY_NOT_NODEPOOL,
-                KEY_NOT_HOSTNAME,
-            ),
+            items=POOL_KEYS,
+            rules=(IN_NEEDS_VALUES, BOUND_NEEDS_INTEGER, MIN_VALUES_WITHIN),
         ),
     ] = field(default_factory=lambda: ())
     node_class_ref: Annotated[
@@ -391,7 +383,7 @@ class NodePool(Object, frozen=True, kw_only=True):
     api_version: str = field(default_factory=lambda: API_VERSION)
     kind: str = field(default_factory=lambda: "NodePool")
     metadata: ObjectMeta = ObjectMeta()
-    spec: NodePoolSpec
+    spec: Annotated[NodePoolSpec, Schema("Which nodes may be made.", required=True)]
     status: NodePoolStatus = NodePoolStatus()
 
     @property
@@ -467,7 +459,8 @@ class NodeClaimSpec(Object, frozen=True, kw_only=True):
             "What the node's labels must be like.",
             required=True,
             max_items=100,
-            rules=(IN_NEEDS_VALUES, BOUND_NEEDS_INTEGER, MIN_VALUES_WITHIN, KEY_DOMAIN, KEY_NOT_HOSTNAME),
+            items=CLAIM_KEYS,
+            rules=(IN_NEEDS_VALUES, BOUND_NEEDS_INTEGER, MIN_VALUES_WITHIN),
         ),
     ] = field(default_factory=lambda: ())
     resources: Annotated[ResourceRequests, Schema("What the node must have room for.")] = ResourceRequests()
@@ -523,7 +516,7 @@ class NodeClaim(Object, frozen=True, kw_only=True):
     api_version: str = field(default_factory=lambda: API_VERSION)
     kind: str = field(default_factory=lambda: "NodeClaim")
     metadata: ObjectMeta = ObjectMeta()
-    spec: NodeClaimSpec
+    spec: Annotated[NodeClaimSpec, Schema("Which node is wanted.", required=True)]
     status: NodeClaimStatus = NodeClaimStatus()
 
     @property

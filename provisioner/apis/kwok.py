@@ -35,4 +35,20 @@ class KWOKNodeClass(Object, frozen=True, kw_only=True):
     kind: str = field(default_factory=lambda: KIND)
     metadata: ObjectMeta = ObjectMeta()
     spec: KWOKNodeClassSpec = KWOKNodeClassSpec()
-    status: KWOKNodeClassStatus = KWOKNodeClassStatus()
+    status: Annotated[
+        KWOKNodeClassStatus,
+        Schema(
+            "Whether machines can be made.",
+            default={
+                "conditions": (
+                    {
+                        "type": "Ready",
+                        "status": "True",
+                        "lastTransitionTime": "2024-01-01T01:01:01Z",
+                        "reason": "Ready",
+                        "message": "",
+                    },
+                )
+            },
+        ),
+    ] = KWOKNodeClassStatus()

@@ -76,7 +76,6 @@ CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 
 # Ours: the plan and the extender.
 PLAN_ANNOTATION: Final = "dovetail.dev/plan"
-PLANNED_OFFERING_ANNOTATION: Final = "dovetail.dev/planned-offering"  # type/zone/capacity type
 HOLD_RELEASED_ANNOTATION: Final = "dovetail.dev/hold-released"
 LAUNCH_ANNOTATION: Final = "dovetail.dev/launch"
 PLANNED_OFFERING_ANNOTATION: Final = "dovetail.dev/planned-offering"

@@ -8,9 +8,8 @@ from provisioner.apis import names
 from provisioner.apis.core import Amounts
 from provisioner.apis.karpenter import (
     BOUND_NEEDS_INTEGER,
+    CLAIM_KEYS,
     IN_NEEDS_VALUES,
-    KEY_DOMAIN,
-    KEY_NOT_HOSTNAME,
     LABEL_VALUE,
     NOT_IN_NEEDS_VALUES,
     QUALIFIED_NAME,
@@ -70,7 +69,8 @@ class NodeOverlaySpec(Object, frozen=True, kw_only=True):
             "Which instance types and offerings the overlay changes.",
             required=True,
             max_items=100,
-            rules=(IN_NEEDS_VALUES, NOT_IN_NEEDS_VALUES, BOUND_NEEDS_INTEGER, KEY_DOMAIN, KEY_NOT_HOSTNAME),
+            items=CLAIM_KEYS,
+            rules=(IN_NEEDS_VALUES, NOT_IN_NEEDS_VALUES, BOUND_NEEDS_INTEGER),
         ),
     ] = field(default_factory=lambda: ())
     price: Annotated[
@@ -112,5 +112,5 @@ class NodeOverlay(Object, frozen=True, kw_only=True):
     api_version: str = field(default_factory=lambda: API_VERSION)
     kind: str = field(default_factory=lambda: "NodeOverlay")
     metadata: ObjectMeta = ObjectMeta()
-    spec: NodeOverlaySpec
+    spec: Annotated[NodeOverlaySpec, Schema("What is different for which instance types.", required=True)]
     status: NodeOverlayStatus = NodeOverlayStatus()

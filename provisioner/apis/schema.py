@@ -25,8 +25,9 @@ class Schema:
         description: for `kubectl explain`.
         required: must be present in the parent object.
         default: what the API server writes when it is absent.
-        list_type: atomic, set or map.
+        list_type: atomic, set or map (by `list_map_keys`).
         items: rules of a list's elements or a map's values.
+        fields: rules that a Struct's fields have here beyond those of its type, by wire name.
         rules: CEL rules over the whole value.
         like: generate from this type instead of the field's own.
         replace: the finished schema, instead of a generated one.
@@ -45,7 +46,9 @@ class Schema:
     max_properties: int | None = None
     format: str = ""
     list_type: Literal["", "atomic", "set", "map"] = ""
+    list_map_keys: tuple[str, ...] = ()
     items: "Schema | None" = None
+    fields: Mapping[str, "Schema"] | None = None
     rules: tuple[Rule, ...] = ()
     like: type | None = None
     replace: Mapping[str, Any] | None = None
