@@ -443,7 +443,7 @@ class Rotation:
             self._store.create_or_adopt(material)
         else:
             self._store.replace(secret, material)
-        _log.info("minted a certificate", secret=self._settings.secret, reason=reason, fingerprint=material.fingerprint)
+        _log.info("minted a certificate", reason=reason, fingerprint=material.fingerprint)
 
     def _serve(self) -> None:
         wanted, configuration = self._wanted(), self._configuration()

@@ -1,0 +1,95 @@
+"""The TLS context follows its file and survives a bad one."""
+
+import socket
+import ssl
+import stat
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from certs import serving
+from certs.serving import ServingContext, write_atomically
+from certs.store import Material, Names, mint
+from provisioner.support.clock import SystemClock
+
+NAMES = Names(("localhost",))
+
+
+def new_material() -> Material:
+    return mint(NAMES, SystemClock().now() - timedelta(minutes=1))
+
+
+def served_certificate(context: ssl.SSLContext) -> bytes:
+    """The leaf that a client is shown, PEM."""
+    here, there = socket.socketpair()
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_mode = ssl.CERT_NONE
+    thread = threading.Thread(target=lambda: context.wrap_socket(here, server_side=True).close())
+    thread.start()
+    with client.wrap_socket(there, suppress_ragged_eofs=True) as connection:
+        der = connection.getpeercert(binary_form=True)
+    thread.join()
+    assert der is not None
+    return ssl.DER_cert_to_PEM_cert(der).encode()
+
+
+def test_a_file_that_stays_is_loaded_once(tmp_path: Path) -> None:
+    path = tmp_path / "tls.pem"
+    write_atomically(path, new_material().pem())
+    context = ServingContext(path)
+    assert context.current() is context.current()
+
+
+def test_a_new_file_is_served_from_the_next_connection_on(tmp_path: Path) -> None:
+    path = tmp_path / "tls.pem"
+    first, second = new_material(), new_material()
+    write_atomically(path, first.pem())
+    context = ServingContext(path)
+    assert served_certificate(context.current()) == first.cert_pem
+    write_atomically(path, second.pem())
+    assert served_certificate(context.current()) == second.cert_pem
+
+
+def test_a_bad_or_missing_file_leaves_the_former(tmp_path: Path) -> None:
+    path = tmp_path / "tls.pem"
+    material = new_material()
+    write_atomically(path, material.pem())
+    context = ServingContext(path)
+    before = context.current()
+    write_atomically(path, b"garbage")
+    assert context.current() is before
+    path.unlink()
+    assert context.current() is before
+    replacement = new_material()
+    write_atomically(path, replacement.pem())
+    assert served_certificate(context.current()) == replacement.cert_pem
+
+
+def test_without_any_file_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ServingContext(tmp_path / "tls.pem").current()
+
+
+def test_only_the_owner_can_read_it_and_nothing_is_left_beside(tmp_path: Path) -> None:
+    path = tmp_path / "tls.pem"
+    write_atomically(path, b"one")
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_blocking_means_for_a_bounded_time(tmp_path: Path) -> None:
+    path = tmp_path / "tls.pem"
+    write_atomically(path, new_material().pem())
+    here, there = socket.socketpair()
+    with here, there:
+        wrapped = ServingContext(path).current().wrap_socket(here, server_side=True, do_handshake_on_connect=False)
+        with wrapped:
+            wrapped.setblocking(True)
+            assert wrapped.gettimeout() == serving.IO_TIMEOUT_SECONDS
+            wrapped.setblocking(False)
+            assert wrapped.gettimeout() == 0.0

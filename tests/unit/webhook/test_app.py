@@ -1,0 +1,138 @@
+"""The routes, and that every failure admits the pod."""
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from provisioner.support import metrics
+from tests.unit.webhook.test_review import body
+from webhook.app import Admission, create_app
+from webhook.review import MAX_BODY_BYTES
+from webhook.stamping import Facts
+
+
+class StillClock:
+    """A clock that stands still."""
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return 1.0
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody sleeps here")
+
+
+class Source:
+    """Facts from a dict; None is an unknown namespace, an exception is raised."""
+
+    def __init__(self, namespaces: dict[str, Facts | Exception]) -> None:
+        self._namespaces = namespaces
+
+    def of(self, namespace: str) -> Facts | None:
+        found = self._namespaces.get(namespace)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+ARM64 = {"dovetail.dev/arch": "arm64", "dovetail.dev/scheduler": "enabled"}
+SOURCE = Source(
+    {
+        "shop": Facts("shop", ARM64, scheduler_alive=True),
+        "held": Facts("held", ARM64, scheduler_alive=False),
+        "wrong": Facts("wrong", {"dovetail.dev/arch": "vax"}),
+        "broken": RuntimeError("cache is broken"),
+    }
+)
+
+
+def client(reasons: list[str] | None = None) -> FlaskClient:
+    return create_app(Admission(SOURCE, StillClock()), lambda: reasons or []).test_client()
+
+
+def counted(outcome: str) -> float:
+    return metrics.REGISTRY.get_sample_value("dovetail_webhook_reviews_total", {"outcome": outcome}) or 0.0
+
+
+def post(data: bytes) -> tuple[int, dict[str, Any]]:
+    answer = client().post("/mutate", data=data, content_type="application/json")
+    return answer.status_code, json.loads(answer.data) if answer.is_json else {}
+
+
+def test_a_pod_is_stamped() -> None:
+    before = counted("stamped")
+    status, reply = post(body())
+    response = reply["response"]
+    assert (status, response["uid"], response["allowed"]) == (200, "u1", True)
+    assert [operation["path"] for operation in json.loads(base64.b64decode(response["patch"]))] == [
+        "/spec/affinity",
+        "/spec/schedulerName",
+        "/metadata/annotations",
+    ]
+    assert response["auditAnnotations"] == {"stamped": "arch,schedulerName"}
+    assert counted("stamped") == before + 1
+
+
+def test_a_dry_run_gets_the_same_answer() -> None:
+    assert post(body(dryRun=True)) == post(body())
+
+
+def test_every_failure_admits_the_pod() -> None:
+    cases = {
+        "namespace-unknown": body(namespace="new"),
+        "bad-pod": body(object={"spec": []}),
+        "error": body(namespace="broken"),
+        "other-kind": body(operation="UPDATE"),
+        "exempt": body(object={"spec": {"nodeName": "n"}}),
+    }
+    for outcome, data in cases.items():
+        before = counted(outcome)
+        assert post(data) == (200, json.loads(_allowed("u1"))), outcome
+        assert counted(outcome) == before + 1, outcome
+
+
+def _allowed(uid: str) -> bytes:
+    response = {"uid": uid, "allowed": True}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).encode()
+
+
+def test_a_warning_reaches_the_creator() -> None:
+    _, reply = post(body(namespace="wrong"))
+    assert "'vax'" in reply["response"]["warnings"][0]
+    assert "patch" not in reply["response"]
+
+
+def test_pods_kept_from_a_dead_scheduler_are_counted() -> None:
+    name = "dovetail_webhook_scheduler_held_back_total"
+    before = metrics.REGISTRY.get_sample_value(name) or 0.0
+    post(body(namespace="held"))
+    assert metrics.REGISTRY.get_sample_value(name) == before + 1
+
+
+def test_garbage_is_a_bad_request() -> None:
+    before = counted("bad-review")
+    answer = client().post("/mutate", data=b"{}")
+    assert answer.status_code == 400
+    assert b"AdmissionReview" in answer.data
+    assert counted("bad-review") == before + 1
+
+
+def test_a_body_over_the_bound_is_refused() -> None:
+    assert client().post("/mutate", data=b" " * (MAX_BODY_BYTES + 1)).status_code == 413
+
+
+def test_other_methods_and_paths() -> None:
+    assert client().get("/mutate").status_code == 405
+    assert client().get("/").status_code == 404
+
+
+def test_health_and_readiness() -> None:
+    assert client(["cache: cold"]).get("/healthz").status_code == 200
+    assert client().get("/readyz").status_code == 200
+    answer = client(["cache: cold", "certificate: none"]).get("/readyz")
+    assert (answer.status_code, answer.data) == (503, b"cache: cold\ncertificate: none\n")

@@ -1,0 +1,51 @@
+"""The webhook configuration and its address."""
+
+import pytest
+
+from webhook.registration import RegistrationError, service_client, url_client, webhook_configuration
+
+
+def test_a_url_gets_the_path() -> None:
+    assert url_client("https://127.0.0.1:8443") == {"url": "https://127.0.0.1:8443/mutate"}
+    assert url_client("https://[::1]:8443/") == {"url": "https://[::1]:8443/mutate"}
+    assert url_client("https://host/other") == {"url": "https://host/other"}
+
+
+BAD = {
+    "plain http": "http://127.0.0.1:8443",
+    "no scheme": "127.0.0.1:8443",
+    "no host": "https://",
+    "a query": "https://h:1/mutate?x=1",
+    "a user": "https://a@h:1",
+    "a port that is no number": "https://h:port",
+    "a broken address": "https://[::1",
+}
+
+
+@pytest.mark.parametrize("url", BAD.values(), ids=BAD)
+def test_a_bad_url_is_refused(url: str) -> None:
+    with pytest.raises(RegistrationError, match="URL"):
+        url_client(url)
+
+
+def test_the_configuration_fails_open_and_spares_the_system() -> None:
+    document = webhook_configuration(service_client("dovetail-webhook", "dv"), "dv")
+    (hook,) = document["webhooks"]
+    assert document["metadata"]["name"] == "dovetail-webhook"
+    assert hook["clientConfig"]["service"]["path"] == "/mutate"
+    assert "caBundle" not in hook["clientConfig"]
+    assert (hook["failurePolicy"], hook["timeoutSeconds"], hook["sideEffects"]) == ("Ignore", 2, "None")
+    assert hook["reinvocationPolicy"] == "IfNeeded"
+    assert hook["rules"] == [
+        {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["pods"],
+            "scope": "Namespaced",
+        }
+    ]
+    by_name, by_label = hook["namespaceSelector"]["matchExpressions"]
+    assert by_name["values"] == ["kube-system", "kube-node-lease", "dv"]
+    assert (by_label["operator"], by_label["values"]) == ("NotIn", ["disabled"])
+    assert len({condition["name"] for condition in hook["matchConditions"]}) == 5

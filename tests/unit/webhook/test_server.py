@@ -1,0 +1,68 @@
+"""The command line: what is refused, and what the settings become."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from certs.store import Names
+from webhook.server import Config, command
+
+REFUSED = {
+    "an address without a port": (["--bind", "127.0.0.1"], "is not HOST:PORT"),
+    "a port that does not exist": (["--bind", "127.0.0.1:70000"], "is not HOST:PORT"),
+    "a lease without a namespace": (["--scheduler-lease", "mine"], "is not NAMESPACE/NAME"),
+    "a namespace with capital letters": (["--namespace", "Shop"], "is not a name of a Kubernetes object"),
+    "a URL without TLS": (["--register-url", "http://127.0.0.1:1"], "must look like https://HOST:PORT"),
+    "a kubeconfig that is not there": (["--kubeconfig", "/nowhere/config"], "/nowhere/config"),
+    "an unknown log level": (["--log-level", "loud"], "loud"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "text"), REFUSED.values(), ids=REFUSED)
+def test_bad_arguments_are_a_sentence(arguments: list[str], text: str) -> None:
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code != 0
+    assert text in result.output
+    assert "Traceback" not in result.output
+
+
+CONFIG = Config(
+    kubeconfig=None,
+    bind=("127.0.0.1", 1),
+    metrics_bind=("127.0.0.1", 2),
+    namespace="dv",
+    cert_dir=Path("/nowhere"),
+    secret="tls",
+    existing_secret=False,
+    service="hook",
+    configuration="conf",
+    register_url="",
+    scheduler_lease=("kube-system", "s"),
+    scheduler_name="dovetail-scheduler",
+    identity="a",
+)
+SERVICE = ("hook.dv.svc", "hook.dv.svc.cluster.local", "hook.dv", "hook")
+
+
+def test_the_certificate_is_for_the_service() -> None:
+    assert CONFIG.names == Names(SERVICE)
+    assert CONFIG.rotation().register is None
+
+
+def test_a_registered_address_is_in_the_certificate() -> None:
+    assert replace(CONFIG, register_url="https://127.0.0.1:1").names == Names(SERVICE, ("127.0.0.1",))
+    assert replace(CONFIG, register_url="https://[::1]:1").names == Names(SERVICE, ("::1",))
+    assert replace(CONFIG, register_url="https://dev.local:1").names == Names((*SERVICE, "dev.local"))
+
+
+def test_registration_names_the_configuration() -> None:
+    document = replace(CONFIG, register_url="https://127.0.0.1:1").rotation().register
+    assert document is not None
+    assert document["metadata"]["name"] == "conf"
+    assert document["webhooks"][0]["clientConfig"] == {"url": "https://127.0.0.1:1/mutate"}
+
+
+def test_an_existing_secret_has_names_of_its_own() -> None:
+    assert replace(CONFIG, existing_secret=True).names is None

@@ -1,0 +1,447 @@
+"""What is stamped, where it comes from, and what is left alone."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import jsonpatch
+from webhook.review import decode_pod
+from webhook.stamping import Decision, Facts, Outcome, decide
+
+FACTS = Facts(namespace="shop", namespace_labels={}, scheduler_alive=True)
+ARCH = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def pod(annotations: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """A pod as the API server sends it: empty parts are absent."""
+    metadata: dict[str, Any] = {"generateName": "web-"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    if labels is not None:
+        metadata["labels"] = labels
+    return {"metadata": metadata, "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "c"}], **spec}}
+
+
+def arm64(**spec: Any) -> dict[str, Any]:
+    return pod({"dovetail.dev/arch": "arm64"}, **spec)
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+def expressions(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"matchExpressions": list(items)}
+
+
+def decision_for(document: dict[str, Any], facts: Facts = FACTS) -> Decision:
+    return decide(decode_pod(msgspec.json.encode(document)), facts)
+
+
+def stamped(document: dict[str, Any], facts: Facts = FACTS) -> dict[str, Any]:
+    """The pod after the patch."""
+    result: dict[str, Any] = jsonpatch.apply(document, decision_for(document, facts).operations)
+    return result
+
+
+def terms_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    terms: list[dict[str, Any]] = document["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    return terms
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where settings stand, and the arch values that must come out; None: nothing is stamped."""
+
+    want: list[str] | None
+    annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    namespace: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)
+
+
+ARCH_KEY, STAMP_KEY = "dovetail.dev/arch", "dovetail.dev/stamp"
+SOURCES = {
+    "no opt-in stamps nothing": Source(None),
+    "the pod's annotation stamps": Source(["arm64"], annotations={ARCH_KEY: "arm64"}),
+    "the namespace's label stamps": Source(["arm64"], namespace={ARCH_KEY: "arm64"}),
+    "the cluster's default stamps": Source(["amd64"], defaults={"arch": "amd64"}),
+    "a default is named without prefix": Source(None, defaults={ARCH_KEY: "amd64"}),
+    "a label of the pod is no opt-in": Source(None, labels={ARCH_KEY: "arm64"}),
+    "an annotation beats the namespace": Source(["arm64"], {ARCH_KEY: "arm64"}, namespace={ARCH_KEY: "amd64"}),
+    "a namespace beats the default": Source(["arm64"], namespace={ARCH_KEY: "arm64"}, defaults={"arch": "amd64"}),
+    "an empty annotation switches the namespace's setting off": Source(
+        None, annotations={ARCH_KEY: ""}, namespace={ARCH_KEY: "amd64"}
+    ),
+    "a comma list is sorted and spaces do not matter": Source(["amd64", "arm64"], {ARCH_KEY: " arm64 , amd64,"}),
+    "an underscore separates where commas are illegal": Source(["amd64", "arm64"], namespace={ARCH_KEY: "arm64_amd64"}),
+    "a repeated value counts once": Source(["arm64"], {ARCH_KEY: "arm64,arm64"}),
+    "an unknown value stamps nothing": Source(None, {ARCH_KEY: "sparc"}),
+    "one unknown value spoils the list": Source(None, {ARCH_KEY: "arm64,sparc"}),
+    "an unknown value does not fall back to the namespace": Source(
+        None, {ARCH_KEY: "sparc"}, namespace={ARCH_KEY: "arm64"}
+    ),
+    "values are case sensitive": Source(None, {ARCH_KEY: "ARM64"}),
+    "opting out by annotation wins over an annotation": Source(None, {ARCH_KEY: "arm64", STAMP_KEY: "disabled"}),
+    "opting out by a label of the pod wins": Source(None, {ARCH_KEY: "arm64"}, labels={STAMP_KEY: "disabled"}),
+    "opting out by namespace wins over the pod": Source(None, {ARCH_KEY: "arm64"}, namespace={STAMP_KEY: "disabled"}),
+    "opting out for the cluster wins over the pod": Source(None, {ARCH_KEY: "arm64"}, defaults={"stamp": "disabled"}),
+    "a pod cannot opt in again": Source(
+        None, {ARCH_KEY: "arm64", STAMP_KEY: "enabled"}, namespace={STAMP_KEY: "disabled"}
+    ),
+    "stamp enabled alone changes nothing": Source(["arm64"], {ARCH_KEY: "arm64", STAMP_KEY: "enabled"}),
+    "a misspelt opt-out stamps nothing": Source(None, {ARCH_KEY: "arm64", STAMP_KEY: "false"}),
+}
+
+
+@pytest.mark.parametrize("case", SOURCES.values(), ids=SOURCES)
+def test_where_settings_come_from(case: Source) -> None:
+    facts = replace(FACTS, namespace_labels=case.namespace, defaults=case.defaults)
+    document = stamped(pod(case.annotations or None, case.labels or None), facts)
+    if case.want is None:
+        assert "affinity" not in document["spec"]
+        assert document == pod(case.annotations or None, case.labels or None)
+    else:
+        assert terms_of(document) == [expressions({**ARCH, "values": case.want})]
+        assert document["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch"
+
+
+SETTINGS = {
+    "arch": ("dovetail.dev/arch", "amd64", "kubernetes.io/arch"),
+    "os": ("dovetail.dev/os", "windows", "kubernetes.io/os"),
+    "capacity type": ("dovetail.dev/capacity-type", "reserved", "karpenter.sh/capacity-type"),
+    "pool": ("dovetail.dev/nodepool", "team-a.example", "karpenter.sh/nodepool"),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "label"), SETTINGS.values(), ids=SETTINGS)
+def test_each_setting_becomes_its_label(key: str, value: str, label: str) -> None:
+    assert terms_of(stamped(pod({key: value}))) == [expressions({"key": label, "operator": "In", "values": [value]})]
+
+
+def test_several_settings_share_one_term_in_a_fixed_order() -> None:
+    document = stamped(pod({key: value for key, value, _ in reversed(SETTINGS.values())}))
+    (term,) = terms_of(document)
+    assert [expression["key"] for expression in term["matchExpressions"]] == [
+        label for _, _, label in SETTINGS.values()
+    ]
+    assert document["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch,capacity-type,nodepool,os"
+
+
+BAD = {
+    "an architecture that nobody has": ("dovetail.dev/arch", "sparc", "'sparc', want one of amd64, arm64"),
+    "an unknown system": ("dovetail.dev/os", "plan9", "'plan9', want one of linux, windows"),
+    "a capacity type in the words of EKS": (
+        "dovetail.dev/capacity-type",
+        "SPOT",
+        "want one of on-demand, reserved, spot",
+    ),
+    "a pool with capital letters": ("dovetail.dev/nodepool", "General", "'General', want the name of a NodePool"),
+    "a pool that is too long": ("dovetail.dev/nodepool", "a" * 64, "want the name of a NodePool"),
+    "only separators": ("dovetail.dev/arch", ",", "holds no value"),
+    "a scheduler that is neither on nor off": ("dovetail.dev/scheduler", "yes", "want enabled or disabled"),
+    "a rewriting mode that is unknown": ("dovetail.dev/legacy-labels", "on", "want rewrite or keep"),
+    "an opt-out that is misspelt": ("dovetail.dev/stamp", "off", "want enabled or disabled"),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "text"), BAD.values(), ids=BAD)
+def test_a_bad_value_warns_and_stamps_nothing(key: str, value: str, text: str) -> None:
+    decision = decision_for(pod({key: value}))
+    assert decision.operations == ()
+    (warning,) = decision.warnings
+    assert text in warning
+    assert f"annotation {key} of the pod" in warning
+
+
+def test_a_warning_names_the_namespace_or_the_configmap() -> None:
+    of_namespace = decision_for(pod(), replace(FACTS, namespace_labels={ARCH_KEY: "sparc"}))
+    assert "label dovetail.dev/arch of namespace shop: 'sparc'" in of_namespace.warnings[0]
+    of_cluster = decision_for(pod(), replace(FACTS, defaults={"arch": "sparc"}))
+    assert "key arch of ConfigMap dovetail-defaults: 'sparc'" in of_cluster.warnings[0]
+
+
+ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}
+OWN_ARCH = {"key": "kubernetes.io/arch", "operator": "NotIn", "values": ["arm64"]}
+OLD_ARCH = {"key": "beta.kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
+HANDS_OFF = {
+    "the key in nodeSelector": {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
+    "its deprecated name in nodeSelector": {"nodeSelector": {"beta.kubernetes.io/arch": "amd64"}},
+    "the key in the only term, whatever the operator": {"affinity": required(expressions(OWN_ARCH))},
+    "its deprecated name in the only term": {"affinity": required(expressions(OLD_ARCH))},
+    "the key in every term": {"affinity": required(expressions(OWN_ARCH), expressions(ZONE, OLD_ARCH))},
+    "a term that matches nothing, beside one with the key": {"affinity": required({}, expressions(OWN_ARCH))},
+    "only terms that match nothing": {"affinity": required({}, expressions())},
+}
+
+
+@pytest.mark.parametrize("spec", HANDS_OFF.values(), ids=HANDS_OFF)
+def test_what_the_pod_says_itself_wins(spec: dict[str, Any]) -> None:
+    decision = decision_for(arm64(**spec))
+    assert (decision.operations, decision.outcome) == ((), Outcome.UNCHANGED)
+
+
+@dataclass(frozen=True)
+class Into:
+    """An affinity and the required terms that must come out."""
+
+    affinity: dict[str, Any]
+    want: list[dict[str, Any]]
+
+
+PREFERENCE = [{"weight": 1, "preference": expressions(OWN_ARCH)}]
+FIELD = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+INTO = {
+    "an empty affinity": Into({}, [expressions(ARCH)]),
+    "an affinity between pods only": Into({"podAffinity": {"x": 1}}, [expressions(ARCH)]),
+    "an empty node affinity": Into({"nodeAffinity": {}}, [expressions(ARCH)]),
+    "a preference for the key is no requirement": Into({"nodeAffinity": {PREFERRED: PREFERENCE}}, [expressions(ARCH)]),
+    "a null where the parent should be": Into({"nodeAffinity": None}, [expressions(ARCH)]),
+    "one term without the key": Into(required(expressions(ZONE)), [expressions(ZONE, ARCH)]),
+    "each of two terms without the key": Into(
+        required(expressions(ZONE), expressions(ZONE)), [expressions(ZONE, ARCH), expressions(ZONE, ARCH)]
+    ),
+    "only the term that lacks it": Into(
+        required(expressions(OWN_ARCH), expressions(ZONE)), [expressions(OWN_ARCH), expressions(ZONE, ARCH)]
+    ),
+    "a term of fields only": Into(
+        required({"matchFields": [FIELD]}), [{"matchFields": [FIELD], "matchExpressions": [ARCH]}]
+    ),
+    "never a term that matches nothing": Into(required({}, expressions(ZONE)), [{}, expressions(ZONE, ARCH)]),
+}
+
+
+@pytest.mark.parametrize("case", INTO.values(), ids=INTO)
+def test_the_requirement_is_added_to(case: Into) -> None:
+    document = stamped(arm64(affinity=case.affinity))
+    assert terms_of(document) == case.want
+    for key, value in case.affinity.items():
+        if key != "nodeAffinity":
+            assert document["spec"]["affinity"][key] == value
+    before = (case.affinity.get("nodeAffinity") or {}).get(PREFERRED)
+    assert document["spec"]["affinity"]["nodeAffinity"].get(PREFERRED) == before
+
+
+EXEMPT = {
+    "a mirror pod": (pod({"kubernetes.io/config.mirror": "x"}), "shop"),
+    "a pod with a node": (pod(nodeName="n1"), "shop"),
+    "a pod of a DaemonSet": (pod(), "shop"),
+    "kube-system": (pod(), "kube-system"),
+    "kube-node-lease": (pod(), "kube-node-lease"),
+    "our own namespace": (pod(), "dovetail-system"),
+}
+EXEMPT["a pod of a DaemonSet"][0]["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d"}]
+
+
+@pytest.mark.parametrize(("document", "namespace"), EXEMPT.values(), ids=EXEMPT)
+def test_never_stamped(document: dict[str, Any], namespace: str) -> None:
+    facts = replace(FACTS, namespace=namespace, defaults={"arch": "arm64", "scheduler": "enabled"})
+    assert decision_for(document, facts) == Decision(Outcome.EXEMPT)
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """A wish for our scheduler, and the name that the pod must end with."""
+
+    want: str
+    wish: str = "enabled"
+    name: str = "default-scheduler"
+    alive: bool = True
+
+
+SCHEDULING = {
+    "ours over the default": Scheduling("dovetail-scheduler"),
+    "ours over no name at all": Scheduling("dovetail-scheduler", name=""),
+    "never over another scheduler": Scheduling("volcano", name="volcano"),
+    "never while ours is not alive": Scheduling("default-scheduler", alive=False),
+    "not without the wish": Scheduling("default-scheduler", wish="disabled"),
+    "already ours": Scheduling("dovetail-scheduler", name="dovetail-scheduler"),
+}
+
+
+@pytest.mark.parametrize("case", SCHEDULING.values(), ids=SCHEDULING)
+def test_scheduler_name(case: Scheduling) -> None:
+    facts = replace(FACTS, scheduler_alive=case.alive, namespace_labels={"dovetail.dev/scheduler": case.wish})
+    before = pod(schedulerName=case.name)
+    document = stamped(before, facts)
+    assert document["spec"]["schedulerName"] == case.want
+    changed = case.want != case.name
+    assert document["metadata"].get("annotations") == ({"dovetail.dev/stamped": "schedulerName"} if changed else None)
+    held_back = not case.alive and case.wish == "enabled"
+    assert decision_for(before, facts).scheduler_held_back is held_back
+
+
+def test_the_pod_may_refuse_the_scheduler_of_its_namespace() -> None:
+    facts = replace(FACTS, namespace_labels={"dovetail.dev/scheduler": "enabled"})
+    assert decision_for(pod({"dovetail.dev/scheduler": "disabled"}), facts).outcome is Outcome.UNCHANGED
+
+
+# --- deprecated labels
+
+
+REWRITE = replace(FACTS, namespace_labels={"dovetail.dev/legacy-labels": "rewrite"})
+
+
+def test_deprecated_labels_are_kept_without_opt_in() -> None:
+    assert decision_for(pod(nodeSelector={"beta.kubernetes.io/arch": "amd64"})).operations == ()
+
+
+SELECTORS = {
+    "a renamed label": ({"beta.kubernetes.io/arch": "amd64"}, {"kubernetes.io/arch": "amd64"}),
+    "a zone": ({"failure-domain.beta.kubernetes.io/zone": "a"}, {"topology.kubernetes.io/zone": "a"}),
+    "a provisioner": ({"karpenter.sh/provisioner-name": "p"}, {"karpenter.sh/nodepool": "p"}),
+    "a capacity type of EKS": (
+        {"eks.amazonaws.com/capacityType": "ON_DEMAND"},
+        {"karpenter.sh/capacity-type": "on-demand"},
+    ),
+    "both names with one value": (
+        {"beta.kubernetes.io/os": "linux", "kubernetes.io/os": "linux"},
+        {"kubernetes.io/os": "linux"},
+    ),
+    "both names with two values stay": (
+        {"beta.kubernetes.io/os": "linux", "kubernetes.io/os": "windows"},
+        {"beta.kubernetes.io/os": "linux", "kubernetes.io/os": "windows"},
+    ),
+    "labels of the user stay": ({"team": "a"}, {"team": "a"}),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), SELECTORS.values(), ids=SELECTORS)
+def test_node_selector_rewriting(before: dict[str, str], after: dict[str, str]) -> None:
+    document = stamped(pod(nodeSelector=before), REWRITE)
+    assert document["spec"]["nodeSelector"] == after
+    recorded = (document["metadata"].get("annotations") or {}).get("dovetail.dev/stamped")
+    assert recorded == (None if before == after else "legacy-labels")
+
+
+def test_a_contradiction_is_told() -> None:
+    selector = {"beta.kubernetes.io/os": "linux", "kubernetes.io/os": "windows"}
+    (warning,) = decision_for(pod(nodeSelector=selector), REWRITE).warnings
+    assert "contradict each other" in warning
+
+
+def test_terms_are_rewritten_in_place() -> None:
+    old = {"key": "eks.amazonaws.com/capacityType", "operator": "In", "values": ["SPOT", "other"]}
+    new = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "other"]}
+    affinity = required(expressions(ZONE, old))
+    affinity["nodeAffinity"][PREFERRED] = [{"weight": 5, "preference": expressions(OLD_ARCH)}]
+    node_affinity = stamped(pod(affinity=affinity), REWRITE)["spec"]["affinity"]["nodeAffinity"]
+    assert node_affinity[REQUIRED]["nodeSelectorTerms"] == [expressions(ZONE, new)]
+    assert node_affinity[PREFERRED][0]["preference"] == expressions({**OLD_ARCH, "key": "kubernetes.io/arch"})
+
+
+DISRUPTION = {
+    "do-not-evict": ({"karpenter.sh/do-not-evict": "true"}, "true"),
+    "safe-to-evict false": ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, "true"),
+    "safe-to-evict true means nothing": ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, None),
+    "what the pod says itself stays": (
+        {"karpenter.sh/do-not-evict": "true", "karpenter.sh/do-not-disrupt": "false"},
+        "false",
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), DISRUPTION.values(), ids=DISRUPTION)
+def test_old_annotations_become_do_not_disrupt(annotations: dict[str, str], want: str | None) -> None:
+    after = stamped(pod(annotations), REWRITE)["metadata"]["annotations"]
+    assert after.get("karpenter.sh/do-not-disrupt") == want
+    assert annotations.items() <= after.items()
+
+
+# --- the record, and laws
+
+
+def test_the_record_is_kept_and_grows() -> None:
+    before = pod({"dovetail.dev/stamped": "arch", ARCH_KEY: "arm64", "dovetail.dev/os": "linux"})
+    before["spec"]["nodeSelector"] = {"kubernetes.io/arch": "arm64"}
+    assert stamped(before)["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch,os"
+
+
+def test_foreign_words_in_the_record_are_dropped() -> None:
+    before = pod({"dovetail.dev/stamped": "nonsense, arch", ARCH_KEY: "arm64"})
+    assert stamped(before)["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch"
+
+
+LABELS = [
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/arch",
+    "kubernetes.io/os",
+    "karpenter.sh/capacity-type",
+    "a/b~c",
+    "",
+]
+expression_lists = st.lists(
+    st.fixed_dictionaries({"key": st.sampled_from(LABELS), "operator": st.just("Exists")}), max_size=3
+)
+terms = st.fixed_dictionaries({}, optional={"matchExpressions": expression_lists, "matchFields": st.just([FIELD])})
+node_affinities = st.fixed_dictionaries(
+    {},
+    optional={
+        REQUIRED: st.fixed_dictionaries({"nodeSelectorTerms": st.lists(terms, max_size=3)}),
+        PREFERRED: st.lists(st.fixed_dictionaries({"weight": st.just(1), "preference": terms}), max_size=2),
+    },
+)
+settings_maps = st.dictionaries(
+    st.sampled_from(["arch", "os", "capacity-type", "nodepool", "scheduler", "legacy-labels", "stamp", "other"]),
+    st.sampled_from(["arm64", "linux", "spot,on-demand", "general", "enabled", "rewrite", "disabled", "", "?"]),
+)
+pods = st.builds(
+    pod,
+    st.none() | settings_maps.map(lambda found: {f"dovetail.dev/{key}": value for key, value in found.items()}),
+    st.none() | st.dictionaries(st.sampled_from(["app", STAMP_KEY]), st.sampled_from(["x", "enabled"])),
+    nodeSelector=st.dictionaries(st.sampled_from(LABELS), st.sampled_from(["amd64", "linux"])),
+    affinity=st.none() | st.fixed_dictionaries({}, optional={"nodeAffinity": st.none() | node_affinities}),
+)
+all_facts = st.builds(
+    lambda labels, defaults, alive: replace(
+        FACTS,
+        namespace_labels={f"dovetail.dev/{key}": value for key, value in labels.items()},
+        defaults=defaults,
+        scheduler_alive=alive,
+    ),
+    settings_maps,
+    settings_maps,
+    st.booleans(),
+)
+
+
+@given(document=pods, facts=all_facts)
+def test_deciding_twice_changes_nothing_more(document: dict[str, Any], facts: Facts) -> None:
+    once = stamped(document, facts)
+    assert decision_for(once, facts).operations == ()
+
+
+@given(document=pods, facts=all_facts)
+def test_nothing_of_the_user_is_lost_without_rewriting(document: dict[str, Any], facts: Facts) -> None:
+    after = stamped(document, replace(facts, defaults={**facts.defaults, "legacy-labels": "keep"}))
+    if decision_for(document, facts).stamped and "legacy-labels" in decision_for(document, facts).stamped:
+        return
+    _assert_contains(after, document, path="")
+
+
+def _assert_contains(after: Any, before: Any, path: str) -> None:
+    match before:
+        case dict():
+            for key, value in before.items():
+                if key not in ("schedulerName", "dovetail.dev/stamped"):
+                    _assert_contains(after[key], value, f"{path}/{key}")
+        case list():
+            assert len(after) >= len(before), path
+            for index, value in enumerate(before):
+                _assert_contains(after[index], value, f"{path}/{index}")
+        case None:
+            pass  # a null parent may be filled
+        case _:
+            assert after == before, path
+
+
+@given(document=pods)
+def test_without_any_opt_in_the_patch_is_empty(document: dict[str, Any]) -> None:
+    document["metadata"].pop("annotations", None)
+    assert decision_for(document).operations == ()
