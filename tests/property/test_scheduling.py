@@ -1,0 +1,267 @@
+"""Laws of the solver, over generated problems, judged by the independent checker."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.apis import names
+from provisioner.apis.core import NodeSelectorTerm
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.scheduling.problem import Bin, Pool, Problem
+from provisioner.scheduling.result import Result
+from provisioner.scheduling.solver import solve
+from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint, Toleration
+from tests.support import checker
+from tests.support.problems import WELL_KNOWN, Expression, instance_type, node, pod, pool, shape, term
+
+ZONES, ARCHES, KINDS, TEAMS = ("a", "b", "c"), ("amd64", "arm64"), ("on-demand", "spot"), ("x", "y", "z")
+SIZE, TEAM = "provider.example/cpu", "team"
+VALUES: dict[str, tuple[str, ...]] = {
+    names.ZONE_LABEL: (*ZONES, "mars"),
+    names.ARCH_LABEL: ARCHES,
+    "beta.kubernetes.io/arch": ARCHES,
+    names.CAPACITY_TYPE_LABEL: KINDS,
+    names.NODEPOOL_LABEL: ("pool-0", "pool-1"),
+    names.REGION_LABEL: ("moon",),
+    TEAM: TEAMS,
+    SIZE: ("1", "2", "4", "8"),
+    "unheard": ("of",),
+}
+TAINTS = (
+    Taint(key="dedicated", effect="NoSchedule", value="batch"),
+    Taint(key="dedicated", effect="NoSchedule", value="web"),
+    Taint(key="slow", effect="NoExecute"),
+    Taint(key="rather-not", effect="PreferNoSchedule"),
+)
+TOLERATIONS = (
+    Toleration(key="dedicated", operator="Equal", value="batch", effect="NoSchedule"),
+    Toleration(key="dedicated", operator="Exists"),
+    Toleration(key="slow", operator="Exists", effect="NoExecute"),
+    Toleration(operator="Exists"),
+)
+
+
+@st.composite
+def expressions(draw: st.DrawFn) -> Expression:
+    key = draw(st.sampled_from(sorted(VALUES)))
+    operator = draw(st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist", *(("Gt", "Lt") if key == SIZE else ()))))
+    if operator in {"Exists", "DoesNotExist"}:
+        return key, operator, ()
+    if operator in {"Gt", "Lt"}:
+        return key, operator, (draw(st.sampled_from(VALUES[key])),)
+    return key, operator, tuple(draw(st.lists(st.sampled_from(VALUES[key]), min_size=1, max_size=2, unique=True)))
+
+
+def terms() -> st.SearchStrategy[NodeSelectorTerm]:
+    return st.lists(expressions(), max_size=3).map(lambda wanted: term(*wanted))
+
+
+@st.composite
+def selectors(draw: st.DrawFn) -> dict[str, str]:
+    keys = draw(st.lists(st.sampled_from(sorted(VALUES)), max_size=2, unique=True))
+    return {key: draw(st.sampled_from(VALUES[key])) for key in keys}
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> PodShape:
+    return shape(
+        draw(st.sampled_from(("0", "100m", "500m", "1", "1500m", "3", "7"))),
+        draw(st.sampled_from(("0", "128Mi", "1Gi", "3Gi", "12Gi"))),
+        more={"example.com/gpu": "1"} if draw(st.integers(0, 9)) == 0 else None,
+        selector=draw(selectors()) if draw(st.booleans()) else None,
+        terms=draw(st.one_of(st.none(), st.none(), st.lists(terms(), max_size=3))),
+        tolerations=draw(st.lists(st.sampled_from(TOLERATIONS), max_size=2, unique=True)),
+        priority=draw(st.sampled_from((0, 0, 100))),
+    )
+
+
+@st.composite
+def daemons(draw: st.DrawFn) -> PodShape:
+    """What a daemon selects is settled by the type: which zone a machine will be in is not known in advance."""
+    return shape(
+        draw(st.sampled_from(("100m", "1"))),
+        "128Mi",
+        selector=draw(st.sampled_from(({}, {names.ARCH_LABEL: "arm64"}, {SIZE: "4"}))),
+        tolerations=draw(st.lists(st.sampled_from(TOLERATIONS), max_size=1)),
+    )
+
+
+@st.composite
+def types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
+    count = draw(st.integers(1, 6))
+    return tuple(
+        instance_type(
+            f"type-{number}",
+            draw(st.sampled_from(("1", "2", "4", "8"))),
+            draw(st.sampled_from(("2Gi", "8Gi", "32Gi"))),
+            draw(st.sampled_from((0.5, 1.0, 1.0, 2.0, 3.0))),
+            arch=draw(st.sampled_from(ARCHES)),
+            zones=draw(st.lists(st.sampled_from(ZONES), min_size=1, unique=True)),
+            capacity_types=draw(st.lists(st.sampled_from(KINDS), min_size=1, unique=True)),
+            unavailable=draw(st.lists(st.tuples(st.sampled_from(ZONES), st.sampled_from(KINDS)), max_size=2)),
+            more={"example.com/gpu": "2"} if draw(st.integers(0, 3)) == 0 else None,
+            max_pods=draw(st.sampled_from((3, 110))),
+        )
+        for number in range(count)
+    )
+
+
+@st.composite
+def pools(draw: st.DrawFn, name: str, *, limited: bool = True) -> Pool:
+    wanted = draw(
+        st.lists(
+            st.sampled_from(
+                (
+                    (names.ZONE_LABEL, "In", ("a", "b")),
+                    (names.ARCH_LABEL, "In", ("amd64",)),
+                    (names.CAPACITY_TYPE_LABEL, "NotIn", ("spot",)),
+                    (SIZE, "Gt", ("1",)),
+                    (TEAM, "In", ("x", "y")),
+                    (TEAM, "Exists", ()),
+                )
+            ),
+            max_size=2,
+            unique=True,
+        )
+    )
+    limits = {"cpu": str(draw(st.integers(0, 16)))}
+    if draw(st.booleans()):
+        limits = {"nodes": str(draw(st.integers(0, 3))), "memory": f"{draw(st.integers(1, 40))}Gi"}
+    return pool(
+        name,
+        *wanted,
+        types=draw(types()),
+        weight=draw(st.sampled_from((0, 0, 10))),
+        taints=draw(st.lists(st.sampled_from(TAINTS), max_size=1)),
+        startup_taints=draw(st.lists(st.sampled_from(TAINTS), max_size=1)),
+        limits=limits if limited and draw(st.booleans()) else None,
+        min_values={names.INSTANCE_TYPE_LABEL: 2} if draw(st.integers(0, 4)) == 0 else None,
+    )
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Bin:
+    labels = draw(selectors())
+    return node(
+        name,
+        draw(st.sampled_from(("-1", "0", "1", "4"))),
+        draw(st.sampled_from(("1Gi", "8Gi"))),
+        labels=labels,
+        taints=draw(st.lists(st.sampled_from(TAINTS), max_size=1)),
+        max_pods=draw(st.sampled_from((1, 110))),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> tuple[Pod, ...]:
+    return tuple(
+        pod(f"pod-{number}-{copy}", of, age=draw(st.integers(0, 2)))
+        for number, of in enumerate(draw(st.lists(shapes(), min_size=1, max_size=5)))
+        for copy in range(draw(st.sampled_from((1, 1, 2, 7))))
+    )
+
+
+@st.composite
+def problems(draw: st.DrawFn, *, limited: bool = True) -> Problem:
+    return Problem(
+        pods=draw(workloads()),
+        pools=tuple(draw(pools(f"pool-{n}", limited=limited)) for n in range(draw(st.integers(0, 3)))),
+        bins=tuple(draw(nodes(f"node-{n}")) for n in range(draw(st.integers(0, 3)))),
+        daemons=tuple(draw(st.lists(daemons(), max_size=2))),
+        well_known=WELL_KNOWN,
+    )
+
+
+def gist(result: Result) -> object:
+    """Everything that a result says, comparable."""
+    return (
+        result.claims,
+        result.existing,
+        [(one.pod.uid, str(one)) for one in result.unplaced],
+    )
+
+
+def places(result: Result) -> dict[str, str]:
+    """Where every pod is, without the words of reasons."""
+    found = {one.pod.uid: "" for one in result.unplaced}
+    for number, claim in enumerate(result.claims):
+        found.update((pod.uid, f"claim {number} of {claim.pool}") for pod in claim.pods)
+    for name, placed in result.existing.items():
+        found.update((pod.uid, name) for pod in placed)
+    return found
+
+
+@given(problems())
+def test_nothing_is_illegal_and_nothing_that_fits_is_left_over(asked: Problem) -> None:
+    assert checker.violations(asked, solve(asked)) == []
+
+
+@given(problems(), st.randoms(use_true_random=False))
+def test_the_order_of_input_does_not_matter(asked: Problem, chance: random.Random) -> None:
+    def mixed(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(chance.sample(values, len(values)))
+
+    other = replace(
+        asked,
+        pods=mixed(asked.pods),
+        pools=tuple(replace(one, instance_types=mixed(one.instance_types)) for one in mixed(asked.pools)),
+        daemons=mixed(asked.daemons),
+    )
+    assert gist(solve(other)) == gist(solve(asked))
+
+
+@given(problems())
+def test_the_same_question_gets_the_same_answer(asked: Problem) -> None:
+    assert gist(solve(asked)) == gist(solve(asked))
+
+
+@given(problems(), pools("zz-foreign"), st.booleans())
+def test_a_pool_that_every_pod_refuses_changes_nothing(asked: Problem, foreign: Pool, by_taint: bool) -> None:
+    nobody = Taint(key="nobody", effect="NoSchedule")
+    if by_taint:
+        foreign = replace(foreign, taints=(nobody,), weight=100)
+        pods = tuple(one for one in asked.pods if not checker.tolerated(one.shape.tolerations, nobody))
+    else:
+        foreign = replace(foreign, instance_types=(), weight=100)
+        pods = asked.pods
+    asked = replace(asked, pods=pods)
+    assert places(solve(replace(asked, pools=(*asked.pools, foreign)))) == places(solve(asked))
+
+
+@given(problems(), workloads())
+def test_lower_priorities_never_cost_a_higher_one_its_place(asked: Problem, more: tuple[Pod, ...]) -> None:
+    high = tuple(one for one in asked.pods if one.shape.priority > 0)
+    before = places(solve(replace(asked, pods=high)))
+    low = tuple(pod(f"low-{one.name}", _lowered(one.shape)) for one in (*asked.pods, *more))
+    after = places(solve(replace(asked, pods=(*high, *low))))
+    assert {uid for uid, place in before.items() if place} <= {uid for uid, place in after.items() if place}
+
+
+def _lowered(of: PodShape) -> PodShape:
+    return PodShape(
+        key=f"low-{of.key}",
+        namespace=of.namespace,
+        requests=of.requests,
+        node_selector=of.node_selector,
+        affinity=of.affinity,
+        tolerations=of.tolerations,
+        priority=-1,
+    )
+
+
+@given(problems(limited=False))
+def test_more_room_on_a_machine_of_now_never_leaves_it_emptier(asked: Problem) -> None:
+    roomier = replace(
+        asked,
+        bins=tuple(
+            replace(one, room=one.room + Resources.parse({"cpu": "64", "memory": "64Gi", "pods": "110"}))
+            for one in asked.bins
+        ),
+    )
+    before, after = solve(asked), solve(roomier)
+    assert sum(map(len, before.existing.values())) <= sum(map(len, after.existing.values()))
