@@ -104,9 +104,7 @@ def score(pod: Member, standing: Standing, names: NodeNames) -> list[HostPriorit
     return [HostPriority(name, MAX_SCORE if name == steered else 0) for name in names.all()]
 
 
-def preemptible(
-    pod: Member, standing: Standing, holds: Mapping[str, Hold], candidates: Mapping[str, int]
-) -> list[str]:
+def preemptible(pod: Member, standing: Standing, holds: Mapping[str, Hold], candidates: Mapping[str, int]) -> list[str]:
     """The answer to `preempt`: nodes where pods may be evicted for `pod`, by name; none at all is a veto.
 
     A pod whose planned node is coming needs nobody's room: no longer than a plan holds, so priorities stay

@@ -96,6 +96,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         ready_at: when it became ready; None while it is not.
         leaving: being deleted or disrupted; whatever is planned on it is void.
         plan: of pods planned onto it while it already existed.
+        problem: what of it could not be read and is left out, "" for nothing.
     """
 
     name: str
@@ -106,6 +107,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ready_at: float | None = None
     leaving: bool = False
     plan: Plan = EMPTY_PLAN
+    problem: str = ""
 
 
 class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -119,6 +121,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         leaving: being deleted; its plan is void.
         requests: what it was made for, due daemons included.
         plan: the pods it was made for.
+        problem: what of it could not be read and is left out, "" for nothing.
     """
 
     name: str
@@ -128,6 +131,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     leaving: bool = False
     requests: Resources = EMPTY
     plan: Plan = EMPTY_PLAN
+    problem: str = ""
 
 
 class Hold(NamedTuple):
@@ -180,7 +184,20 @@ NO_STANDING: Final = Standing()
 class _Site:
     """One plan annotation. `node` is "" until the claim's node is known."""
 
-    __slots__ = ("born_at", "changed_at", "counts", "deadline", "key", "leaving", "live", "name", "node", "on_node", "plan", "requests")
+    __slots__ = (
+        "born_at",
+        "changed_at",
+        "counts",
+        "deadline",
+        "key",
+        "leaving",
+        "live",
+        "name",
+        "node",
+        "on_node",
+        "plan",
+        "requests",
+    )
 
     def __init__(self, name: str, *, on_node: bool, born_at: float) -> None:
         self.key = (name, on_node)
@@ -217,7 +234,19 @@ class _Place:
 class _Tally:
     """The places of one family on all its sites, and who is waiting for them."""
 
-    __slots__ = ("free", "homes", "known", "live", "places", "priority", "recount", "requests", "surplus", "swaps", "unlisted")
+    __slots__ = (
+        "free",
+        "homes",
+        "known",
+        "live",
+        "places",
+        "priority",
+        "recount",
+        "requests",
+        "surplus",
+        "swaps",
+        "unlisted",
+    )
 
     def __init__(self) -> None:
         self.places: dict[tuple[str, bool], _Place] = {}
@@ -346,7 +375,9 @@ class PlanTable:
 
     def expire(self, now: float) -> list[str]:
         """End the plans whose time is over; the names of their claims or nodes."""
-        ended = [site for site in self._sites.values() if site.live and site.deadline is not None and now >= site.deadline]
+        ended = [
+            site for site in self._sites.values() if site.live and site.deadline is not None and now >= site.deadline
+        ]
         for site in ended:
             self._judge_life(site, now)
         return [site.name for site in ended]

@@ -10,19 +10,49 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from extender.placement import refusal
-from extender.plan import Member, PlanTable
+from extender.plan import Member, PlanTable, Standing
 
 MAX_KINDS: Final = 2000
 MAX_NODES: Final = 64
 """Refused nodes that are remembered per kind of pod; one of them suffices to wake it."""
 
+MAX_PODS: Final = 256
+"""Pods that are remembered per kind; beyond, some pod of the kind is taken to be waiting still."""
 
-class _Kind(NamedTuple):
+
+class Kind(NamedTuple):
     """Pods that get the same answers: of one family, with the same place."""
 
     owner: str
     klass: str
     home: str
+
+
+class _Refused:
+    """Pods of one kind that were left without a node, and on which nodes."""
+
+    __slots__ = ("nodes", "overflow", "pod", "uids")
+
+    def __init__(self, pod: Member) -> None:
+        self.pod = pod
+        self.nodes: set[str] = set()
+        self.uids: set[str] = set()
+        self.overflow = False
+
+    def add(self, pod: Member, nodes: Iterable[str]) -> None:
+        self.pod = pod
+        if len(self.uids) < MAX_PODS:
+            self.uids.add(pod.uid)
+        elif pod.uid not in self.uids:
+            self.overflow = True
+        for node in sorted(nodes):
+            if len(self.nodes) >= MAX_NODES:
+                return
+            self.nodes.add(node)
+
+    def matters(self, table: PlanTable) -> bool:
+        """Whether one of the pods still waits, as far as the watch has told."""
+        return self.overflow or any((pod := table.member(uid)) is not None and pod.waiting for uid in self.uids)
 
 
 class Refusals:
@@ -33,7 +63,7 @@ class Refusals:
 
     def __init__(self) -> None:
         self.forgotten = 0
-        self._kinds: OrderedDict[_Kind, tuple[Member, set[str]]] = OrderedDict()
+        self._kinds: OrderedDict[Kind, _Refused] = OrderedDict()
         self._inherited: set[str] = set()
 
     def __len__(self) -> int:
@@ -41,13 +71,10 @@ class Refusals:
 
     def record(self, pod: Member, home: str, nodes: Iterable[str]) -> None:
         """`pod` was left without a node; `nodes` are those that were refused because of holds."""
-        kind = _Kind(pod.owner, pod.klass, home)
-        _, known = self._kinds.pop(kind, (pod, set()))
-        for node in sorted(nodes):
-            if len(known) >= MAX_NODES:
-                break
-            known.add(node)
-        self._kinds[kind] = (pod, known)
+        kind = Kind(pod.owner, pod.klass, home)
+        refused = self._kinds.pop(kind, None) or _Refused(pod)
+        refused.add(pod, nodes)
+        self._kinds[kind] = refused
         if len(self._kinds) > MAX_KINDS:
             self._kinds.popitem(last=False)
             self.forgotten += 1
@@ -56,29 +83,37 @@ class Refusals:
         """These nodes were held when we began: whoever was here before us may have refused pods there."""
         self._inherited.update(nodes)
 
-    def due(self, table: PlanTable, now: float) -> list[str]:
-        """Nodes to touch, by name: a pod that was refused there would be let in now. They are forgotten.
+    def released(self, table: PlanTable) -> list[str]:
+        """Inherited nodes that nothing is held on any more, by name; to be touched. They are forgotten."""
+        free = {node for node in self._inherited if node not in table.holds}
+        self._inherited -= free
+        return sorted(node for node in free if table.knows(node))
 
-        At most one node for each kind of pod; touching it makes kube-scheduler try all of its refused pods again.
+    def kinds(self) -> list[Kind]:
+        """Every kind with a refusal to look at, oldest first."""
+        return list(self._kinds)
+
+    def due(self, kind: Kind, table: PlanTable, now: float) -> str:
+        """A node to touch, because a pod of this kind was refused there and would be let in now; "" for none.
+
+        One node suffices: touching it makes kube-scheduler try every refused pod again. The kind is forgotten then, and
+        also when none of its pods waits any longer. O(nodes it was refused on).
         """
-        holds = table.holds
-        due = {node for node in self._inherited if node not in holds}
-        self._inherited -= due
-        for kind, (pod, nodes) in list(self._kinds.items()):
-            present = sorted(node for node in nodes if table.knows(node))
-            opened = next((node for node in present if _would_pass(table, pod, node, now)), "")
-            if opened or not present:
-                del self._kinds[kind]
-            if opened:
-                due.add(opened)
-        return sorted(node for node in due if table.knows(node))
+        refused = self._kinds.get(kind)
+        if refused is None:
+            return ""
+        standing = table.standing(refused.pod, now)
+        present = sorted(node for node in refused.nodes if table.knows(node))
+        opened = next((node for node in present if _would_pass(table, refused.pod, standing, node)), "")
+        if opened or not present:
+            del self._kinds[kind]
+        return opened if opened and refused.matters(table) else ""
 
 
-def _would_pass(table: PlanTable, pod: Member, node: str, now: float) -> bool:
-    hold = table.holds.get(node)
-    standing = table.standing(pod, now)
+def _would_pass(table: PlanTable, pod: Member, standing: Standing, node: str) -> bool:
     if node == standing.home or node in standing.others:
         return True
+    hold = table.holds.get(node)
     if hold is not None and refusal(pod, hold, standing.coming):
         return False
     return pod.requests.fits(table.ledger.room(node))  # full by now: nothing to wake it for

@@ -1,0 +1,62 @@
+"""The routes: HTTP around the verbs, never an HTTP error for kube-scheduler."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from extender.answering import Answerer
+from extender.protocol import MAX_BODY_BYTES
+
+_JSON = "application/json"
+
+
+def create_app(answerer: Answerer, complaint: Callable[[], str], prefix: str = "") -> Flask:
+    """The WSGI application.
+
+    Args:
+        answerer: answers the verbs.
+        complaint: what /readyz asks: why this process is not ready, "" when it is.
+        prefix: path in front of the verbs, as in the scheduler's `urlPrefix`; "" for none.
+
+    Raises:
+        ValueError: the prefix does not begin with a slash, or ends in one.
+    """
+    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+        raise ValueError(f"prefix {prefix!r} has to begin with / and not to end in it, or to be empty")
+    app = Flask("dovetail-extender", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
+
+    def route(verb: str, answer: Callable[[bytes], bytes]) -> None:
+        def view() -> Response:
+            try:
+                body = request.get_data(cache=False)
+            except RequestEntityTooLarge:
+                reply = Response(
+                    answerer.refuse(verb, f"the body is longer than {MAX_BODY_BYTES} bytes"), content_type=_JSON
+                )
+                reply.headers["Connection"] = "close"  # the rest of the body is not read
+                return reply
+            return Response(answer(body), content_type=_JSON)
+
+        app.add_url_rule(f"{prefix}/{verb}", verb, view, methods=["POST"])
+
+    route("filter", answerer.filter)
+    route("prioritize", answerer.prioritize)
+    route("preempt", answerer.preempt)
+
+    def healthz() -> Response:
+        return _text("")
+
+    def readyz() -> Response:
+        return _text(complaint())
+
+    app.add_url_rule("/healthz", "healthz", healthz)
+    app.add_url_rule("/readyz", "readyz", readyz)
+    return app
+
+
+def _text(problem: str) -> Response:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
+    return Response(f"{problem or 'ok'}\n", status=status, content_type="text/plain; charset=utf-8")

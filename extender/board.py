@@ -1,0 +1,168 @@
+"""The plan table that threads share: fed by the reflectors, asked by the verbs, and a judge of its own freshness."""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, Protocol, TypeVar
+
+from extender import meters
+from extender.facts import Timeline, claim_facts, node_facts
+from extender.plan import Member, PlanTable
+from extender.refusals import Refusals
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.kube.watch import EventKind
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+T = TypeVar("T")
+
+MAX_OUTAGE_SECONDS: Final = 5.0
+MAX_SILENCE_SECONDS: Final = 120.0
+"""Servers send a bookmark about once a minute, and a reflector opens its watch anew after 90 s without one."""
+
+UNKNOWN_NODE_SECONDS: Final = 0.020
+_MAX_AWAITED: Final = 10_000
+
+_log = logs.get_logger(__name__)
+
+
+class Source(Protocol):
+    """What freshness is judged by; a Reflector."""
+
+    @property
+    def synced(self) -> threading.Event: ...
+
+    @property
+    def error(self) -> Exception | None: ...
+
+    def staleness(self) -> float: ...
+
+
+class Board:
+    """See the module.
+
+    Args:
+        hold_seconds: how long a plan holds room after its node is ready.
+        clock: for deadlines and outages.
+
+    Attributes:
+        lock: guards `table` and `refusals`; also notified whenever a node becomes known.
+        table: the plan table.
+        refusals: what was refused, until it is released.
+    """
+
+    def __init__(self, hold_seconds: float, clock: Clock) -> None:
+        self.lock = threading.Condition()
+        self.table = PlanTable(hold_seconds)
+        self.refusals = Refusals()
+        self.clock = clock
+        self._timeline = Timeline(clock.now(), clock.monotonic())
+        self._sources: tuple[Source, ...] = ()
+        self._down_since: dict[int, float] = {}
+        self._awaited: set[str] = set()
+        self._problems: dict[tuple[str, str], str] = {}
+
+    # ---------------------------------------------------------------- freshness
+
+    def depend_on(self, sources: Iterable[Source]) -> None:
+        """From now on what these reflectors have is what we know."""
+        self._sources = tuple(sources)
+
+    def complaint(self) -> str:
+        """Why what we know may be out of date, "" while it is not; then and only then may a node be refused."""
+        if not self._sources:
+            return "the watches are not started"
+        now = self.clock.monotonic()
+        for position, source in enumerate(self._sources):
+            if not source.synced.is_set():
+                return f"{source!r} has not synced"
+            if source.error is None:
+                self._down_since.pop(position, None)
+            elif now - self._down_since.setdefault(position, now) > MAX_OUTAGE_SECONDS:
+                return f"{source!r} is interrupted"
+            if source.staleness() > MAX_SILENCE_SECONDS:
+                return f"{source!r} hears nothing"
+        return ""
+
+    # ------------------------------------------------------------------- events
+
+    def pod_changed(self, old: Member | None, new: Member | None) -> None:
+        """A pod was added, changed or removed."""
+        with self.lock:
+            if new is not None:
+                self.table.set_pod(new)
+            elif old is not None:
+                self.table.drop_pod(old.uid)
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        """A node was added, changed or removed."""
+        now = self.clock.monotonic()
+        if new is not None:
+            facts = node_facts(new, self._timeline)
+            self._note("Node", facts.name, facts.problem)
+            with self.lock:
+                known = self.table.knows(facts.name)
+                self.table.set_node(facts, now)
+                if not known:
+                    self.lock.notify_all()
+        elif old is not None:
+            self._note("Node", old.metadata.name, "")
+            with self.lock:
+                self.table.drop_node(old.metadata.name, now)
+                self._awaited.discard(old.metadata.name)
+
+    def claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        """A NodeClaim was added, changed or removed."""
+        if new is not None:
+            facts = claim_facts(new, self._timeline)
+            self._note("NodeClaim", facts.name, facts.problem)
+            with self.lock:
+                self.table.set_claim(facts, self.clock.monotonic())
+        elif old is not None:
+            self._note("NodeClaim", old.metadata.name, "")
+            with self.lock:
+                self.table.drop_claim(old.metadata.name)
+
+    def _note(self, kind: str, name: str, problem: str) -> None:
+        """Tell of a new problem of an object once. Called by one thread for each kind."""
+        if self._problems.get((kind, name), "") == problem:
+            return
+        if problem:
+            self._problems[kind, name] = problem
+            meters.BAD_OBJECTS.labels(kind).inc()
+            _log.warning("part of an object cannot be read and is left out", kind=kind, object=name, problem=problem)
+        else:
+            self._problems.pop((kind, name), None)
+
+    # ---------------------------------------------------------------- questions
+
+    def await_nodes(self, names: Iterable[str]) -> None:
+        """Wait a moment for nodes that kube-scheduler knows and we do not; not twice for the same name.
+
+        kube-scheduler's watch may be milliseconds ahead of ours, and a node to come may have a plan. At most
+        `UNKNOWN_NODE_SECONDS`.
+        """
+        with self.lock:
+            unknown = [name for name in self.table.unknown(names) if name not in self._awaited]
+            if not unknown:
+                return
+            known = self.lock.wait_for(lambda: not self.table.unknown(unknown), UNKNOWN_NODE_SECONDS)
+            if not known:
+                if len(self._awaited) > _MAX_AWAITED:
+                    self._awaited.clear()
+                self._awaited.update(self.table.unknown(unknown))
+        meters.UNKNOWN_NODES.labels("known" if known else "passed").inc()
+
+
+class Feed(Generic[T]):
+    """A handler for one reflector."""
+
+    def __init__(self, changed: Callable[[T | None, T | None], None]) -> None:
+        self._changed = changed
+
+    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002
+        """Hand a change on."""
+        self._changed(old, new)
+
+    def on_sync(self) -> None:
+        """Nothing: the board asks the reflector whether it is synced."""

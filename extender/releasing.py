@@ -1,0 +1,111 @@
+"""Ends plans whose time is over and wakes kube-scheduler for pods that we refused: one thread.
+
+kube-scheduler retries a pod that an extender refused when any object it watches changes, so a release writes an
+annotation of a node where the pod would be let in now.
+"""
+
+import threading
+from typing import Final, Protocol
+
+from extender import meters
+from extender.board import Board
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.resources import NODES, Resource
+from provisioner.support import logs
+
+TICK_SECONDS: Final = 0.5
+"""With a retry this stays well under the 2 s that a pod may wait beyond the TTL."""
+
+_log = logs.get_logger(__name__)
+
+
+class Patcher(Protocol):
+    """What is asked of the API server; a Client."""
+
+    def patch(self, resource: Resource[Node], name: str, body: object) -> Node: ...
+
+
+class Releaser:
+    """See the module.
+
+    Args:
+        board: what is known and what was refused.
+        client: to write with; RBAC: patch nodes.
+    """
+
+    def __init__(self, board: Board, client: Patcher) -> None:
+        self._board = board
+        self._client = client
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="releaser", daemon=True)
+        self._inherited = False
+        self._retry: set[str] = set()
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        self._thread.join(5.0)
+
+    def tick(self) -> list[str]:
+        """End what is over, touch the nodes that are due; the nodes that were touched."""
+        board = self._board
+        fresh = not board.complaint()
+        meters.FRESH.set(fresh)
+        if not fresh:
+            return []
+        touched = [name for name in self._due() if self._touch(name)]
+        with board.lock:
+            held, planned, plans = len(board.table.holds), board.table.planned, board.table.plans
+        meters.HELD_NODES.set(held)
+        meters.PLANNED_PODS.set(planned)
+        meters.PLANS.set(plans)
+        return touched
+
+    def _due(self) -> list[str]:
+        board = self._board
+        now = board.clock.monotonic()
+        with board.lock:
+            if not self._inherited:
+                self._inherited = True
+                board.refusals.inherit(board.table.holds)
+            ended = board.table.expire(now)
+            due = {*board.refusals.released(board.table), *self._retry}
+            kinds = board.refusals.kinds()
+        self._retry.clear()
+        if ended:
+            meters.EXPIRED.inc(len(ended))
+            _log.info("plans ended", plans=len(ended), first=ended[0])
+        for kind in kinds:
+            with board.lock:  # for each anew: a verb must not wait for all of them
+                due.add(board.refusals.due(kind, board.table, now))
+        return sorted(due - {""})
+
+    def _touch(self, name: str) -> bool:
+        stamp = self._board.clock.now().isoformat(timespec="milliseconds")
+        body = {"metadata": {"annotations": {names.HOLD_RELEASED_ANNOTATION: stamp}}}
+        try:
+            self._client.patch(NODES, name, body)
+        except NotFound:
+            meters.RELEASES.labels("gone").inc()
+            return False
+        except ApiError as error:
+            meters.RELEASES.labels("failed").inc()
+            self._retry.add(name)
+            _log.warning("a node cannot be touched", node=name, error=str(error))
+            return False
+        meters.RELEASES.labels("touched").inc()
+        _log.info("hold released", node=name)
+        return True
+
+    def _run(self) -> None:
+        while not self._stopping.wait(TICK_SECONDS):
+            try:
+                self.tick()
+            except Exception:
+                _log.exception("releasing failed")

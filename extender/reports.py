@@ -1,0 +1,197 @@
+"""Reports to the provisioner's leader: pods that were left without a node, sent by a thread of their own.
+
+A report only saves time, so nothing here is exact: the queue drops its oldest entry when it is full, a batch that
+cannot be sent is not kept, and without a leader reports are counted and forgotten. The pod's next try reports again.
+"""
+
+import ipaddress
+import os
+import threading
+import urllib.parse
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import urllib3
+
+from extender import meters
+from provisioner.apis.core import Lease
+from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, Report, encode_reports
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+BATCH_SECONDS: Final = 0.1
+CAPACITY: Final = 1000
+TIMEOUT_SECONDS: Final = 3.0
+_LOG_EVERY_SECONDS: Final = 60.0
+
+_log = logs.get_logger(__name__)
+
+
+class AddressError(ValueError):
+    """Reports may not be sent to this address; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How https is done: files in PEM form, "" for none.
+
+    Attributes:
+        ca_file: whom to trust.
+        cert_file: our client certificate.
+        key_file: its key.
+        server_name: name to expect in the server's certificate; "" is the host of the address.
+    """
+
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+
+    def version(self) -> tuple[int, ...]:
+        """Changes when one of the files does, so that rotated certificates are picked up."""
+        return tuple(os.stat(path).st_mtime_ns for path in (self.ca_file, self.cert_file, self.key_file) if path)
+
+
+def check_address(url: str, identity: Identity) -> None:
+    """Refuse what may not be used: reports name pods, and whoever can write the Lease chooses the address.
+
+    Raises:
+        AddressError: no http(s) URL with a host; http to another machine; https without CA, certificate and key.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise AddressError(f"{url!r} is no URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise AddressError(f"{url!r} is no http or https URL with a host")
+    if parts.username or parts.password:
+        raise AddressError("the URL carries credentials")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise AddressError(f"{url!r} is plain http to another machine; the provisioner has to offer https")
+    if parts.scheme == "https" and not (identity.ca_file and identity.cert_file and identity.key_file):
+        raise AddressError(f"{url!r} needs --reports-ca, --reports-cert and --reports-key")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as a name or an address, is this machine's loopback."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Reporter:
+    """Collects reports and sends them in batches.
+
+    Args:
+        identity: for https.
+        clock: for the log.
+    """
+
+    def __init__(self, identity: Identity, clock: Clock) -> None:
+        self._identity = identity
+        self._clock = clock
+        self._queue: deque[Report] = deque()
+        self._something = threading.Condition()
+        self._stopping = False
+        self._url = ""
+        self._pool: tuple[object, urllib3.PoolManager] | None = None
+        self._logged_at = -_LOG_EVERY_SECONDS
+        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what is queued is dropped."""
+        with self._something:
+            self._stopping = True
+            self._something.notify_all()
+        self._thread.join(TIMEOUT_SECONDS + 1.0)
+
+    def put(self, report: Report) -> None:
+        """Queue a report; never blocks, drops the oldest when `CAPACITY` are waiting."""
+        with self._something:
+            if len(self._queue) >= CAPACITY:
+                self._queue.popleft()
+                meters.REPORTS.labels("dropped").inc()
+            self._queue.append(report)
+            self._something.notify_all()
+
+    @property
+    def url(self) -> str:
+        """Where reports go, "" while nobody wants them."""
+        return self._url
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:  # noqa: ARG002
+        """The leader's Lease was added, changed or removed: it names the address."""
+        url = new.metadata.annotations.get(REPORTS_URL_ANNOTATION, "") if new is not None else ""
+        if url == self._url:
+            return
+        if url:
+            try:
+                check_address(url, self._identity)
+            except AddressError as error:
+                _log.warning("the leader's address for reports cannot be used", problem=str(error))
+                url = ""
+        self._url = url
+        _log.info("address for reports", url=url or "none")
+
+    def _run(self) -> None:
+        while True:
+            with self._something:
+                self._something.wait_for(lambda: self._queue or self._stopping)
+                if not self._stopping:
+                    self._something.wait_for(lambda: self._stopping, BATCH_SECONDS)  # gather what comes meanwhile
+                if self._stopping:
+                    return
+                batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_REPORTS))]
+            try:
+                self._send(batch)
+            except Exception as error:  # the thread outlives whatever a peer does
+                meters.REPORTS.labels("failed").inc(len(batch))
+                self._log("reports cannot be sent", error)
+
+    def _send(self, batch: list[Report]) -> None:
+        url = self._url
+        if not url:
+            meters.REPORTS.labels("unaddressed").inc(len(batch))
+            return
+        answer = self._connection(url).request(
+            "POST", url, body=encode_reports(batch), headers={"Content-Type": "application/json"}, redirect=False
+        )
+        if answer.status >= 300:
+            raise AddressError(f"{url} answered {answer.status}")
+        meters.REPORTS.labels("sent").inc(len(batch))
+
+    def _connection(self, url: str) -> urllib3.PoolManager:
+        """A pool for this address, made anew when the address or one of the files changes."""
+        secure = url.startswith("https:")
+        key = (url, self._identity.version() if secure else ())
+        if self._pool is None or self._pool[0] != key:
+            if self._pool is not None:
+                self._pool[1].clear()
+            options: dict[str, object] = {}
+            if secure:
+                options = {
+                    "cert_reqs": "CERT_REQUIRED",
+                    "ca_certs": self._identity.ca_file,
+                    "cert_file": self._identity.cert_file,
+                    "key_file": self._identity.key_file,
+                }
+                if self._identity.server_name:
+                    options["assert_hostname"] = options["server_hostname"] = self._identity.server_name
+            pool = urllib3.PoolManager(num_pools=1, maxsize=1, retries=False, timeout=TIMEOUT_SECONDS, **options)  # type: ignore[arg-type]
+            self._pool = (key, pool)
+        return self._pool[1]
+
+    def _log(self, text: str, error: Exception) -> None:
+        now = self._clock.monotonic()
+        if now - self._logged_at >= _LOG_EVERY_SECONDS:
+            self._logged_at = now
+            _log.warning(text, error=str(error))
