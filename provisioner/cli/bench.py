@@ -35,7 +35,7 @@ from provisioner.cli.harness.workload import REPOSITORY, Document, deployment, e
 from provisioner.cli.progress import progress_for
 from provisioner.devcluster.progress import Progress
 
-NO_NOMINATION = ("--nominate-pods=false",)
+NO_NOMINATION = ("--nominate=false",)
 NODES_GOAL = 145
 CPU_GOAL, MEMORY_GOAL = 95.0, 83.0
 NOMINATION_GOAL = 95.0

@@ -25,6 +25,7 @@ from provisioner.support.clock import SystemClock
 PROVISIONER, WEBHOOK, EXTENDER = "provisioner", "webhook", "extender"
 ALL_PROGRAMS = (WEBHOOK, EXTENDER, PROVISIONER)
 SCHEDULER_LEASE = "kube-system/kube-scheduler"  # the dev cluster's one scheduler serves our profile too
+SYSTEM_NAMESPACE: Document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dovetail-system"}}
 READY_SECONDS = 60.0
 PROBE_SECONDS = 2.0
 MEGABYTE = 1_000_000
@@ -118,8 +119,10 @@ class Session:
             )
         flags = {
             "--provider": "kwok",
+            "--bind-address": "127.0.0.1",
             "--metrics-port": str(self.cluster.ports["provisioner-metrics"]),
             "--health-probe-port": str(self.cluster.ports["provisioner-health"]),
+            "--report-port": str(self.cluster.ports["provisioner-reports"]),
             "--report-address": ports["provisioner-reports"],
         }
         arguments = (*common, *_line(flags), *self.setup.provisioner_flags)
@@ -169,12 +172,13 @@ def session(setup: Setup, report: Report, progress: Progress = SILENT) -> Iterat
     """
     cluster = DevCluster(f"{setup.name}-{os.getpid()}", temporary=True, extender=setup.steered, progress=progress)
     began = SystemClock().monotonic()
-    cluster.up()
     try:
+        cluster.up()
         run = Session(setup, cluster)
         report(f"control plane at {cluster.host} after {run.clock.monotonic() - began:.1f} s")
         report(f"look in: {cluster.bin('kubectl')} --kubeconfig {run.kubeconfig} get nodeclaims")
         report(f"{applying.apply_crds(run.client)} CRDs applied")
+        applying.apply(run.client, [SYSTEM_NAMESPACE])
         try:
             run.start_programs(report)
             run.observer.start()
