@@ -5,11 +5,11 @@ cannot be sent is not kept, and without a leader reports are counted and forgott
 """
 
 import ipaddress
-import os
 import threading
 import urllib.parse
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import urllib3
@@ -50,7 +50,7 @@ class Identity:
 
     def version(self) -> tuple[int, ...]:
         """Changes when one of the files does, so that rotated certificates are picked up."""
-        return tuple(os.stat(path).st_mtime_ns for path in (self.ca_file, self.cert_file, self.key_file) if path)
+        return tuple(Path(path).stat().st_mtime_ns for path in (self.ca_file, self.cert_file, self.key_file) if path)
 
 
 def check_address(url: str, identity: Identity) -> None:

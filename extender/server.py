@@ -5,7 +5,6 @@ All threads and connections are made in the worker, after the fork.
 """
 
 import gc
-import os
 import ssl
 import sys
 import threading
@@ -255,7 +254,7 @@ class _CachedContext:
 
     def _version(self) -> tuple[int, ...]:
         paths = (self._config.tls_cert, self._config.tls_key, self._config.tls_client_ca)
-        return tuple(os.stat(path).st_mtime_ns for path in paths if path)
+        return tuple(Path(path).stat().st_mtime_ns for path in paths if path)
 
 
 def _context(config: Config) -> ssl.SSLContext:

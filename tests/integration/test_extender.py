@@ -1,0 +1,443 @@
+"""The extender beside a real kube-scheduler: planned pods land where planned, strangers wait and are let in, and
+kube-scheduler goes on without it.
+
+Nodes and NodeClaims are made here by hand, with kwok as the kubelet; no provisioner runs.
+"""
+
+import contextlib
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.plan import Plan, PlanEntry, encode_plan
+from provisioner.apis.pods import Pod
+from provisioner.apis.reports import LEASE_NAME, REPORTS_URL_ANNOTATION, Reason, Report, decode_reports
+from provisioner.cli.progress import progress_for
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.resources import LEASES, NAMESPACES, NODECLAIMS, NODES, PODS, REPLICASETS, SERVICEACCOUNTS
+from provisioner.support.clock import SystemClock
+
+pytestmark = pytest.mark.plane
+
+HOLD_SECONDS = 6.0
+REPOSITORY = Path(__file__).parents[2]
+SYSTEM = "dovetail-system"
+UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+Document = dict[str, Any]
+
+
+# --- the plane and the program --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[DevCluster]:
+    plane = DevCluster(temporary=True, extender=True, progress=progress_for(sys.__stderr__))
+    plane.up()
+    try:
+        yield plane
+    finally:
+        plane.down()
+
+
+@pytest.fixture(scope="module")
+def client(cluster: DevCluster) -> Client:
+    cluster.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "manifests" / "crds"))
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    clock = SystemClock()
+    made = Client(connect(str(cluster.kubeconfig), user_agent="dovetail-test", clock=clock), clock)
+    made.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    return made
+
+
+class Extender:
+    """The program as a child, in a process group of its own."""
+
+    def __init__(self, cluster: DevCluster) -> None:
+        self._cluster = cluster
+        self._child: subprocess.Popen[bytes] | None = None
+        self.log = cluster.dir / "extender.log"
+
+    def start(self) -> None:
+        ports = self._cluster.ports
+        arguments = {
+            "--kubeconfig": str(self._cluster.kubeconfig),
+            "--bind": f"127.0.0.1:{ports['extender']}",
+            "--metrics-bind": f"127.0.0.1:{ports['extender-metrics']}",
+            "--hold-ttl": str(HOLD_SECONDS),
+            "--namespace": SYSTEM,
+        }
+        line = [part for pair in arguments.items() for part in pair]
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "provisioner.cli.main", "extender", *line],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=REPOSITORY,
+            )
+        eventually(self.ready, 30.0, self.tail)
+
+    def ready(self) -> bool:
+        assert self._child is not None
+        assert self._child.poll() is None, self.tail()
+        return self.page("readyz") is not None
+
+    def page(self, path: str) -> str | None:
+        url = f"http://127.0.0.1:{self._cluster.ports['extender-metrics']}/{path}"
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return str(answer.read().decode())
+        return None
+
+    def metric(self, series: str) -> float:
+        page = self.page("metrics") or ""
+        return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(series))
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._child is not None
+        os.killpg(self._child.pid, number)
+
+    def stop(self) -> None:
+        if self._child is None:
+            return
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            with contextlib.suppress(ProcessLookupError):
+                self.send(number)
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            self.send(signal.SIGKILL)
+        self._child.wait(10)
+        self._child = None
+
+    def tail(self) -> str:
+        return self.log.read_bytes()[-4000:].decode(errors="replace")
+
+
+@pytest.fixture(scope="module")
+def extender(cluster: DevCluster, client: Client) -> Iterator[Extender]:
+    program = Extender(cluster)
+    program.start()
+    try:
+        yield program
+    finally:
+        program.stop()
+
+
+def eventually(condition: Callable[[], object], seconds: float, explain: Callable[[], object] = lambda: "") -> float:
+    """Wait until the condition holds; how long that took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, f"not within {seconds} s: {explain()}"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+# --- what a test builds ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A namespace and nodes of one test's own; its pods select its nodes."""
+
+    client: Client
+    name: str
+
+    def pod(self, name: str, cpu: str = "1", scheduler: str = "default-scheduler", priority: str = "") -> Pod:
+        spec = {**self.pod_spec(cpu, scheduler), **({"priorityClassName": priority} if priority else {})}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        return self.client.create(PODS, body, self.name)
+
+    def pod_spec(self, cpu: str, scheduler: str = "default-scheduler") -> Document:
+        container = {"name": "main", "image": "none.invalid/none", "resources": {"requests": {"cpu": cpu}}}
+        return {
+            "containers": [container],
+            "nodeSelector": {"test": self.name},
+            "schedulerName": scheduler,
+            "terminationGracePeriodSeconds": 0,
+        }
+
+    def replica_set(self, name: str, replicas: int, cpu: str = "1") -> str:
+        labels = {"app": name}
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": self.pod_spec(cpu)},
+            },
+        }
+        return self.client.create(REPLICASETS, body, self.name).metadata.uid
+
+    def pods(self, prefix: str = "") -> list[Pod]:
+        return [pod for pod in self.client.list(PODS, self.name) if pod.name.startswith(prefix)]
+
+    def nodes_of(self, prefix: str = "") -> dict[str, str]:
+        return {pod.name: pod.node_name for pod in self.pods(prefix)}
+
+    def bound(self, name: str) -> str:
+        return self.client.get(PODS, name, self.name).node_name
+
+    def unschedulable(self, *prefixes: str) -> bool:
+        return all(pod.unschedulable for prefix in prefixes for pod in self.pods(prefix))
+
+    def node(self, name: str, cpu: str, *, tainted: bool = False, plan: Plan | None = None) -> str:
+        """A node of kwok's; with a plan, its NodeClaim is made first, as the provisioner does."""
+        full = f"{self.name}-{name}"
+        if plan is not None:
+            self.claim(full, plan)
+        annotations = {"kwok.x-k8s.io/node": "fake"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": full, "annotations": annotations, "labels": {"test": self.name, "type": "kwok"}},
+            "spec": {"providerID": f"test://{full}", "taints": [UNREGISTERED] if tainted else []},
+            "status": dict.fromkeys(("capacity", "allocatable"), {"cpu": cpu, "memory": "64Gi", "pods": "110"}),
+        }
+        self.client.create(NODES, body)
+        return full
+
+    def claim(self, name: str, plan: Plan) -> None:
+        body = {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "metadata": {"name": name, "annotations": {names.PLAN_ANNOTATION: encode_plan(plan)}},
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
+            },
+        }
+        self.client.create(NODECLAIMS, body)
+        self.client.patch(NODECLAIMS, name, {"status": {"providerID": f"test://{name}"}}, subresource="status")
+
+    def ready(self, *nodes: str) -> bool:
+        return all(self._is_ready(node) for node in nodes)
+
+    def _is_ready(self, node: str) -> bool:
+        conditions = self.client.get(NODES, node).status.conditions
+        return any(one.type == "Ready" and one.status == "True" for one in conditions)
+
+    def untaint(self, node: str) -> None:
+        taints = [
+            {"key": taint.key, "effect": taint.effect, "value": taint.value}
+            for taint in self.client.get(NODES, node).spec.taints
+            if taint.key != UNREGISTERED["key"]
+        ]
+        self.client.patch(NODES, node, {"spec": {"taints": taints}})
+
+    def clear(self) -> None:
+        for node in self.client.list(NODES, label_selector=f"test={self.name}"):
+            self.client.delete(NODES, node.metadata.name)
+            with contextlib.suppress(NotFound):
+                self.client.delete(NODECLAIMS, node.metadata.name)
+        with contextlib.suppress(ApiError):
+            self.client.delete(NAMESPACES, self.name)
+
+
+@pytest.fixture
+def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def account() -> bool:
+        with contextlib.suppress(NotFound):
+            return client.get(SERVICEACCOUNTS, "default", name).metadata.name == "default"
+        return False
+
+    eventually(account, 20.0)
+    made = Stage(client, name)
+    try:
+        yield made
+    finally:
+        made.clear()
+
+
+def plan_of(pods: Sequence[Pod]) -> Plan:
+    """A plan for exactly these pods, as the provisioner writes it."""
+    families: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        families.setdefault((pod.owner.uid if pod.owner else "", pod.shape.key), []).append(pod.uid)
+    entries = [
+        PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(uids)) for (owner, klass), uids in families.items()
+    ]
+    return Plan(pods=tuple(entries))
+
+
+# --- the tests ------------------------------------------------------------------------------------------------------
+
+
+def test_planned_pods_land_on_their_nodes(extender: Extender, stage: Stage) -> None:
+    """Two owners, four nodes without slack, opened one after the other in an order that tempts every pod."""
+    pods = [stage.pod(f"a-{i}") for i in range(12)] + [stage.pod(f"b-{i}", cpu="500m") for i in range(8)]
+    eventually(lambda: stage.unschedulable("a-", "b-"), 20.0)
+    homes = {f"n{i}": [*pods[3 * i : 3 * i + 3], *pods[12 + 2 * i : 14 + 2 * i]] for i in range(4)}
+    nodes = {name: stage.node(name, "4", tainted=True, plan=plan_of(planned)) for name, planned in homes.items()}
+    eventually(lambda: stage.ready(*nodes.values()), 20.0)
+    for name in sorted(nodes, reverse=True):
+        stage.untaint(nodes[name])
+        time.sleep(0.3)
+    eventually(lambda: all(stage.nodes_of().values()), 20.0, stage.nodes_of)
+    want = {pod.name: (nodes[name], pod.shape.key) for name, planned in homes.items() for pod in planned}
+    # Equal pods without an owner are interchangeable: what counts is how many of each class are on each node.
+    got = sorted((pod.node_name, pod.shape.key) for pod in stage.pods())
+    assert got == sorted(want.values())
+    assert extender.metric('dovetail_extender_requests_total{answer="steered"') >= 20
+
+
+def test_a_stranger_waits_until_the_hold_ends_by_time(extender: Extender, stage: Stage) -> None:
+    planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
+    node = stage.node("n", "2", plan=plan_of(planned))
+    eventually(lambda: stage.ready(node), 20.0)
+    began = time.monotonic()
+    stage.pod("stranger")
+    eventually(lambda: stage.unschedulable("stranger"), 10.0)
+    assert stage.bound("stranger") == ""
+    eventually(lambda: stage.bound("stranger"), HOLD_SECONDS + 4.0, extender.tail)
+    waited = time.monotonic() - began
+    assert HOLD_SECONDS - 3.0 < waited < HOLD_SECONDS + 2.0, waited
+    assert stage.client.get(NODES, node).metadata.annotations[names.HOLD_RELEASED_ANNOTATION]
+
+
+def test_room_is_held_and_not_names(extender: Extender, stage: Stage) -> None:
+    planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
+    node = stage.node("n", "3", plan=plan_of(planned))
+    eventually(lambda: stage.ready(node), 20.0)
+    stage.pod("fits-beside")
+    eventually(lambda: stage.bound("fits-beside") == node, 3.0)
+    stage.pod("too-many")
+    eventually(lambda: stage.unschedulable("too-many"), 5.0)
+    assert stage.bound("too-many") == ""
+
+
+def test_planned_pods_that_go_away_release_their_room_at_once(extender: Extender, stage: Stage) -> None:
+    planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
+    node = stage.node("n", "2", plan=plan_of(planned))
+    eventually(lambda: stage.ready(node), 20.0)
+    stage.pod("stranger")
+    eventually(lambda: stage.unschedulable("stranger"), 5.0)
+    for pod in planned:
+        stage.client.delete(PODS, pod.name, stage.name, grace_seconds=0)
+    eventually(lambda: stage.bound("stranger") == node, 4.0, extender.tail)
+
+
+def test_a_failed_claim_releases_its_room(extender: Extender, stage: Stage) -> None:
+    planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
+    node = stage.node("n", "2", plan=plan_of(planned))
+    eventually(lambda: stage.ready(node), 20.0)
+    stage.pod("stranger")
+    eventually(lambda: stage.unschedulable("stranger"), 5.0)
+    stage.client.delete(NODECLAIMS, node)
+    eventually(lambda: stage.bound("stranger") == node, 4.0, extender.tail)
+
+
+def test_a_recreated_pod_takes_its_brothers_place(extender: Extender, stage: Stage) -> None:
+    stage.replica_set("web", 3)
+    eventually(lambda: len(stage.pods("web")) == 3 and stage.unschedulable("web"), 20.0)
+    pods = sorted(stage.pods("web"), key=lambda pod: pod.name)
+    home = stage.node("home", "3", tainted=True, plan=plan_of(pods))
+    stage.client.delete(PODS, pods[0].name, stage.name, grace_seconds=0)
+    eventually(lambda: len(stage.pods("web")) == 3 and pods[0].name not in stage.nodes_of(), 10.0)
+    eventually(lambda: stage.ready(home), 20.0)
+    stage.untaint(home)
+    eventually(lambda: set(stage.nodes_of("web").values()) == {home}, 10.0, stage.nodes_of)
+
+
+def test_a_pod_planned_onto_an_existing_node_finds_its_room(extender: Extender, stage: Stage) -> None:
+    planned = [stage.pod("planned", cpu="2", scheduler="dovetail-scheduler")]
+    eventually(lambda: stage.unschedulable("planned"), 10.0)
+    other = stage.node("a-other", "1")
+    node = stage.node("b-node", "2", tainted=True)
+    eventually(lambda: stage.ready(node, other), 20.0)
+    annotation = {names.PLAN_ANNOTATION: encode_plan(plan_of(planned))}
+    stage.client.patch(NODES, node, {"metadata": {"annotations": annotation}})
+    stage.untaint(node)
+    eventually(lambda: stage.bound("planned") == node, 10.0)
+
+
+class Intake:
+    """A provisioner's end of the reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        intake = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                intake.reports += decode_reports(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/reports"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def intake(client: Client) -> Iterator[Intake]:
+    made = Intake()
+    lease: Mapping[str, object] = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": LEASE_NAME, "annotations": {REPORTS_URL_ANNOTATION: made.url}},
+        "spec": {"holderIdentity": "test"},
+    }
+    client.create(LEASES, lease, SYSTEM)
+    try:
+        yield made
+    finally:
+        client.delete(LEASES, LEASE_NAME, SYSTEM)
+        made.stop()
+
+
+def test_a_held_off_pod_is_reported_to_the_leader(extender: Extender, stage: Stage, intake: Intake) -> None:
+    planned = [stage.pod("planned", scheduler="nobody")]
+    node = stage.node("n", "1", plan=plan_of(planned))
+    eventually(lambda: stage.ready(node), 20.0)
+    stranger = stage.pod("stranger")
+    eventually(lambda: intake.reports, 5.0, extender.tail)
+    assert Report(uid=stranger.uid, node=node, reason=Reason.HELD) in intake.reports
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_pods_run_without(cluster: DevCluster, extender: Extender, stage: Stage, number: signal.Signals) -> None:
+    node = stage.node("n", "64")
+    eventually(lambda: stage.ready(node), 20.0)
+    extender.send(number)
+    try:
+        for i in range(10):
+            stage.pod(f"p-{i}")
+        eventually(lambda: all(stage.nodes_of("p-").values()), 40.0, stage.nodes_of)
+    finally:
+        extender.stop()
+        extender.start()
+    stage.pod("after")
+    eventually(lambda: stage.bound("after") == node, 10.0)
