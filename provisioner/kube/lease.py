@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
+from typing import Protocol
 
 import msgspec
 
@@ -69,6 +70,18 @@ class Fence:
         self._valid_until = float("-inf")
 
 
+class StopSignal(Protocol):
+    """How an elector is told to stop, and how it waits; `threading.Event` is one."""
+
+    def set(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set, for `timeout` seconds at most; whether it is set."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """A lease as it was when it last changed."""
@@ -90,6 +103,7 @@ class LeaderElector:
         renew_deadline: seconds without a renewal after which this process gives up; less than `lease_duration`.
         retry_period: seconds between two tries.
         annotations: put on the Lease while we hold it, e.g. the address for reports; taken off when it is given back.
+        stopping: set by `stop`; all waiting is done on it.
     """
 
     def __init__(
@@ -104,6 +118,7 @@ class LeaderElector:
         renew_deadline: float = 10.0,
         retry_period: float = 2.0,
         annotations: Mapping[str, str] | None = None,
+        stopping: StopSignal | None = None,
     ) -> None:
         if not 0 < retry_period < renew_deadline < lease_duration:
             raise ValueError(
@@ -113,7 +128,7 @@ class LeaderElector:
         self.name, self.namespace, self.identity = name, namespace, identity
         self.lease_duration, self.renew_deadline, self.retry_period = lease_duration, renew_deadline, retry_period
         self._annotations = dict(annotations or {})
-        self._stopping = threading.Event()
+        self._stopping: StopSignal = stopping if stopping is not None else threading.Event()
         self._seen: _Seen | None = None
         self._lease: Lease | None = None  # as we last wrote it
         self.holder = ""  # who leads, as far as we know
