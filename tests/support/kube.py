@@ -107,7 +107,11 @@ def ok(body: object, status: int = 200) -> FakeAnswer:
 
 
 def refusal(
-    status: int, reason: str = "", message: str = "no", retry_after: int | None = None, causes: Iterable[tuple[str, str]] = ()
+    status: int,
+    reason: str = "",
+    message: str = "no",
+    retry_after: int | None = None,
+    causes: Iterable[tuple[str, str]] = (),
 ) -> FakeAnswer:
     """An answer with a Status body, and the header when `retry_after` is given."""
     body: dict[str, Any] = {"kind": "Status", "status": "Failure", "code": status, "reason": reason, "message": message}
@@ -117,7 +121,9 @@ def refusal(
     return FakeAnswer(status, json.dumps(body).encode(), headers)
 
 
-def thing(name: str, version: int | str = 1, *, namespace: str = "", uid: str = "", **metadata: object) -> dict[str, Any]:
+def thing(
+    name: str, version: int | str = 1, *, namespace: str = "", uid: str = "", **metadata: object
+) -> dict[str, Any]:
     """A small object on the wire: metadata and nothing else."""
     meta: dict[str, Any] = {"name": name, "resourceVersion": str(version), "uid": uid or f"uid-{name}", **metadata}
     if namespace:

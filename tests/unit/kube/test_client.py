@@ -58,7 +58,12 @@ def test_an_object_of_another_form_is_an_error_that_names_the_kind() -> None:
 
 
 def test_every_write_has_its_verb_its_media_type_and_is_counted() -> None:
-    answers = [ok(thing("a"), 201), *[ok(thing("a")) for _ in range(6)], ok({"status": "Success"}), ok({"status": "Success"}, 201)]
+    answers = [
+        ok(thing("a"), 201),
+        *[ok(thing("a")) for _ in range(6)],
+        ok({"status": "Success"}),
+        ok({"status": "Success"}, 201),
+    ]
     kube, api, _ = client(*answers)
     kube.create(MAPS, thing("a"), "ns")
     kube.create(MAPS, thing("a"), "ns", dry_run=True)
@@ -163,7 +168,11 @@ NOT_RETRIED = {
     "an object that is there already": (create, refusal(409, "AlreadyExists"), AlreadyExists),
     "an object that is not there": (get, refusal(404), NotFound),
     "a missing rule": (get, refusal(403), Forbidden),
-    "an eviction that a budget forbids": (lambda kube: kube.evict("p", "ns", "u"), refusal(429, retry_after=10), TooManyRequests),
+    "an eviction that a budget forbids": (
+        lambda kube: kube.evict("p", "ns", "u"),
+        refusal(429, retry_after=10),
+        TooManyRequests,
+    ),
 }
 
 

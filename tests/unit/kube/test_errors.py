@@ -21,7 +21,9 @@ from provisioner.kube.errors import (
 
 
 def status(code: int, reason: str = "", message: str = "no", **details: object) -> bytes:
-    return json.dumps({"kind": "Status", "code": code, "reason": reason, "message": message, "details": details or None}).encode()
+    return json.dumps(
+        {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details or None}
+    ).encode()
 
 
 CASES = {
@@ -78,7 +80,9 @@ def test_an_error_event_takes_its_code_from_the_body() -> None:
     assert type(error_from(0, status(410, "Expired"))) is Gone
 
 
-@pytest.mark.parametrize("error", [error_from(409, status(409, "Conflict")), ConnectionFailed("refused", "GET /x", maybe_applied=True)])
+@pytest.mark.parametrize(
+    "error", [error_from(409, status(409, "Conflict")), ConnectionFailed("refused", "GET /x", maybe_applied=True)]
+)
 def test_an_error_survives_pickling(error: ApiError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), vars(copy), str(copy)) == (type(error), vars(error), str(error))

@@ -36,7 +36,11 @@ class Server:
 
 def recorder(**options: Any) -> tuple[Recorder, Server, FakeClock]:
     clock, server = FakeClock(), Server()
-    return Recorder(Client(FakeApi(respond=server.respond, clock=clock), clock), "karpenter", clock, **options), server, clock
+    return (
+        Recorder(Client(FakeApi(respond=server.respond, clock=clock), clock), "karpenter", clock, **options),
+        server,
+        clock,
+    )
 
 
 def test_an_event_is_written_as_the_api_has_it() -> None:
@@ -95,7 +99,14 @@ def test_what_counts_as_the_same() -> None:
     events.publish(POD, "Normal", "C", "always", ttl=0)
     events.publish(POD, "Normal", "C", "always", ttl=0)
     events.flush()
-    assert server.said() == [("POST", "one"), ("POST", "two"), ("POST", "one"), ("POST", "first"), ("POST", "always"), ("PATCH", "2")]
+    assert server.said() == [
+        ("POST", "one"),
+        ("POST", "two"),
+        ("POST", "one"),
+        ("POST", "first"),
+        ("POST", "always"),
+        ("PATCH", "2"),
+    ]
     events.stop()
 
 

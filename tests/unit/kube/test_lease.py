@@ -35,7 +35,9 @@ class LeaseServer:
                 return refusal(409, "Conflict")
             annotations = dict(self.lease["metadata"].get("annotations") or {})  # type: ignore[call-overload]
             annotations.update(sent.body["metadata"].get("annotations") or {})
-            self.lease["metadata"]["annotations"] = {name: value for name, value in annotations.items() if value is not None}
+            self.lease["metadata"]["annotations"] = {
+                name: value for name, value in annotations.items() if value is not None
+            }
             self.lease["spec"].update(sent.body["spec"])
             return self._written()
         return self._answer()
@@ -109,7 +111,10 @@ class World:
         return self.fences[0]
 
     def held_by(self, holder: str, duration: int = 15) -> None:
-        self.server.lease = {"metadata": {}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": duration, "renewTime": "t0"}}
+        self.server.lease = {
+            "metadata": {},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": duration, "renewTime": "t0"},
+        }
         self.server.version = 1
 
     def _on_started(self, fence: Fence) -> None:

@@ -26,7 +26,9 @@ def test_a_namespaced_object_without_namespace_is_refused() -> None:
 
 
 def test_keys() -> None:
-    pod = resources.PODS.decode(b'{"metadata":{"name":"p","namespace":"ns","uid":"u","resourceVersion":"1"},"spec":{"containers":[]}}')
+    pod = resources.PODS.decode(
+        b'{"metadata":{"name":"p","namespace":"ns","uid":"u","resourceVersion":"1"},"spec":{"containers":[]}}'
+    )
     node = resources.NODES.decode(b'{"metadata":{"name":"n"}}')
     assert (resources.PODS.key(pod), resources.NODES.key(node)) == ("ns/p", "n")
 

@@ -56,7 +56,12 @@ def test_an_index_that_does_not_exist_is_named() -> None:
         store.by_index("nope", "x")
 
 
-items = st.builds(Item, name=st.sampled_from("abcd"), node=st.sampled_from(["", "n1", "n2"]), tags=st.lists(st.sampled_from("xyz")).map(tuple))
+items = st.builds(
+    Item,
+    name=st.sampled_from("abcd"),
+    node=st.sampled_from(["", "n1", "n2"]),
+    tags=st.lists(st.sampled_from("xyz")).map(tuple),
+)
 
 
 @given(steps=st.lists(st.tuples(st.booleans(), items), max_size=40))

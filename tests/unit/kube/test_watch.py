@@ -14,7 +14,12 @@ from tests.support.clock import FakeClock
 from tests.support.kube import FakeApi, Script, bookmark, event, page, refusal, thing, watching
 
 MAPS = resources.CONFIGMAPS
-INITIAL = {"watch": "true", "allowWatchBookmarks": "true", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+INITIAL = {
+    "watch": "true",
+    "allowWatchBookmarks": "true",
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+}
 
 
 class Recording:
@@ -51,7 +56,9 @@ class Raising(Recording):
         raise RuntimeError("a fault of the handler")
 
 
-def reflector(*answers: Script, handlers: list[Recording] | None = None) -> tuple[Reflector[ConfigMap], FakeApi, Recording, FakeClock]:
+def reflector(
+    *answers: Script, handlers: list[Recording] | None = None
+) -> tuple[Reflector[ConfigMap], FakeApi, Recording, FakeClock]:
     clock = FakeClock()
     api = FakeApi(*answers, clock=clock)
     recording = Recording()
@@ -75,7 +82,14 @@ def test_everything_comes_in_one_stream_and_then_the_changes() -> None:
     )
     watch, api, recording, _ = reflector(stream)
     assert watch.step() == 0
-    assert recording.heard == ["ADDED - a@1", "ADDED - b@2", "sync", "MODIFIED a@1 a@11", "DELETED b@2 -", "ADDED - c@13"]
+    assert recording.heard == [
+        "ADDED - a@1",
+        "ADDED - b@2",
+        "sync",
+        "MODIFIED a@1 a@11",
+        "DELETED b@2 -",
+        "ADDED - c@13",
+    ]
     assert sorted(watch.store.keys()) == ["a", "c"]
     assert (watch.synced.is_set(), watch.relists, watch.error) == (True, 1, None)
     assert {name: value for name, value in api.sent[0].query.items() if name != "timeoutSeconds"} == INITIAL
@@ -84,7 +98,9 @@ def test_everything_comes_in_one_stream_and_then_the_changes() -> None:
 
 def test_a_stream_that_ends_goes_on_from_the_last_version() -> None:
     watch, api, recording, _ = reflector(
-        synced(thing("a", 1)), watching(event("MODIFIED", thing("a", 11)), bookmark(20)), watching(event("DELETED", thing("a", 21)))
+        synced(thing("a", 1)),
+        watching(event("MODIFIED", thing("a", 11)), bookmark(20)),
+        watching(event("DELETED", thing("a", 21))),
     )
     assert [watch.step() for _ in range(3)] == [0, 0, 0]
     assert [sent.query.get("resourceVersion") for sent in api.sent] == [None, "10", "20"]
@@ -96,7 +112,9 @@ def test_a_version_that_is_too_old_lists_again_and_tells_exactly_what_differs() 
     watch, _, recording, _ = reflector(
         synced(thing("same", 1), thing("changed", 2), thing("vanished", 3), thing("renewed", 4, uid="first")),
         watching(gone),
-        synced(thing("new", 30), thing("same", 1), thing("changed", 31), thing("renewed", 32, uid="second"), version=40),
+        synced(
+            thing("new", 30), thing("same", 1), thing("changed", 31), thing("renewed", 32, uid="second"), version=40
+        ),
     )
     watch.step()
     recording.take()
@@ -135,7 +153,10 @@ def test_a_server_without_watch_list_is_read_in_pages_for_good(status: int) -> N
     for _ in range(4):
         assert watch.step() == 0
     assert recording.heard == ["ADDED - a@1", "ADDED - b@2", "sync", "DELETED a@1 -", "sync"]
-    assert [(sent.query.get("limit"), sent.query.get("continue")) for sent in api.sent[1:3]] == [("500", None), ("500", "next")]
+    assert [(sent.query.get("limit"), sent.query.get("continue")) for sent in api.sent[1:3]] == [
+        ("500", None),
+        ("500", "next"),
+    ]
     assert api.sent[3].query["resourceVersion"] == "5"
     assert api.sent[4].query.get("limit") == "500"
 
@@ -152,7 +173,10 @@ def test_a_fault_inside_the_first_stream_reads_in_pages_this_once() -> None:
 def test_a_first_stream_that_breaks_off_deletes_nothing() -> None:
     gone = event("ERROR", {"code": 410, "reason": "Expired"})
     watch, _, recording, _ = reflector(
-        synced(thing("a", 1), thing("b", 2)), watching(gone), watching(event("ADDED", thing("a", 1))), synced(thing("a", 1), version=60)
+        synced(thing("a", 1), thing("b", 2)),
+        watching(gone),
+        watching(event("ADDED", thing("a", 1))),
+        synced(thing("a", 1), version=60),
     )
     watch.step()
     watch.step()
@@ -195,7 +219,8 @@ def test_an_object_that_became_unreadable_while_we_were_away_does_not_count_as_g
 
 def test_a_handler_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     watch, _, recording, _ = reflector(
-        watching(event("ADDED", thing("a", 1)), event("ADDED", thing("x", 2) | {"data": 5}), bookmark(10, end=True)), handlers=[Raising()]
+        watching(event("ADDED", thing("a", 1)), event("ADDED", thing("x", 2) | {"data": 5}), bookmark(10, end=True)),
+        handlers=[Raising()],
     )
     watch.step()
     assert recording.heard == ["ADDED - a@1", "bad x", "sync"]
@@ -241,7 +266,9 @@ def test_fresh_credentials_are_fetched_after_401() -> None:
 
 def test_a_garbled_line_breaks_the_stream_off_and_loses_nothing() -> None:
     watch, api, recording, _ = reflector(
-        synced(thing("a", 1)), watching(event("ADDED", thing("b", 11)), b'{"type":"ADDED","obj\n'), watching(event("ADDED", thing("c", 12)))
+        synced(thing("a", 1)),
+        watching(event("ADDED", thing("b", 11)), b'{"type":"ADDED","obj\n'),
+        watching(event("ADDED", thing("c", 12))),
     )
     watch.step()
     assert watch.step() >= 1
@@ -252,7 +279,9 @@ def test_a_garbled_line_breaks_the_stream_off_and_loses_nothing() -> None:
 
 def test_a_connection_that_is_cut_goes_on_from_the_last_version() -> None:
     cut = urllib3.exceptions.ProtocolError("cut")
-    watch, api, recording, _ = reflector(synced(thing("a", 1)), watching(event("MODIFIED", thing("a", 11)), cut), watching())
+    watch, api, recording, _ = reflector(
+        synced(thing("a", 1)), watching(event("MODIFIED", thing("a", 11)), cut), watching()
+    )
     watch.step()
     assert watch.step() >= 1
     watch.step()
@@ -279,7 +308,9 @@ def test_staleness_counts_from_the_last_sign_of_life() -> None:
 
 def test_selectors_and_namespace_are_part_of_every_request() -> None:
     api = FakeApi(refusal(400), page(5), watching())
-    watch = Reflector(api, MAPS, field_selector="spec.nodeName=", label_selector="a=b", namespace="ns", clock=FakeClock())
+    watch = Reflector(
+        api, MAPS, field_selector="spec.nodeName=", label_selector="a=b", namespace="ns", clock=FakeClock()
+    )
     for _ in range(3):
         watch.step()
     for sent in api.sent:
@@ -296,7 +327,10 @@ def test_its_words_for_people() -> None:
     assert repr(watch) == "<Reflector configmaps: 1 objects, synced, at 10, GET /x: ConnectionFailed: refused>"
 
 
-@given(lines=st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line and line.strip() != b"")), cuts=st.lists(st.integers(0, 200)))
+@given(
+    lines=st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line and line.strip() != b"")),
+    cuts=st.lists(st.integers(0, 200)),
+)
 def test_lines_do_not_depend_on_where_the_chunks_are_cut(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
     edges = sorted({0, len(data), *(cut for cut in cuts if cut <= len(data))})
@@ -310,7 +344,9 @@ def test_an_unfinished_last_line_is_dropped() -> None:
 
 def random_history(draw: random.Random) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     def world(base: int) -> list[dict[str, object]]:
-        return [thing(name, base + draw.randint(0, 1), uid=draw.choice("xy")) for name in "abcdef" if draw.random() < 0.6]
+        return [
+            thing(name, base + draw.randint(0, 1), uid=draw.choice("xy")) for name in "abcdef" if draw.random() < 0.6
+        ]
 
     return world(1), world(1)
 

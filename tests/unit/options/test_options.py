@@ -1,0 +1,176 @@
+from datetime import timedelta
+
+import pytest
+
+from provisioner.options import FeatureGates, HelpRequested, Options, OptionsError, SpreadDefault, usage
+
+
+def test_without_anything_the_defaults_are_karpenters() -> None:
+    options = Options.parse([], {})
+    assert options == Options()
+    assert (options.metrics_port, options.health_probe_port) == (8080, 8081)
+    assert (options.kube_client_qps, options.kube_client_burst) == (200, 300)
+    assert (options.batch_idle_duration, options.batch_max_duration) == (timedelta(seconds=1), timedelta(seconds=10))
+    assert (options.preference_policy, options.min_values_policy) == ("Respect", "Strict")
+    assert options.feature_gates == FeatureGates(reserved_capacity=True)
+    assert (options.leader_election_name, options.cpu_requests, options.memory_limit) == (
+        "karpenter-leader-election",
+        1000,
+        -1,
+    )
+    assert options.nominate
+
+
+FORMS = {
+    "a flag with an equals sign": (["--metrics-port=9"], {}, "metrics_port", 9),
+    "a flag and its value": (["--metrics-port", "9"], {}, "metrics_port", 9),
+    "one dash, as Go allows": (["-metrics-port=9"], {}, "metrics_port", 9),
+    "a variable": ([], {"METRICS_PORT": "9"}, "metrics_port", 9),
+    "a flag over a variable": (["--metrics-port=9"], {"METRICS_PORT": "10"}, "metrics_port", 9),
+    "the last of two flags": (["--metrics-port=9", "--metrics-port=10"], {}, "metrics_port", 10),
+    "an empty variable is none": ([], {"METRICS_PORT": ""}, "metrics_port", 8080),
+    "a negative number": (["--memory-limit", "-1"], {}, "memory_limit", -1),
+    "a switch alone": (["--enable-profiling"], {}, "enable_profiling", True),
+    "a switch with a value": (["--disable-controller-warmup=false"], {}, "disable_controller_warmup", False),
+    "a switch does not eat the next flag": (["--enable-profiling", "--metrics-port=9"], {}, "metrics_port", 9),
+    "a switch turned off by its name": (["--no-nominate"], {}, "nominate", False),
+    "a switch of Go's forms": ([], {"ENABLE_PROFILING": "T"}, "enable_profiling", True),
+    "our own variable has our name": ([], {"DOVETAIL_PROVIDER": "kwok"}, "provider", "kwok"),
+    "a stranger's variable is not ours": ([], {"PROVIDER": "gcp", "NOMINATE": "maybe"}, "nominate", True),
+    "the catalogue's variable is Karpenter's": (
+        [],
+        {"INSTANCE_TYPES_FILE_PATH": "/x.json"},
+        "instance_types_file_path",
+        "/x.json",
+    ),
+    "a compound duration": (["--batch-max-duration=1m30.5s"], {}, "batch_max_duration", timedelta(seconds=90.5)),
+    "milliseconds": (["--intake-grace=50ms"], {}, "intake_grace", timedelta(milliseconds=50)),
+    "no grace at all": (["--intake-grace=0"], {}, "intake_grace", timedelta(0)),
+    "no rate limit": (["--kube-client-qps=0"], {}, "kube_client_qps", 0.0),
+    "log paths": (["--log-output-paths=stdout,/var/log/x"], {}, "log_output_paths", ("stdout", "/var/log/x")),
+    "gates": (
+        ["--feature-gates=NodeRepair=true, ReservedCapacity=false"],
+        {},
+        "feature_gates",
+        FeatureGates(node_repair=True, reserved_capacity=False),
+    ),
+    "a gate of another version": (["--feature-gates=New=true"], {}, "feature_gates", FeatureGates(unknown=("New",))),
+    "an address": (["--report-address=10.0.0.7:8444"], {}, "report_address", "10.0.0.7:8444"),
+    "a scheduler configuration": (
+        [
+            '--scheduler-config={"podTopologySpread":{"defaultConstraints":[{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"ScheduleAnyway"}]}}'
+        ],
+        {},
+        "scheduler_config",
+        (SpreadDefault(1, "zone", "ScheduleAnyway"),),
+    ),
+    "an empty scheduler configuration": (["--scheduler-config={}"], {}, "scheduler_config", ()),
+}
+
+
+@pytest.mark.parametrize(("argv", "env", "name", "want"), FORMS.values(), ids=FORMS)
+def test_forms(argv: list[str], env: dict[str, str], name: str, want: object) -> None:
+    assert getattr(Options.parse(argv, env), name) == want
+
+
+WRONG = {
+    "a flag that does not exist": (["--metrics-prt=1"], {}, "unknown flag --metrics-prt; did you mean --metrics-port?"),
+    "a flag like no other": (["--zzz"], {}, "unknown flag --zzz; --help lists them all"),
+    "a word that is no flag": (["run"], {}, "'run' is no flag; flags begin with --"),
+    "a flag without its value": (["--metrics-port"], {}, "flag --metrics-port needs a value"),
+    "a flag followed by a flag": (["--metrics-port", "--enable-profiling"], {}, "flag --metrics-port needs a value"),
+    "a word for a port": (["--metrics-port=http"], {}, "flag --metrics-port must be a whole number, not 'http'"),
+    "a port out of range": (["--metrics-port=65536"], {}, "flag --metrics-port must be from 0 to 65535, not '65536'"),
+    "a variable is named as such": (
+        [],
+        {"METRICS_PORT": "x"},
+        "environment variable METRICS_PORT must be a whole number, not 'x'",
+    ),
+    "a duration without unit": (
+        ["--batch-idle-duration=5"],
+        {},
+        "flag --batch-idle-duration must be a duration such as",
+    ),
+    "a negative duration": (["--batch-idle-duration=-5s"], {}, "flag --batch-idle-duration must be a duration such as"),
+    "an empty batch": (["--batch-idle-duration=0s"], {}, "flag --batch-idle-duration must be longer than 0, not '0s'"),
+    "an idle time over the maximum": (
+        ["--batch-idle-duration=11s"],
+        {},
+        "--batch-idle-duration must not be longer than --batch-max-duration",
+    ),
+    "half a switch": (["--enable-profiling=yes"], {}, "flag --enable-profiling must be true or false, not 'yes'"),
+    "a policy that does not exist": (
+        ["--preference-policy=ignore"],
+        {},
+        "flag --preference-policy must be one of Respect, Ignore, not 'ignore'",
+    ),
+    "a provider that is not built in": (["--provider=gcp"], {}, "flag --provider must be one of kwok"),
+    "a gate without a value": (["--feature-gates=NodeRepair"], {}, "'NodeRepair' has no value"),
+    "a gate with another value": (["--feature-gates=NodeRepair=on"], {}, "NodeRepair has 'on'"),
+    "a scheduler configuration that is no YAML": (
+        ["--scheduler-config={"],
+        {},
+        "flag --scheduler-config must be YAML or JSON",
+    ),
+    "a scheduler configuration with more": (
+        ["--scheduler-config={a: 1}"],
+        {},
+        "must not have 'a' in the configuration; only podTopologySpread is read",
+    ),
+    "a default constraint without skew": (
+        ["--scheduler-config={podTopologySpread: {defaultConstraints: [{topologyKey: z}]}}"],
+        {},
+        "must have a whole number above 0 as podTopologySpread.defaultConstraints[0].maxSkew",
+    ),
+    "two servers on one port": (
+        ["--metrics-port=9", "--health-probe-port=9"],
+        {},
+        "--metrics-port and --health-probe-port are both 9",
+    ),
+    "a host name to listen on": (
+        ["--bind-address=localhost"],
+        {},
+        "flag --bind-address must be an IP address of this machine",
+    ),
+    "an address without port": (["--report-address=10.0.0.7"], {}, "flag --report-address must be host:port"),
+    "a burst of nothing": (["--kube-client-burst=0"], {}, "flag --kube-client-burst must be 1 or more, not '0'"),
+    "a rate that is no number": (["--kube-client-qps=nan"], {}, "flag --kube-client-qps must be a number, not 'nan'"),
+}
+
+
+@pytest.mark.parametrize(("argv", "env", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named(argv: list[str], env: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionsError) as raised:
+        Options.parse(argv, env)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_help_lists_every_flag_with_its_variable() -> None:
+    with pytest.raises(HelpRequested) as raised:
+        Options.parse(["--metrics-port=9", "--help"], {})
+    assert str(raised.value) == usage()
+    for flag, variable in (
+        ("--batch-max-duration DURATION", "$BATCH_MAX_DURATION"),
+        ("--nominate true|false", "$DOVETAIL_NOMINATE"),
+    ):
+        assert f"{flag}   {variable}" in usage()
+
+
+def test_the_lease_lives_in_the_system_namespace_unless_said_otherwise() -> None:
+    assert Options.parse(["--system-namespace=x"], {}).lease_namespace == "x"
+    assert Options.parse(["--system-namespace=x", "--leader-election-namespace=y"], {}).lease_namespace == "y"
+
+
+WORKERS = {
+    "one core": (1000, 10),
+    "nothing asked counts as one core": (0, 10),
+    "thirty cores": (30_000, 496),
+    "sixty cores": (60_000, 1000),
+    "more than sixty": (200_000, 1000),
+}
+
+
+@pytest.mark.parametrize(("millis", "want"), WORKERS.values(), ids=WORKERS)
+def test_workers_grow_with_the_cpu_request(millis: int, want: int) -> None:
+    assert Options(cpu_requests=millis).workers(10, 1000) == want

@@ -1,0 +1,101 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from provisioner.support import logs
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    yield io.StringIO()
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if getattr(handler, "_dovetail", False)]:
+        root.removeHandler(handler)
+    logging.getLogger("dovetail").setLevel(logging.NOTSET)
+
+
+def test_a_text_line_has_a_sentence_and_its_fields(stream: io.StringIO) -> None:
+    logs.configure("info", "text", stream)
+    logs.get_logger("provisioner.kube.watch").info("listed", resource="pods", objects=3, note="two words")
+    line = stream.getvalue()
+    assert line.endswith(' INFO kube.watch: listed resource=pods objects=3 note="two words"\n')
+
+
+def test_a_json_line_is_one_object_even_with_a_trace(stream: io.StringIO) -> None:
+    logs.configure("info", "json", stream)
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        logs.get_logger("x").exception("failed", pod="ns/p", message="a field of the same name")
+    entry = json.loads(stream.getvalue())
+    assert (entry["level"], entry["logger"], entry["message"], entry["pod"]) == ("error", "x", "failed", "ns/p")
+    assert entry["field_message"] == "a field of the same name"
+    assert "RuntimeError: broken" in entry["trace"]
+
+
+def test_fields_may_have_names_that_logging_uses_itself(stream: io.StringIO) -> None:
+    logs.configure("info", "json", stream)
+    logs.get_logger("x").info("hello", name="n", args=1, extra={"module": "m", "filename": "f"})
+    entry = json.loads(stream.getvalue())
+    assert (entry["name"], entry["args"], entry["module"], entry["filename"]) == ("n", 1, "m", "f")
+
+
+def test_bound_fields_are_on_every_line(stream: io.StringIO) -> None:
+    logs.configure("info", "text", stream)
+    log = logs.get_logger("x").bind(claim="c")
+    log.info("one")
+    log.warning("two", node="n")
+    assert [line.split(" ", 2)[2] for line in stream.getvalue().splitlines()] == [
+        "x: one claim=c",
+        "x: two claim=c node=n",
+    ]
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_secrets_are_not_written(stream: io.StringIO, format_: logs.Format) -> None:
+    logs.configure("info", format_, stream)
+    log = logs.get_logger("x")
+    log.info(
+        "header Bearer abcdefgh12345",
+        token="t0ps3cret",
+        password="t0ps3cret",
+        error="Authorization: Bearer abcdefgh12345",
+    )
+    log.info("-----BEGIN EC PRIVATE KEY-----\nabcdefgh12345\n-----END EC PRIVATE KEY-----")
+    try:
+        raise RuntimeError("sent Bearer abcdefgh12345")
+    except RuntimeError:
+        log.exception("failed")
+    assert "abcdefgh12345" not in stream.getvalue()
+    assert "t0ps3cret" not in stream.getvalue()
+    assert stream.getvalue().count(logs.REDACTED) >= 5
+
+
+def test_the_level_holds_for_us_and_libraries_are_quiet(stream: io.StringIO) -> None:
+    logs.configure("debug", "text", stream)
+    logs.get_logger("x").debug("ours")
+    logging.getLogger("urllib3").info("theirs")
+    logging.getLogger("urllib3").warning("their warning")
+    assert [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()] == ["ours", "their warning"]
+
+
+def test_configuring_again_replaces_the_former(stream: io.StringIO) -> None:
+    logs.configure("info", "text", io.StringIO())
+    logs.configure("info", "text", stream)
+    logs.get_logger("x").info("once")
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+BAD = {
+    "a level": ("loud", "text", "log level 'loud' is not one of debug, info, warning, error"),
+    "a format": ("info", "xml", "log format 'xml' is not one of text, json"),
+}
+
+
+@pytest.mark.parametrize(("level", "format_", "message"), BAD.values(), ids=BAD)
+def test_unknown_settings_are_refused(level: str, format_: logs.Format, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        logs.configure(level, format_)

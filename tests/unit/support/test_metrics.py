@@ -1,0 +1,52 @@
+import pytest
+
+from provisioner.support import metrics
+
+
+def test_a_declared_metric_is_rendered_under_its_own_name() -> None:
+    metrics.counter("dovetail_test_things_total", "Things.", ("kind",)).labels("a").inc(2)
+    metrics.gauge("dovetail_test_level", "Level.").set(3)
+    metrics.histogram("dovetail_test_seconds", "Seconds.").observe(0.2)
+    text = metrics.render().decode()
+    assert 'dovetail_test_things_total{kind="a"} 2.0\n' in text
+    assert "dovetail_test_level 3.0\n" in text
+    assert 'dovetail_test_seconds_bucket{le="0.15"} 0.0\n' in text
+    assert 'dovetail_test_seconds_bucket{le="0.2"} 1.0\n' in text
+    assert "_created" not in text
+
+
+def test_declaring_again_gives_the_same_metric() -> None:
+    assert metrics.gauge("dovetail_test_same", "x") is metrics.gauge("dovetail_test_same", "x")
+
+
+def test_a_name_means_one_thing() -> None:
+    metrics.gauge("dovetail_test_taken", "x", ("a",))
+    with pytest.raises(ValueError, match="is declared as Gauge of \\('a',\\) already"):
+        metrics.gauge("dovetail_test_taken", "x", ("b",))
+    with pytest.raises(ValueError, match="is declared as Gauge"):
+        metrics.histogram("dovetail_test_taken", "x", ("a",))
+
+
+def test_a_counter_says_that_it_is_one() -> None:
+    with pytest.raises(ValueError, match="counter 'dovetail_things' must end in _total"):
+        metrics.counter("dovetail_things", "x")
+
+
+def test_series_of_an_object_go_with_it() -> None:
+    gauge = metrics.gauge("dovetail_test_usage", "x", ("pool", "resource"))
+    series = metrics.GaugeSeries(gauge)
+    series.replace("a", [(("a", "cpu"), 1), (("a", "memory"), 2)])
+    series.replace("b", [(("b", "cpu"), 3)])
+    series.replace("a", [(("a", "cpu"), 4)])
+    series.forget("b")
+    lines = [line for line in metrics.render().decode().splitlines() if line.startswith("dovetail_test_usage")]
+    assert lines == ['dovetail_test_usage{pool="a",resource="cpu"} 4.0']
+
+
+def test_buckets_are_karpenters() -> None:
+    assert (len(metrics.DURATION_BUCKETS), metrics.DURATION_BUCKETS[0], metrics.DURATION_BUCKETS[-1]) == (
+        45,
+        0.005,
+        600.0,
+    )
+    assert list(metrics.DURATION_BUCKETS) == sorted(metrics.DURATION_BUCKETS)

@@ -1,0 +1,266 @@
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.support.workers import DONE, KeyedQueue, Pool, Result, Schedule, pool, run_parallel
+
+WAIT = 10.0  # seconds that nothing here comes near
+
+
+def test_a_key_added_twice_runs_once() -> None:
+    schedule = Schedule()
+    schedule.add("a", 0)
+    schedule.add("a", 0)
+    assert [schedule.pop(0), schedule.pop(0)] == ["a", None]
+
+
+def test_a_key_added_while_it_runs_runs_once_more_afterwards() -> None:
+    schedule = Schedule()
+    schedule.add("a", 0)
+    assert schedule.pop(0) == "a"
+    schedule.add("a", 0)
+    schedule.add("a", 0)
+    assert schedule.pop(0) is None
+    schedule.done("a")
+    assert [schedule.pop(0), schedule.pop(0)] == ["a", None]
+
+
+def test_the_earlier_of_two_times_counts() -> None:
+    schedule = Schedule()
+    schedule.add("a", 10)
+    schedule.add("a", 5)
+    schedule.add("a", 20)
+    assert (schedule.pop(4.9), schedule.next_time(), schedule.pop(5), schedule.pop(100)) == (None, 5, "a", None)
+
+
+def test_keys_leave_by_time_then_by_arrival() -> None:
+    schedule = Schedule()
+    for key, at in (("late", 3), ("b", 1), ("a", 1), ("now", 0)):
+        schedule.add(key, at)
+    assert [schedule.pop(3) for _ in range(4)] == ["now", "b", "a", "late"]
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["add", "pop", "done"]), st.sampled_from("abc"), st.integers(0, 5)), max_size=60
+    )
+)
+def test_no_key_runs_twice_at_once_and_none_is_lost(steps: list[tuple[str, str, int]]) -> None:
+    schedule, running, wanted = Schedule(), set[str](), set[str]()
+    for step, key, at in steps:
+        if step == "add":
+            schedule.add(key, at)
+            wanted.add(key)
+        elif step == "pop":
+            popped = schedule.pop(at)
+            if popped is not None:
+                assert popped not in running
+                running.add(popped)
+                wanted.discard(popped)
+        elif key in running:
+            schedule.done(key)
+            running.discard(key)
+    for key in sorted(running):
+        schedule.done(key)
+    rest = []
+    while (key_left := schedule.pop(10)) is not None:
+        rest.append(key_left)
+    assert sorted(rest) == sorted(wanted)
+
+
+class Working:
+    """A reconciler that records its runs and can be held up."""
+
+    def __init__(self, result: Callable[[str, int], Result | None] = lambda key, run: DONE) -> None:
+        self.result = result
+        self.runs: list[str] = []
+        self.lock = threading.Condition()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.inside: list[str] = []
+        self.overlaps = 0
+
+    def __call__(self, key: str) -> Result | None:
+        with self.lock:
+            self.overlaps += key in self.inside
+            self.inside.append(key)
+            self.lock.notify_all()
+        assert self.gate.wait(WAIT)
+        with self.lock:
+            self.inside.remove(key)
+            self.runs.append(key)
+            self.lock.notify_all()
+        return self.result(key, self.runs.count(key))
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        with self.lock:
+            assert self.lock.wait_for(condition, WAIT)
+
+
+def test_every_key_is_worked_on_and_equal_ones_once() -> None:
+    work = Working()
+    queue = KeyedQueue("test", work, workers=3)
+    queue.add_all(["a", "b", "c", "a"])
+    queue.start()
+    work.until(lambda: len(work.runs) == 3)
+    assert queue.stop()
+    assert sorted(work.runs) == ["a", "b", "c"]
+
+
+def test_a_key_that_is_added_while_it_runs_runs_again_and_never_beside_itself() -> None:
+    work = Working()
+    work.gate.clear()
+    queue = KeyedQueue("test", work, workers=4)
+    queue.start()
+    queue.add("a")
+    work.until(lambda: work.inside == ["a"])
+    for _ in range(5):
+        queue.add("a")
+    work.gate.set()
+    work.until(lambda: len(work.runs) == 2)
+    assert queue.stop()
+    assert (work.runs, work.overlaps) == (["a", "a"], 0)
+
+
+def test_a_reconciler_that_raises_is_tried_again_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    def result(key: str, run: int) -> Result:
+        if run < 3:
+            raise RuntimeError(f"fault {run}")
+        return DONE
+
+    work = Working(result)
+    queue = KeyedQueue("test", work)
+    queue.start()
+    queue.add("a")
+    queue.add("b")
+    work.until(lambda: work.runs.count("a") == 3 and work.runs.count("b") == 3)
+    assert queue.stop()
+    assert queue.failures("a") == 0
+    assert {(record.message, record.__dict__["fields"]["key"]) for record in caplog.records} == {
+        ("reconcile failed", "a"),
+        ("reconcile failed", "b"),
+    }
+
+
+def test_a_result_may_ask_to_run_again_later() -> None:
+    work = Working(lambda key, run: Result(requeue_after=0.02) if run < 3 else None)
+    queue = KeyedQueue("test", work)
+    queue.start()
+    begun = time.monotonic()
+    queue.add("a")
+    work.until(lambda: len(work.runs) == 3)
+    assert time.monotonic() - begun >= 0.04
+    assert queue.stop()
+
+
+def test_a_result_may_say_that_it_failed_without_raising(caplog: pytest.LogCaptureFixture) -> None:
+    work = Working(lambda key, run: Result(failed=run < 2))
+    queue = KeyedQueue("test", work)
+    queue.start()
+    queue.add("a")
+    work.until(lambda: len(work.runs) == 2)
+    assert queue.stop()
+    assert caplog.records == []
+
+
+def test_work_for_later_does_not_hold_up_what_is_due() -> None:
+    work = Working()
+    queue = KeyedQueue("test", work)
+    queue.start()
+    queue.add_after("later", 3600)
+    queue.add("now")
+    work.until(lambda: work.runs == ["now"])
+    assert len(queue) == 1
+    assert queue.idle()
+    assert queue.stop()
+
+
+def test_stop_finishes_what_runs_and_drops_the_rest() -> None:
+    work = Working()
+    work.gate.clear()
+    queue = KeyedQueue("test", work)
+    queue.add_all(["a", "b"])
+    queue.start()
+    work.until(lambda: len(work.inside) == 1)
+    assert not queue.stop(timeout=0.01)
+    work.gate.set()
+    assert queue.stop()
+    queue.add("late")
+    assert len(work.runs) == 1
+
+
+def test_a_drain_works_off_what_is_due_and_leaves_what_is_for_later() -> None:
+    work = Working()
+    work.gate.clear()
+    queue = KeyedQueue("test", work)
+    queue.add_all(["a", "b", "c"])
+    queue.add_after("later", 3600)
+    queue.start()
+    work.gate.set()
+    assert queue.stop(drain=True)
+    assert sorted(work.runs) == ["a", "b", "c"]
+
+
+def test_a_queue_may_be_stopped_by_its_own_work() -> None:
+    stopped: list[bool] = []
+    queue = KeyedQueue("test", lambda key: stopped.append(queue.stop()) or None)  # type: ignore[func-returns-value]
+    queue.start()
+    queue.add("a")
+    assert queue.stop()
+    assert stopped in ([], [True])
+
+
+def test_results_come_in_the_order_of_the_items_with_their_errors() -> None:
+    def double(number: int) -> int:
+        if number == 3:
+            raise ValueError("three")
+        return number * 2
+
+    with pool(4) as threads:
+        outcomes = run_parallel(threads, double, [5, 3, 1])
+    assert [outcome.item for outcome in outcomes] == [5, 3, 1]
+    assert [outcome.value for outcome in outcomes] == [10, None, 2]
+    assert str(outcomes[1].error) == "three"
+    with pytest.raises(ValueError, match="three"):
+        outcomes[1].unwrap()
+
+
+def test_no_items_are_no_work() -> None:
+    with pool(1) as threads:
+        assert run_parallel(threads, str, []) == []
+
+
+def test_as_many_run_at_once_as_there_are_threads_and_no_more() -> None:
+    lock, inside, most = threading.Lock(), 0, 0
+    together = threading.Barrier(3)
+
+    def work(number: int) -> None:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        together.wait(WAIT)
+        with lock:
+            inside -= 1
+
+    with pool(3) as threads:
+        assert all(outcome.error is None for outcome in run_parallel(threads, work, range(9)))
+    assert most == 3
+
+
+def test_a_closed_pool_takes_nothing() -> None:
+    threads = Pool(1, "cloud")
+    threads.close()
+    with pytest.raises(RuntimeError, match="pool cloud is closed"):
+        threads.submit(lambda: None)
+
+
+def test_nothing_works_without_workers() -> None:
+    with pytest.raises(ValueError, match="queue test needs at least one worker, not 0"):
+        KeyedQueue("test", lambda key: None, workers=0)
+    with pytest.raises(ValueError, match="pool x needs at least one worker, not 0"):
+        Pool(0, "x")
