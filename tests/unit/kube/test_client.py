@@ -1,4 +1,5 @@
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -153,7 +154,7 @@ RETRIED = {
 
 
 @pytest.mark.parametrize(("call", "failure"), RETRIED.values(), ids=RETRIED)
-def test_what_is_tried_again(call, failure: Script) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_tried_again(call: Callable[[Client], object], failure: Script) -> None:
     kube, api, _ = client(failure, GOOD)
     call(kube)
     assert len(api.sent) == 2
@@ -177,7 +178,7 @@ NOT_RETRIED = {
 
 
 @pytest.mark.parametrize(("call", "failure", "kind"), NOT_RETRIED.values(), ids=NOT_RETRIED)
-def test_what_is_not_tried_again(call, failure: Script, kind: type[ApiError]) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_not_tried_again(call: Callable[[Client], object], failure: Script, kind: type[ApiError]) -> None:
     kube, api, clock = client(failure)
     with pytest.raises(kind):
         call(kube)

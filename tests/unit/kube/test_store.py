@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.kube.store import Store
+from provisioner.kube.store import Index, Store
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,15 @@ class Item:
     tags: tuple[str, ...] = ()
 
 
-INDEXES = {"node": lambda item: [item.node] if item.node else [], "tag": lambda item: item.tags}
+def node_of(item: Item) -> list[str]:
+    return [item.node] if item.node else []
+
+
+def tags_of(item: Item) -> tuple[str, ...]:
+    return item.tags
+
+
+INDEXES: dict[str, Index[Item]] = {"node": node_of, "tag": tags_of}
 
 
 def names(items: list[Item]) -> list[str]:

@@ -1,3 +1,4 @@
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -279,7 +280,7 @@ def test_a_garbled_line_breaks_the_stream_off_and_loses_nothing() -> None:
 
 def test_a_connection_that_is_cut_goes_on_from_the_last_version() -> None:
     cut = urllib3.exceptions.ProtocolError("cut")
-    watch, api, recording, _ = reflector(
+    watch, api, _recording, _ = reflector(
         synced(thing("a", 1)), watching(event("MODIFIED", thing("a", 11)), cut), watching()
     )
     watch.step()
@@ -334,7 +335,7 @@ def test_its_words_for_people() -> None:
 def test_lines_do_not_depend_on_where_the_chunks_are_cut(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
     edges = sorted({0, len(data), *(cut for cut in cuts if cut <= len(data))})
-    chunks = [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    chunks = [data[start:end] for start, end in itertools.pairwise(edges)]
     assert list(split_lines(chunks)) == lines
 
 

@@ -206,12 +206,17 @@ def test_a_drain_works_off_what_is_due_and_leaves_what_is_for_later() -> None:
 
 
 def test_a_queue_may_be_stopped_by_its_own_work() -> None:
-    stopped: list[bool] = []
-    queue = KeyedQueue("test", lambda key: stopped.append(queue.stop()) or None)  # type: ignore[func-returns-value]
+    stopped = threading.Event()
+
+    def work(key: str) -> None:
+        queue.stop()
+        stopped.set()
+
+    queue = KeyedQueue("test", work)
     queue.start()
     queue.add("a")
+    assert stopped.wait(WAIT)
     assert queue.stop()
-    assert stopped in ([], [True])
 
 
 def test_results_come_in_the_order_of_the_items_with_their_errors() -> None:
