@@ -202,12 +202,9 @@ class KwokProvider:
 
     def list(self) -> list[Machine]:
         """Every machine, its Node there or still to come, in order of provider ID. No request."""
-        joined = {
-            node.metadata.name: node for node in self._nodes.list() if node.spec.provider_id.startswith(ID_PREFIX)
-        }
+        joined = {one.metadata.name: one for one in self._nodes.list() if one.spec.provider_id.startswith(ID_PREFIX)}
         with self._lock:
-            for seen in joined.keys() & self._launches.keys():
-                del self._launches[seen]
+            self._launches = {key: launch for key, launch in self._launches.items() if not self._is_old(launch)}
             coming = {node_name: launch.node for node_name, launch in self._launches.items()}
         machines = [_machine(node) for node in {**coming, **joined}.values()]
         return sorted(machines, key=lambda machine: machine.provider_id)
