@@ -64,6 +64,7 @@ def _finished(claim: OpenClaim, choices: dict[_Alike, _Choice], well_known: froz
         usd_per_hour=choice.offering.price,
         capacity=choice.planned.capacity,
         allocatable=choice.planned.allocatable,
+        charge=Resources.of(claim.charge),
     )
 
 

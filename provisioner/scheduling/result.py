@@ -27,8 +27,10 @@ class PlannedClaim:
         instance_types: every type that fits all pods and the pool's limits, cheapest first.
         planned_type, planned_zone, planned_capacity_type: the cheapest offering; ties by type, zone, capacity type.
         usd_per_hour: its price.
-        capacity: the planned type's, which is what the pool's limits are charged with.
+        capacity: the planned type's.
         allocatable: the planned type's.
+        charge: what the pool's limits were charged with, by limited resource: the planned type's capacity; where the
+            pool has minValues, the most of the types that serve them. Empty without limits.
     """
 
     pool: str
@@ -44,6 +46,7 @@ class PlannedClaim:
     usd_per_hour: float
     capacity: Resources
     allocatable: Resources
+    charge: Resources
 
     def __repr__(self) -> str:
         return (

@@ -211,7 +211,7 @@ def left_of(pool: Pool, claims: Iterable[PlannedClaim]) -> dict[str, int]:
     left = dict(pool.remaining or {})
     for claim in claims:
         for name in left:
-            left[name] -= counted(claim.capacity).get(name, 0)
+            left[name] -= claim.charge.get(name, 0)
     return left
 
 
@@ -318,6 +318,11 @@ def _limits_wrong(problem: Problem, result: Result) -> Iterator[str]:
             if amount < 0:
                 yield f"{pool.name} exceeds its limit on {name} by {-amount}"
         for claim in own:
+            charged = {name: counted(claim.capacity).get(name, 0) for name in pool.remaining}
+            if any(one.min_values for one in pool.requirements.values()):
+                charged = {name: max(amount, claim.charge.get(name, 0)) for name, amount in charged.items()}
+            if charged != dict(claim.charge):
+                yield f"{claim!r} is charged with {dict(claim.charge)} instead of {charged}"
             others = left_of(pool, [one for one in own if one is not claim])
             for type_name in claim.instance_types:
                 for name, amount in others.items():
