@@ -58,7 +58,7 @@ class Figure:
 
     def line(self) -> str:
         """One line for people, with the goal and whether it was met."""
-        value = "not measured" if math.isnan(self.value) else f"{self.value:.10g} {self.unit}".rstrip()
+        value = "not measured" if math.isnan(self.value) else f"{round(self.value, 2):.10g} {self.unit}".rstrip()
         text = f"{self.name}: {value}"
         if self.goal is None:
             return text
