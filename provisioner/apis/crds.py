@@ -240,7 +240,8 @@ def schema_of(hint: Any) -> Document:
 
 def _schema(hint: Any, marker: Schema) -> Document:
     if marker.replace is not None:
-        return _plain(marker.replace)
+        replaced: Document = _plain(marker.replace)
+        return replaced
     hint = marker.like or _present(hint)
     schema = _of_type(hint, marker)
     for name, extra in (marker.fields or {}).items():
@@ -253,7 +254,8 @@ def _of_type(hint: Any, marker: Schema) -> Document:
     if hint in _SCALARS:
         return dict(_SCALARS[hint])
     if _is_quantity(hint):
-        return _plain(QUANTITY)
+        quantity: Document = _plain(QUANTITY)
+        return quantity
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple and arguments[1:] == (...,):
         return {"type": "array", "items": _schema(arguments[0], marker.items or _PLAIN)}

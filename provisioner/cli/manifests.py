@@ -14,10 +14,10 @@ DIRECTORY = pathlib.Path("manifests/crds")
 class _Dumper(yaml.SafeDumper):
     """Without anchors, and with lists indented under their key, as manifests usually are."""
 
-    def ignore_aliases(self, data: object) -> bool:
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
         return True
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - yaml's signature
         super().increase_indent(flow=flow, indentless=False)
 
 

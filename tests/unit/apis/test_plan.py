@@ -1,0 +1,51 @@
+"""The plan annotation goes there and back, says the same for equal plans, and refuses what it cannot read."""
+
+import pytest
+
+from provisioner.apis.plan import MAX_BYTES, Plan, PlanEntry, PlanError, PlanTooLargeError, decode_plan, encode_plan
+
+WEB = PlanEntry(owner="o1", klass="00ff", count=2, uids=("u2", "u1"))
+LONE = PlanEntry(klass="aa11", count=1, uids=("u3",))
+
+
+def test_the_text_is_what_the_extender_reads() -> None:
+    assert (
+        encode_plan(Plan(pods=(WEB,))) == '{"v":1,"pods":[{"class":"00ff","count":2,"owner":"o1","uids":["u1","u2"]}]}'
+    )
+
+
+def test_there_and_back() -> None:
+    plan = decode_plan(encode_plan(Plan(pods=(WEB, LONE))))
+    assert encode_plan(plan) == encode_plan(Plan(pods=(WEB, LONE)))
+    assert plan.total == 3
+
+
+def test_the_order_of_entries_does_not_matter() -> None:
+    assert encode_plan(Plan(pods=(WEB, LONE))) == encode_plan(Plan(pods=(LONE, WEB)))
+
+
+def test_a_plan_that_no_annotation_holds() -> None:
+    entries = tuple(PlanEntry(klass=f"{i:016x}", count=1, uids=("u" * 36,)) for i in range(1000))
+    with pytest.raises(PlanTooLargeError, match=str(MAX_BYTES)) as error:
+        encode_plan(Plan(pods=entries))
+    assert error.value.size > MAX_BYTES
+
+
+UNREADABLE = {
+    "no JSON": ("plan", "not a plan"),
+    "a list": ("[]", "not a plan"),
+    "a count that is text": ('{"v":1,"pods":[{"class":"a","count":"2"}]}', "pods"),
+    "another version": ('{"v":2,"pods":[]}', "plan version 2"),
+    "a count of none": ('{"v":1,"pods":[{"class":"a","count":0}]}', r"pods\[0\]: count 0"),
+    "more pods than counted": ('{"v":1,"pods":[{"class":"a","count":1,"uids":["b","c"]}]}', "with 2 uids"),
+    "no class": ('{"v":1,"pods":[{"count":1}]}', "class"),
+    "half a character": ("\ud800", "not a plan"),
+    "too long": (" " * (MAX_BYTES + 1), "at most"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_text_that_is_no_plan(name: str) -> None:
+    text, words = UNREADABLE[name]
+    with pytest.raises(PlanError, match=words):
+        decode_plan(text)
