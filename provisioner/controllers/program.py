@@ -330,6 +330,8 @@ class Controllers:
         for effect in effects:
             if isinstance(effect, PodSettled):
                 self._metrics.plan_pod(effect.outcome)
+                if effect.outcome in ("displaced", "expired"):
+                    self._intake.trigger(effect.uid)
             elif isinstance(effect, NominationLost):
                 self._registrar.nominate_again(effect.pod, effect.claim)
             elif isinstance(effect, ClaimUnneeded):

@@ -271,11 +271,14 @@ class Registrar:
                 self._again(name)
 
     def _nominate(self, pod: Pod, node_name: str) -> None:
+        current = self._cluster.pod(pod.uid)
+        if current is None or current.node_name or current.nominated_node_name:
+            return
         body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node_name}}
         try:
             self._client.patch(resources.PODS, pod.name, body, pod.namespace, subresource="status")
-        except (NotFound, Conflict):
-            return  # gone, or another pod has its name
+        except (NotFound, Conflict, Invalid):
+            return  # gone, another pod has its name, or it was bound a moment ago
         except ApiError as error:
             _log.info("a nomination failed, the pod goes without", pod=pod.key, node=node_name, error=str(error))
 

@@ -43,11 +43,14 @@ class ClaimUnneeded:
 
 @dataclass(frozen=True, slots=True)
 class PodSettled:
-    """A planned pod ended its wait: on the planned machine, on another one (absorbed), or its promise expired."""
+    """A planned pod's promise ended.
+
+    `outcome` is planned (it runs there), absorbed (it runs elsewhere), displaced (others took its room) or expired.
+    """
 
     claim: str
     uid: str
-    outcome: str  # planned | absorbed | expired
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class Cluster:
         self._pod_event_at: dict[str, datetime] = {}  # node name -> instant
         self._views: dict[str, NodeView] = {}
         self._dirty: set[str] = set()
+        self._crowded: set[str] = set()  # machines whose room shrank since the promises were last looked at
         self._gone: set[str] = set()  # claims whose deletion was seen; a late own write must not revive them
 
     # ------------------------------------------------------------------ events
@@ -248,7 +252,7 @@ class Cluster:
                         effects += self._review_plan(name)
                 if not plan.slots and claim is None:
                     del self._plans[name]
-            return effects
+            return effects + self._displace()
 
     # ------------------------------------------------------------------ questions
 
@@ -320,6 +324,8 @@ class Cluster:
                     self._views.pop(key, None)
                 else:
                     self._views[key] = view
+                    if any(amount < 0 for amount in view.room.values()):
+                        self._crowded.add(key)
             self._dirty.clear()
             nodes = tuple(sorted(self._views.values(), key=lambda view: (not view.initialized, view.key)))
             return Snapshot(
@@ -557,6 +563,28 @@ class Cluster:
         self._open[slot.owner, slot.klass].append(slot)
         self._dirty.add(slot.claim)
 
+    def _displace(self) -> list[Effect]:
+        """End the promises of machines on which others have taken the room: their pods must be planned again."""
+        effects: list[Effect] = []
+        for key in sorted(key for key, plan in self._plans.items() if plan.slots and key in self._dirty | self._crowded):
+            view = self._view(key)
+            self._crowded.discard(key)
+            if view is None or not view.initialized:
+                continue
+            lacking = {resource: -amount for resource, amount in view.room.items() if amount < 0}
+            for slot in sorted(self._slots(key), key=_giving_way):
+                given = slot.shape.requests if slot.shape is not None else EMPTY
+                if not any(given.get(resource, 0) > 0 for resource in lacking):
+                    continue
+                self._remove(slot)
+                effects += [PodSettled(key, slot.uid, "displaced")] if slot.uid else []
+                lacking = {
+                    resource: amount - given.get(resource, 0)
+                    for resource, amount in lacking.items()
+                    if amount > given.get(resource, 0)
+                }
+        return effects
+
     def _take_open_slot(self, pod: Pod) -> None:
         """A recreated pod takes its brother's place."""
         if pod.owner is None:
@@ -591,6 +619,12 @@ class Cluster:
         ended = known is not None and is_active(known) and (not alive or pod.deleted is not None)
         if bound or ended:
             self._pod_event_at[pod.node_name] = self._now()
+
+
+def _giving_way(slot: _Slot) -> tuple[int, int, str]:
+    """Lowest priority first, then the largest."""
+    shape = slot.shape
+    return (shape.priority, -shape.requests.get(names.CPU, 0), slot.uid) if shape is not None else (0, 0, slot.uid)
 
 
 def _promises(plan: Plan) -> list[tuple[str, str, str]]:
