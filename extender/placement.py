@@ -4,7 +4,7 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 
 1. DaemonSet pods and static pods go anywhere: their room is planned for on every node.
 2. A planned pod gets its planned node alone, when it is among the names; kube-scheduler then skips scoring.
-3. Else a node where an equal pod of its owner has a place: they are interchangeable.
+3. Else, unless its own is still coming, a node where its family has a place: equal pods are interchangeable.
 4. A node with held room refuses a pod while the planned pods would no longer fit with it; pods of higher priority
    than the planned ones do not count those.
 5. A planned pod whose own node is still coming leaves other nodes with held room alone, even where it would fit: it would

@@ -169,7 +169,7 @@ class Standing(NamedTuple):
     Attributes:
         home: node of the site that lists it, "" where there is none, or none yet, or its place is taken.
         others: nodes with an open place of its family, best first: those that nobody listed waits for, then those
-            of brothers, with whom it may swap.
+            of brothers, with whom it may swap. None while its own place is coming.
         coming: name of the claim or node that it has a place on and that is still becoming ready, "" for none.
     """
 
@@ -433,12 +433,22 @@ class PlanTable:
             return NO_STANDING
         self._settle()
         home = tally.homes.get(member.uid)
-        own = home if home is not None and home.open > 0 else None
-        candidates = (*tally.free, *tally.swaps) if home is not None else tally.free
-        others = tuple(place.site.node for place in candidates if place.site.node and place is not own)
-        awaited = (own,) if own is not None else tally.free if not tally.surplus else ()
-        coming = next((place.site.name for place in awaited if self._coming(place.site, now)), "")
-        return Standing(own.site.node if own is not None else "", others, coming)
+        if home is not None and home.open > 0:
+            coming = home.site.name if self._coming(home.site, now) else ""
+            # Not to a brother's place while its own is coming: places taken by pods that are just being bound do not
+            # show here yet, so a crowd would follow into the first node that opens.
+            others = () if coming else self._others(tally, home)
+            return Standing(home.site.node, others, coming)
+        coming = ""
+        if not tally.surplus:
+            coming = next((place.site.name for place in tally.free if self._coming(place.site, now)), "")
+        return Standing("", self._others(tally, home), coming)
+
+    @staticmethod
+    def _others(tally: _Tally, home: _Place | None) -> tuple[str, ...]:
+        """Nodes with an open place that is not at `home`; brothers' places only for pods that have one to give."""
+        places = (*tally.free, *tally.swaps) if home is not None else tally.free
+        return tuple(place.site.node for place in places if place.site.node and place is not home)
 
     # -------------------------------------------------------------------- pods
 

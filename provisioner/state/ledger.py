@@ -97,4 +97,4 @@ def _reduce(sums: dict[str, Resources], entry: _Entry) -> None:
     if any(left.values()):
         sums[entry.node] = left
     else:
-        del sums[entry.node]  # names of gone nodes must not pile up
+        sums.pop(entry.node, None)  # names of gone nodes must not pile up

@@ -7,6 +7,7 @@ Nodes and NodeClaims are made here by hand, with kwok as the kubelet; no provisi
 import contextlib
 import http.server
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -257,7 +258,7 @@ class Stage:
 
 @pytest.fixture
 def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:40].strip("-")
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def account() -> bool:
@@ -279,7 +280,8 @@ def plan_of(pods: Sequence[Pod]) -> Plan:
     for pod in pods:
         families.setdefault((pod.owner.uid if pod.owner else "", pod.shape.key), []).append(pod.uid)
     entries = [
-        PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(uids)) for (owner, klass), uids in families.items()
+        PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(uids))
+        for (owner, klass), uids in families.items()
     ]
     return Plan(pods=tuple(entries))
 

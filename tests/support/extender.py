@@ -1,0 +1,133 @@
+"""A small world for the extender's plan table, in words: nodes, claims with plans, pods."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from extender.placement import Verdict, judge
+from extender.plan import ClaimFacts, Member, NodeFacts, PlanTable
+from extender.protocol import NodeNames
+from provisioner.apis.plan import Plan, PlanEntry
+from provisioner.values.resources import EMPTY, Resources
+
+HOLD_SECONDS = 120.0
+
+
+def cpus(cores: float, pods: int = 1) -> Resources:
+    """Requests, or what a node offers."""
+    return Resources.of({"cpu": round(cores * 1000), "pods": pods})
+
+
+def entry(*uids: str, owner: str = "rs", klass: str = "small", count: int = 0) -> PlanEntry:
+    """One entry of a plan; `count` where it is more than the pods that are named."""
+    return PlanEntry(owner=owner, klass=klass, count=count or len(uids), uids=uids)
+
+
+def member(
+    uid: str,
+    *,
+    owner: str = "rs",
+    klass: str = "small",
+    cores: float = 1,
+    priority: int = 0,
+    node: str = "",
+    **more: bool,
+) -> Member:
+    """A pod of the replica set `rs` that asks for one core, unless told otherwise."""
+    return Member(
+        uid=uid,
+        name=uid,
+        namespace="ns",
+        owner=owner,
+        klass=klass,
+        requests=cpus(cores),
+        priority=priority,
+        node=node,
+        **more,
+    )
+
+
+class World:
+    """A plan table with a clock in hand."""
+
+    def __init__(self, hold_seconds: float = HOLD_SECONDS) -> None:
+        self.table = PlanTable(hold_seconds)
+        self.now = 1000.0
+
+    def node(
+        self,
+        name: str,
+        cores: float = 4,
+        *,
+        ready: bool = True,
+        plan: Iterable[PlanEntry] = (),
+        leaving: bool = False,
+        claim: str = "",
+        provider_id: str = "",
+        ready_at: float | None = None,
+    ) -> None:
+        """A node is there; an unready one is one whose taints have not fallen."""
+        since = (self.now if ready_at is None else ready_at) if ready else None
+        facts = NodeFacts(
+            name=name,
+            allocatable=cpus(cores, pods=110),
+            provider_id=provider_id,
+            claim=claim,
+            schedulable=ready,
+            ready_at=since,
+            leaving=leaving,
+            plan=Plan(pods=tuple(plan)),
+        )
+        self.table.set_node(facts, self.now)
+
+    def claim(
+        self,
+        name: str,
+        *plan: PlanEntry,
+        node: str = "",
+        provider_id: str = "",
+        leaving: bool = False,
+        requests: Resources = EMPTY,
+        born_at: float | None = None,
+    ) -> None:
+        """A NodeClaim is there."""
+        facts = ClaimFacts(
+            name=name,
+            born_at=self.now if born_at is None else born_at,
+            node=node,
+            provider_id=provider_id,
+            leaving=leaving,
+            requests=requests,
+            plan=Plan(pods=plan),
+        )
+        self.table.set_claim(facts, self.now)
+
+    def planned_node(
+        self, name: str, *plan: PlanEntry, cores: float = 4, ready: bool = True, requests: Resources = EMPTY
+    ) -> None:
+        """A node and the claim that it was made for, `c-NAME`."""
+        self.claim(f"c-{name}", *plan, node=name, requests=requests)
+        self.node(name, cores, ready=ready)
+
+    def pods(self, *members: Member) -> None:
+        """Pods are there."""
+        for one in members:
+            self.table.set_pod(one)
+
+    def bind(self, pod: Member, node: str) -> None:
+        """A pod was bound."""
+        self.table.set_pod(msgspec.structs.replace(pod, node=node))
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock moves, and what is over ends."""
+        self.now += seconds
+        self.table.expire(self.now)
+
+    def ask(self, pod: Member, *names: str, nominated: str = "") -> Verdict:
+        """What `filter` decides."""
+        raw = NodeNames(msgspec.json.encode(list(names)))
+        return judge(pod, self.table.standing(pod, self.now), self.table.holds, raw, nominated)
+
+    def passing(self, pod: Member, *names: str, nominated: str = "") -> list[str]:
+        """The nodes that `filter` lets pass."""
+        return self.ask(pod, *names, nominated=nominated).passing(names)

@@ -1,0 +1,343 @@
+"""Where the extender lets pods go: tables of situations, each a sentence."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from extender.placement import PASS, preemptible, score
+from extender.protocol import NodeNames
+from provisioner.values.resources import Resources
+from tests.support.extender import World, cpus, entry, member
+
+A, B, C, D = (member(uid) for uid in "abcd")
+STRANGER = member("x", owner="other", klass="other")
+
+
+def two_planned(world: World) -> None:
+    """n1 has room for a and b only, n2 for c and d."""
+    world.pods(A, B, C, D)
+    world.planned_node("n1", entry("a", "b"), cores=2)
+    world.planned_node("n2", entry("c", "d"), cores=2)
+
+
+def with_slack(world: World) -> None:
+    """n1 has one core more than its plan."""
+    world.pods(A, B)
+    world.planned_node("n1", entry("a", "b"), cores=3)
+
+
+def own_node_coming(world: World) -> None:
+    """The node of a and b is still tainted; n2, of c, is there with two cores more than it needs."""
+    world.pods(A, B, C)
+    world.planned_node("n1", entry("a", "b"), ready=False)
+    world.planned_node("n2", entry("c"), cores=3)
+
+
+def claim_in_flight(world: World) -> None:
+    """The claim of a has no node yet; n2 belongs to c."""
+    world.pods(A, C)
+    world.claim("c-n1", entry("a"))
+    world.planned_node("n2", entry("c"), cores=4)
+
+
+def brother_went_away(world: World) -> None:
+    """a was planned on n1 and is gone; its owner made e."""
+    world.pods(member("e"))
+    world.planned_node("n1", entry("a"), cores=1)
+
+
+def unnamed_places(world: World) -> None:
+    """A plan that counts two pods without naming them; one is bound, one waits."""
+    world.pods(A, member("b", node="n1"))
+    world.planned_node("n1", entry(count=2), cores=2)
+
+
+def planned_pod_elsewhere(world: World) -> None:
+    """b found another place: its room is given back."""
+    world.pods(A, member("b", node="far"))
+    world.planned_node("n1", entry("a", "b"), cores=2)
+
+
+def home_filled_by_a_brother(world: World) -> None:
+    """d took a's place on n1, where a is listed; d's own place on n2 is open."""
+    world.pods(A, member("d", node="n1"))
+    world.planned_node("n1", entry("a"), cores=1)
+    world.planned_node("n2", entry("d"), cores=1)
+
+
+def important_plan(world: World) -> None:
+    """The planned pod has priority 100."""
+    world.pods(member("a", priority=100))
+    world.planned_node("n1", entry("a"), cores=1)
+
+
+def daemons_due(world: World) -> None:
+    """The claim was made for one planned core and half a core of daemons that are not there yet; 2 cores in all."""
+    world.pods(A)
+    world.planned_node("n1", entry("a"), cores=2, requests=cpus(1.5, pods=2))
+
+
+def daemons_there(world: World) -> None:
+    """The same, and the daemon runs."""
+    daemons_due(world)
+    world.pods(member("ds", owner="ds", klass="ds", cores=0.5, node="n1", daemon=True))
+
+
+def plan_on_a_node(world: World) -> None:
+    """A plan for an existing node, which runs brothers of the planned pod already."""
+    world.pods(A, member("old1", node="n1"), member("old2", node="n1"))
+    world.node("n1", 3, plan=[entry("a")])
+
+
+def replanned(world: World) -> None:
+    """a was planned on n1, and later again on n2."""
+    world.pods(A)
+    world.planned_node("n1", entry("a"), cores=1)
+    world.now += 5
+    world.planned_node("n2", entry("a"), cores=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    world: Callable[[World], None]
+    pod: object
+    names: str
+    want: str
+    nominated: str = ""
+
+
+CASES = {
+    "a planned pod gets its node alone": Case(two_planned, A, "n1 n2 n3", "n1"),
+    "its brother gets the other": Case(two_planned, C, "n1 n2 n3", "n2"),
+    "a planned pod whose node was filtered out takes a brother's place": Case(two_planned, A, "n2 n3", "n2"),
+    "a stranger is kept off full plans and goes elsewhere": Case(two_planned, STRANGER, "n1 n2 n3", "n3"),
+    "a stranger with nothing else gets nothing": Case(two_planned, STRANGER, "n1 n2", ""),
+    "a stranger goes where no plan is": Case(two_planned, STRANGER, "n3 n4", "n3 n4"),
+    "a stranger may use the room that a plan leaves": Case(with_slack, STRANGER, "n1", "n1"),
+    "a stranger too large for that room is refused": Case(with_slack, member("x", owner="o", cores=2), "n1", ""),
+    "a stranger that asks for nothing held is let in": Case(
+        with_slack, member("x", owner="o", klass="o", cores=0), "n1", "n1"
+    ),
+    "a daemon goes anywhere": Case(two_planned, member("x", owner="ds", daemon=True), "n1 n2", "n1 n2"),
+    "a static pod goes anywhere": Case(two_planned, member("x", owner="", static=True), "n1", "n1"),
+    "a pod of higher priority does not count lesser plans": Case(
+        two_planned, member("x", owner="o", priority=1), "n1", "n1"
+    ),
+    "a pod of equal priority does": Case(important_plan, member("x", owner="o", priority=100), "n1", ""),
+    "a pod of lower priority does": Case(important_plan, member("x", owner="o", priority=99), "n1", ""),
+    "a pod of still higher priority does not": Case(important_plan, member("x", owner="o", priority=101), "n1", "n1"),
+    "a pod whose node is coming leaves other plans alone": Case(own_node_coming, A, "n2", ""),
+    "a pod whose node is coming uses room that is not held": Case(own_node_coming, A, "n2 free", "free"),
+    "a pod whose claim has no node yet leaves other plans alone": Case(claim_in_flight, A, "n2 free", "free"),
+    "a nominated node is judged by its room": Case(own_node_coming, A, "n2", "n2", nominated="n2"),
+    "a nominated node among others is nothing special": Case(own_node_coming, A, "n2 free", "free", nominated="n2"),
+    "a recreated pod takes its brother's place": Case(brother_went_away, member("e"), "n1 free", "n1"),
+    "room is held for a recreated pod": Case(brother_went_away, STRANGER, "n1", ""),
+    "a pod of another owner is no brother": Case(brother_went_away, member("e", owner="rs2"), "n1 free", "free"),
+    "a pod of another class is no brother": Case(brother_went_away, member("f", klass="big"), "n1 free", "free"),
+    "a pod that no watch told of is placed all the same": Case(unnamed_places, member("new"), "free n1", "n1"),
+    "a place without a name is held while somebody waits for it": Case(unnamed_places, STRANGER, "n1", ""),
+    "room of a pod that went elsewhere is given back": Case(planned_pod_elsewhere, STRANGER, "n1", "n1"),
+    "the other's is still held": Case(planned_pod_elsewhere, member("x", owner="o", cores=2), "n1", ""),
+    "a pod whose place was taken gets the one given in exchange": Case(home_filled_by_a_brother, A, "n1 n2 n3", "n2"),
+    "the place given in exchange is held": Case(home_filled_by_a_brother, STRANGER, "n1 n2", "n1"),
+    "room for daemons to come is held too": Case(daemons_due, STRANGER, "n1", ""),
+    "half a core fits beside them": Case(daemons_due, member("x", owner="o", cores=0.5), "n1", "n1"),
+    "room for a daemon that runs is not held twice": Case(daemons_there, member("x", owner="o", cores=0.5), "n1", "n1"),
+    "but no more than that fits": Case(daemons_there, member("x", owner="o", cores=0.6), "n1", ""),
+    "a plan on an existing node steers": Case(plan_on_a_node, A, "n0 n1", "n1"),
+    "brothers who were there before fill no place": Case(plan_on_a_node, STRANGER, "n1", ""),
+    "the latest plan of a pod counts": Case(replanned, A, "n1 n2", "n2"),
+    "the earlier one holds nothing": Case(replanned, STRANGER, "n1 n2", "n1"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_where_a_pod_may_go(case: Case) -> None:
+    world = World()
+    case.world(world)
+    assert " ".join(world.passing(case.pod, *case.names.split(), nominated=case.nominated)) == case.want  # type: ignore[arg-type]
+
+
+def test_a_refusal_says_why() -> None:
+    world = World()
+    own_node_coming(world)
+    assert world.ask(A, "n2").refused == {"n2": "waits for its own place on c-n1"}
+    assert world.ask(member("x", owner="o", cores=3), "n2").refused == {"n2": "held for planned pods"}
+
+
+def test_without_plans_names_are_not_even_decoded() -> None:
+    class Unread(NodeNames):
+        def all(self) -> list[str]:
+            raise AssertionError("decoded")
+
+    from extender.placement import judge
+
+    world = World()
+    world.node("n1")
+    standing = world.table.standing(STRANGER, world.now)
+    assert judge(STRANGER, standing, world.table.holds, Unread(b'["n1"]')) == PASS
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_ends_a_while_after_its_node_is_ready() -> None:
+    world = World(hold_seconds=60)
+    world.pods(A)
+    world.planned_node("n1", entry("a"), cores=1, ready=False)
+    world.pass_time(500)
+    assert world.passing(STRANGER, "n1") == []
+    world.node("n1", 1)
+    world.pass_time(59)
+    assert world.passing(STRANGER, "n1") == []
+    world.pass_time(1)
+    assert world.passing(STRANGER, "n1") == ["n1"]
+    assert world.passing(A, "n1", "n2") == ["n1", "n2"]  # its plan is over as well
+
+
+def test_a_node_that_flaps_does_not_prolong_its_hold() -> None:
+    world = World(hold_seconds=60)
+    world.pods(A)
+    world.planned_node("n1", entry("a"), cores=1)
+    for _ in range(4):
+        world.pass_time(10)
+        world.node("n1", 1, ready=False)
+        world.pass_time(5)
+        world.node("n1", 1, ready=True)
+    assert world.passing(STRANGER, "n1") == ["n1"]
+
+
+def test_a_hold_that_was_over_before_we_began_does_not_begin_again() -> None:
+    world = World(hold_seconds=60)
+    world.pods(A)
+    world.claim("c", entry("a"), node="n1", born_at=world.now - 300)
+    world.node("n1", 1, ready_at=world.now - 61)
+    assert world.passing(STRANGER, "n1") == ["n1"]
+
+
+def test_a_plan_that_grows_begins_its_time_anew_and_one_that_shrinks_does_not() -> None:
+    world = World(hold_seconds=60)
+    world.pods(A, B)
+    world.planned_node("n1", entry("a"), cores=2)
+    world.pass_time(50)
+    world.claim("c-n1", entry("a", "b"), node="n1")
+    world.pass_time(50)
+    assert world.passing(member("x", owner="o", cores=2), "n1") == []
+    world.claim("c-n1", entry("a"), node="n1")
+    world.pass_time(10)
+    assert world.passing(member("x", owner="o", cores=2), "n1") == ["n1"]
+
+
+def test_nobody_waits_for_a_claim_longer_than_a_plan_holds() -> None:
+    world = World(hold_seconds=60)
+    claim_in_flight(world)
+    assert world.passing(A, "n2") == []
+    world.pass_time(59)
+    assert world.passing(A, "n2") == []
+    world.pass_time(1)
+    assert world.passing(A, "n2") == ["n2"]
+
+
+def test_a_node_that_just_became_schedulable_is_waited_for_a_moment() -> None:
+    world = World()
+    own_node_coming(world)
+    world.node("n1", 4)
+    assert world.passing(A, "n2") == []
+    world.pass_time(2)
+    assert world.passing(A, "n2") == ["n2"]
+
+
+@pytest.mark.parametrize("how", ["claim deleted", "claim gone", "node leaving", "node gone", "plan taken off"])
+def test_a_plan_ends_with_its_claim_and_its_node(how: str) -> None:
+    world = World()
+    world.pods(A)
+    world.planned_node("n1", entry("a"), cores=1)
+    assert world.passing(STRANGER, "n1") == []
+    match how:
+        case "claim deleted":
+            world.claim("c-n1", entry("a"), node="n1", leaving=True)
+        case "claim gone":
+            world.table.drop_claim("c-n1")
+        case "node leaving":
+            world.node("n1", 1, leaving=True)
+        case "node gone":
+            world.table.drop_node("n1", world.now)
+        case _:
+            world.claim("c-n1", node="n1")
+    assert world.passing(STRANGER, "n1") == ["n1"]
+
+
+@pytest.mark.parametrize("how", ["owner reference", "provider ID", "status"])
+@pytest.mark.parametrize("first", ["claim", "node"])
+def test_claim_and_node_find_each_other(how: str, first: str) -> None:
+    world = World()
+    world.pods(A)
+    node_has = {"claim": "c"} if how == "owner reference" else {"provider_id": "p"} if how == "provider ID" else {}
+    claim_has = {"provider_id": "p"} if how == "provider ID" else {"node": "n1"} if how == "status" else {}
+    if first == "claim":
+        world.claim("c", entry("a"), **claim_has)  # type: ignore[arg-type]
+    world.node("n1", 1, **node_has)  # type: ignore[arg-type]
+    if first == "node":
+        world.claim("c", entry("a"), **claim_has)  # type: ignore[arg-type]
+    assert world.passing(A, "n0", "n1") == ["n1"]
+    assert not world.table.expects_nodes
+
+
+def test_a_claim_without_a_node_makes_unknown_names_interesting() -> None:
+    world = World()
+    world.claim("c", entry("a"))
+    assert world.table.expects_nodes
+    assert world.table.unknown(["n1"]) == ["n1"]
+
+
+# --- prioritize and preempt -----------------------------------------------------------------------------------------
+
+
+def names(*listed: str) -> NodeNames:
+    return NodeNames(("[" + ",".join(f'"{name}"' for name in listed) + "]").encode())
+
+
+def test_the_planned_node_scores_ten_and_others_nothing() -> None:
+    world = World()
+    two_planned(world)
+    scores = score(A, world.table.standing(A, world.now), names("n1", "n2"))
+    assert [(one.host, one.score) for one in scores] == [("n1", 10), ("n2", 0)]
+    assert score(STRANGER, world.table.standing(STRANGER, world.now), names("n1", "n2")) == []
+
+
+VICTIMS = {"n1": 1, "n2": 2, "n3": 0}
+
+
+def test_preemption_keeps_off_planned_room_and_drops_nodes_without_victims() -> None:
+    world = World()
+    two_planned(world)
+    standing = world.table.standing(STRANGER, world.now)
+    assert preemptible(STRANGER, standing, world.table.holds, {**VICTIMS, "n4": 1}) == ["n4"]
+    above = member("x", owner="o", priority=5)
+    assert preemptible(above, world.table.standing(above, world.now), world.table.holds, VICTIMS) == ["n1", "n2"]
+
+
+def test_a_planned_pod_may_preempt_on_its_own_node() -> None:
+    world = World()
+    two_planned(world)
+    assert preemptible(A, world.table.standing(A, world.now), world.table.holds, VICTIMS) == ["n1"]
+
+
+def test_preemption_is_vetoed_while_capacity_is_coming_and_no_longer_than_a_plan_holds() -> None:
+    world = World(hold_seconds=60)
+    claim_in_flight(world)
+    assert preemptible(A, world.table.standing(A, world.now), world.table.holds, {"n9": 1}) == []
+    world.pass_time(60)
+    assert preemptible(A, world.table.standing(A, world.now), world.table.holds, {"n9": 1}) == ["n9"]
+
+
+def test_a_hold_knows_what_each_priority_needs() -> None:
+    world = World()
+    world.pods(member("a", priority=10), member("b", klass="big", cores=2, priority=5))
+    world.planned_node("n1", entry("a"), entry("b", klass="big"))
+    hold = world.table.holds["n1"]
+    assert hold.needed(5) == cpus(3, pods=2)
+    assert hold.needed(10) == cpus(1)
+    assert hold.needed(11) == Resources.of({})

@@ -1,0 +1,174 @@
+"""The wire format: golden messages of kube-scheduler, and the traps."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.protocol import (
+    FilterResult,
+    HostPriority,
+    MetaVictims,
+    NodeNames,
+    PreemptionQuestion,
+    ProtocolError,
+    Question,
+    Victim,
+    encode_failure,
+    encode_filter,
+    encode_preemption,
+    encode_scores,
+)
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "p", "namespace": "ns", "uid": "u1"},
+    "spec": {"containers": []},
+    "status": {"nominatedNodeName": "n2"},
+}
+NODES = {
+    "metadata": {},
+    "items": [{"metadata": {"name": "n1", "labels": {"a": "b"}}, "spec": {}}, {"metadata": {"name": "n2"}}],
+}
+CACHED = {"Pod": POD, "Nodes": None, "NodeNames": ["n1", "n2"]}
+WHOLE = {"Pod": POD, "Nodes": NODES, "NodeNames": None}
+
+
+def body(message: object) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def test_names_only_question() -> None:
+    question = Question(body(CACHED))
+    assert (question.pod.uid, question.pod.name, question.pod.nominated) == ("u1", "ns/p", "n2")
+    assert question.names.all() == ["n1", "n2"]
+    assert json.loads(question.pod.raw) == POD
+
+
+def test_question_with_whole_nodes() -> None:
+    assert Question(body(WHOLE)).names.all() == ["n1", "n2"]
+
+
+def test_the_echo_repeats_the_names_byte_by_byte() -> None:
+    spaced = b'{"Pod":' + body(POD) + b',"Nodes":null,"NodeNames":[ "n1" , "n2" ]}'
+    assert Question(spaced).echo() == (
+        b'{"Nodes":null,"NodeNames":[ "n1" , "n2" ],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
+    )
+
+
+def test_the_echo_of_whole_nodes_repeats_them() -> None:
+    assert json.loads(Question(body(WHOLE)).echo()) == {
+        "Nodes": NODES,
+        "NodeNames": None,
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {},
+        "Error": "",
+    }
+
+
+def test_a_steered_reply_is_golden() -> None:
+    assert Question(body(CACHED)).narrowed(["n1"]) == (
+        b'{"Nodes":null,"NodeNames":["n1"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
+    )
+
+
+def test_a_refusing_reply_is_golden() -> None:
+    assert Question(body(CACHED)).narrowed((), {"n1": "held", "n2": 'so "be" it'}) == (
+        b'{"Nodes":null,"NodeNames":[],"FailedNodes":{},'
+        b'"FailedAndUnresolvableNodes":{"n1":"held","n2":"so \\"be\\" it"},"Error":""}'
+    )
+
+
+def test_narrowed_whole_nodes_keep_all_they_had() -> None:
+    reply = json.loads(Question(body(WHOLE)).narrowed(["n1", "strange"]))
+    assert reply["Nodes"] == {"metadata": {}, "items": [NODES["items"][0]]}
+    assert reply["NodeNames"] is None
+
+
+def test_a_name_that_was_not_asked_about_never_leaves() -> None:
+    assert json.loads(Question(body(CACHED)).narrowed(["n2", "other"]))["NodeNames"] == ["n2"]
+
+
+def test_every_row_of_the_protocol_is_encoded_as_go_expects_it() -> None:
+    """ExtenderFilterResult, HostPriorityList, ExtenderPreemptionResult with every field, in Go's case."""
+    result = FilterResult(node_names=("n1",), failed={"n2": "why"}, unresolvable={"n3": "why"})
+    assert encode_filter(result) == (
+        b'{"Nodes":null,"NodeNames":["n1"],"FailedNodes":{"n2":"why"},'
+        b'"FailedAndUnresolvableNodes":{"n3":"why"},"Error":""}'
+    )
+    assert encode_scores([HostPriority("n1", 10), HostPriority("n2", 0)]) == (
+        b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0}]'
+    )
+    assert encode_preemption({"n1": MetaVictims((Victim("v"),), 0)}) == (
+        b'{"NodeNameToMetaVictims":{"n1":{"Pods":[{"UID":"v"}],"NumPDBViolations":0}}}'
+    )
+    assert encode_preemption({}) == b'{"NodeNameToMetaVictims":{}}'
+
+
+def test_a_failure_names_the_problem() -> None:
+    reply = msgspec.json.decode(encode_failure("what was wrong"), type=FilterResult)
+    assert (reply.error, reply.node_names, reply.nodes) == ("what was wrong", None, None)
+
+
+META = {"n1": {"Pods": [{"UID": "v1"}, {"UID": "v2"}], "NumPDBViolations": 1}, "n2": {"Pods": None}}
+
+
+def test_preemption_with_meta_victims() -> None:
+    question = PreemptionQuestion(body({"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": META}))
+    assert question.candidates["n1"] == MetaVictims((Victim("v1"), Victim("v2")), 1)
+    assert json.loads(question.kept(["n1", "n2", "n3"])) == {"NodeNameToMetaVictims": {"n1": META["n1"]}}
+
+
+def test_preemption_with_whole_victims_is_answered_in_the_meta_form() -> None:
+    victims = {"n1": {"Pods": [{"metadata": {"uid": "v1", "name": "x"}}], "NumPDBViolations": 2}}
+    question = PreemptionQuestion(body({"Pod": POD, "NodeNameToVictims": victims, "NodeNameToMetaVictims": None}))
+    want = {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v1"}], "NumPDBViolations": 2}}}
+    assert json.loads(question.kept(["n1"])) == want
+
+
+BAD = {
+    "no JSON": b"{",
+    "no UTF-8": b'{"Pod":{"metadata":{"uid":"\xff"}},"NodeNames":[]}',
+    "a list": b"[]",
+    "no pod": b'{"NodeNames":["n"]}',
+    "a pod that is null": b'{"Pod":null,"NodeNames":["n"]}',
+    "a pod without a UID": b'{"Pod":{"metadata":{}},"NodeNames":["n"]}',
+    "neither nodes nor names": b'{"Pod":{"metadata":{"uid":"u"}},"Nodes":null,"NodeNames":null}',
+    "names that are a text": b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":"n"}',
+    "nodes that are a text": b'{"Pod":{"metadata":{"uid":"u"}},"Nodes":"n"}',
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_a_message_that_cannot_be_read_is_an_error_of_ours(text: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Question(text)
+
+
+def test_names_that_are_no_texts_are_found_out_when_they_are_wanted() -> None:
+    question = Question(b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":[1]}')
+    with pytest.raises(ProtocolError, match="NodeNames"):
+        question.names.all()
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"Pod":{}}'])
+def test_a_preemption_that_cannot_be_read_is_an_error_of_ours(text: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        PreemptionQuestion(text)
+
+
+node_name = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,8}[a-z0-9])?", fullmatch=True)
+
+
+@given(st.lists(node_name, max_size=8, unique=True), node_name)
+def test_looking_in_the_bytes_finds_what_decoding_finds(listed: list[str], name: str) -> None:
+    assert (name in NodeNames(body(listed))) == (name in listed)
+
+
+@given(st.lists(node_name, max_size=8, unique=True))
+def test_the_empty_name_and_other_things_are_in_no_list(listed: list[str]) -> None:
+    names = NodeNames(body(listed))
+    assert "" not in names
+    assert 1 not in names  # type: ignore[comparison-overlap]
