@@ -1,0 +1,202 @@
+"""The kwok provider on a real API server with a real kwok beside it."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from provisioner.apis import kwok, names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import (
+    NodeClaim,
+    NodeClaimSpec,
+    NodeClaimStatus,
+    NodeClassReference,
+    RequirementSpec,
+    ResourceRequests,
+)
+from provisioner.apis.kwok import KWOKNodeClass, KWOKNodeClassSpec
+from provisioner.apis.meta import Condition, ObjectMeta, is_true
+from provisioner.cloudprovider.errors import MachineNotFoundError
+from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.cloudprovider.types import Machine
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import Connection, connect
+from provisioner.kube.errors import NotFound
+from provisioner.kube.resources import NODES
+from provisioner.kube.store import Store
+from provisioner.kube.watch import Reflector
+from provisioner.support.clock import SystemClock
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.plane
+
+
+@dataclass
+class Process:
+    """What one provisioner process has: a client, a watch, a provider."""
+
+    client: Client
+    nodes: Reflector[Node]
+    provider: KwokProvider
+
+    def seen(self, machine: Machine) -> Node | None:
+        return self.nodes.store.get(machine.node_name)
+
+    def stop(self) -> None:
+        self.provider.stop()
+        self.nodes.stop()
+
+
+@dataclass
+class Plant:
+    """Starts processes on one control plane, and knows which Nodes are to be removed at the end."""
+
+    connection: Connection
+    classes: Store[KWOKNodeClass] = field(default_factory=Store)
+    running: list[Process] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+
+    def start(self) -> Process:
+        client, clock = Client(self.connection, SystemClock()), SystemClock()
+        nodes = Reflector(self.connection, NODES)
+        nodes.start()
+        assert nodes.synced.wait(20), "the watch did not sync"
+        process = Process(client, nodes, KwokProvider(client, nodes.store, self.classes, clock))
+        self.running.append(process)
+        return process
+
+    def claim(self, delay: str | None = None) -> NodeClaim:
+        """A claim of a name of its own, of a NodeClass with this registration delay."""
+        name = f"kwok-test-{uuid.uuid4().hex[:8]}"
+        spec = KWOKNodeClassSpec(node_registration_delay=delay)
+        self.classes.put(name, KWOKNodeClass(metadata=ObjectMeta(name=name), spec=spec))
+        self.made.append(f"kwok-{name}")
+        return NodeClaim(
+            metadata=ObjectMeta(name=name, uid=str(uuid.uuid4()), labels={names.NODEPOOL_LABEL: "kwok-test"}),
+            spec=NodeClaimSpec(
+                requirements=(RequirementSpec(key=names.ZONE_LABEL, operator="In", values=("test-zone-b",)),),
+                resources=ResourceRequests(requests={"cpu": "7"}),
+                node_class_ref=NodeClassReference(group=kwok.GROUP, kind=kwok.KIND, name=name),
+            ),
+        )
+
+
+@pytest.fixture
+def plant(plane: DevCluster) -> Iterator[Plant]:
+    found = Plant(connect(str(plane.kubeconfig)))
+    yield found
+    for process in found.running:
+        process.stop()
+    client = Client(found.connection, SystemClock())
+    for name in found.made:
+        with suppress(NotFound):
+            client.patch(NODES, name, {"metadata": {"finalizers": None}})
+            client.delete(NODES, name)
+
+
+def launched(claim: NodeClaim, machine: Machine) -> NodeClaim:
+    status = NodeClaimStatus(
+        provider_id=machine.provider_id,
+        capacity={**machine.capacity.to_wire()},
+        allocatable={**machine.allocatable.to_wire()},
+        conditions=(
+            Condition(type=names.LAUNCHED, status="True", reason="Launched", last_transition_time=SystemClock().now()),
+        ),
+    )
+    metadata = msgspec.structs.replace(claim.metadata, labels={**machine.labels, **claim.metadata.labels})
+    return msgspec.structs.replace(claim, metadata=metadata, status=status)
+
+
+def is_gone(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except MachineNotFoundError:
+        return True
+    return False
+
+
+def test_a_machine_joins_becomes_ready_and_keeps_its_type_s_capacity(plant: Plant) -> None:
+    process = plant.start()
+    machine = process.provider.create(plant.claim())
+    assert (machine.instance_type, machine.zone, machine.capacity_type) == ("c-8x-amd64-linux", "test-zone-b", "spot")
+
+    def ready() -> Node | None:
+        node = process.seen(machine)
+        return node if node is not None and is_true(node.status.conditions, names.READY) else None
+
+    node = eventually(ready, "kwok makes the Node Ready")
+    assert node is not None
+    assert node.status.capacity == {"cpu": "8", "memory": "16Gi", "ephemeral-storage": "20Gi", "pods": "128"}
+    assert node.status.allocatable == {"cpu": "7900m", "memory": "16374Mi", "ephemeral-storage": "20Gi", "pods": "128"}
+    assert names.UNREGISTERED_TAINT in node.spec.taints
+    assert process.provider.get(machine.provider_id).node_name == machine.node_name
+    assert process.client.writes == {("create", "nodes"): 1}
+
+
+def test_a_delayed_node_joins_after_its_delay_while_create_returns_at_once(plant: Plant) -> None:
+    process = plant.start()
+    began = time.monotonic()
+    machine = process.provider.create(plant.claim(delay="2s"))
+    assert time.monotonic() - began < 1
+    assert machine.provider_id in [one.provider_id for one in process.provider.list()]
+    assert process.seen(machine) is None
+    eventually(lambda: process.seen(machine), "the Node joins")
+    assert time.monotonic() - began >= 2
+
+
+def test_a_node_promised_by_a_process_that_died_is_made_by_the_next_one_and_only_once(plant: Plant) -> None:
+    first = plant.start()
+    claim = plant.claim(delay="3s")
+    machine = first.provider.create(claim)
+    first.stop()
+    second = plant.start()
+    promised = launched(claim, machine)
+    second.provider.resume([promised])
+    second.provider.resume([promised])
+    node = eventually(lambda: second.seen(machine), "the Node joins")
+    assert node is not None
+    assert node.metadata.labels.items() >= machine.labels.items()
+    assert second.provider.create(claim).provider_id == machine.provider_id
+    assert second.client.writes == {("create", "nodes"): 1}
+
+
+def test_a_create_whose_answer_was_lost_adopts_its_node(plant: Plant) -> None:
+    first, blind = plant.start(), plant.start()
+    blind.nodes.stop()  # its cache will not show what the first one makes
+    claim = plant.claim()
+    machine = first.provider.create(claim)
+    assert blind.provider.create(claim) == machine
+
+
+def test_a_deleting_node_s_machine_is_gone_while_its_finalizer_still_holds_it(plant: Plant) -> None:
+    process = plant.start()
+    claim = plant.claim()
+    machine = process.provider.create(claim)
+    process.client.patch(NODES, machine.node_name, {"metadata": {"finalizers": [names.TERMINATION_FINALIZER]}})
+    process.client.delete(NODES, machine.node_name)
+
+    def deleting() -> bool:
+        node = process.seen(machine)
+        return node is not None and node.metadata.deletion_timestamp is not None
+
+    eventually(deleting, "the watch shows the deletion")
+    writes = dict(process.client.writes)
+    assert is_gone(lambda: process.provider.delete(launched(claim, machine)))
+    assert dict(process.client.writes) == writes
+
+
+def test_a_machine_that_never_registered_ends_with_its_node(plant: Plant) -> None:
+    process = plant.start()
+    claim = plant.claim()
+    machine = process.provider.create(claim)
+    assert is_gone(lambda: process.provider.delete(launched(claim, machine)))
+    with pytest.raises(NotFound):
+        process.client.get(NODES, machine.node_name)
+    assert is_gone(lambda: process.provider.delete(launched(claim, machine)))
+    eventually(lambda: is_gone(lambda: process.provider.get(machine.provider_id)), "the watch shows the end")
