@@ -43,7 +43,13 @@ _REPAIR_AFTER: Final = timedelta(minutes=10)
 _JOINING_THREADS: Final = 4
 _WATCH_LAG_SECONDS: Final = 30.0
 _NOT_OF_THE_MACHINE: Final = frozenset(
-    {names.HOSTNAME_LABEL, names.REGISTERED_LABEL, names.INITIALIZED_LABEL, names.EXCLUDE_BALANCERS_LABEL}
+    {
+        names.HOSTNAME_LABEL,
+        names.REGISTERED_LABEL,
+        names.INITIALIZED_LABEL,
+        names.EXCLUDE_BALANCERS_LABEL,
+        *names.LABEL_ALIASES,  # kube-controller-manager writes the legacy ones beside the stable ones
+    }
 )
 
 T_co = TypeVar("T_co", covariant=True)

@@ -352,6 +352,15 @@ def test_create_again_after_a_crash_adopts_a_node_that_the_cache_lacks() -> None
     assert len(world.nodes.server) == 1
 
 
+def test_labels_that_others_write_on_the_node_while_it_joins_are_not_the_machine_s() -> None:
+    world = World()
+    machine = world.provider.create(claim_of())
+    more = {"beta.kubernetes.io/arch": "amd64", names.REGISTERED_LABEL: "true", names.INITIALIZED_LABEL: "true"}
+    world.nodes.change(NODE_NAME, labels={**world.node.metadata.labels, **more})
+    world.restart()
+    assert world.provider.create(claim_of()) == machine
+
+
 def test_a_node_of_another_claim_is_not_adopted() -> None:
     world = World()
     world.provider.create(claim_of())
