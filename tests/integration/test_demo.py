@@ -92,24 +92,28 @@ def test_a_demo_that_is_killed_takes_its_cluster_down() -> None:
 
 
 def _interrupted_demo(number: signal.Signals) -> None:
-    demo = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "provisioner.cli.main", "demo", "--pods", "100"],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    assert demo.stdout is not None
-    directory = DevCluster(f"demo-{demo.pid}").dir
-    output = []
-    for line in demo.stdout:
-        output.append(line)
-        if "ready" in line:
-            break
-    assert marked(directory), output
-    demo.send_signal(number)
-    rest, _ = demo.communicate(timeout=60)
-    assert demo.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), (output, rest)
+    ) as demo:
+        assert demo.stdout is not None
+        directory = DevCluster(f"demo-{demo.pid}").dir
+        output = []
+        try:
+            for line in demo.stdout:
+                output.append(line)
+                if "is ready" in line:
+                    break
+            assert marked(directory), output
+            demo.send_signal(number)
+            rest = demo.stdout.read()
+            status = demo.wait(timeout=60)
+        finally:
+            demo.kill()
+    assert status == (130 if number == signal.SIGINT else -signal.SIGKILL), (output, rest)
     if number == signal.SIGINT:
         assert rest.splitlines()[-1] == "demo failed: interrupted by SIGINT"
     _wait_gone(directory)
