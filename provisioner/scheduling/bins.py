@@ -11,7 +11,6 @@ from provisioner.scheduling.filters import NodeFilter, label_value
 from provisioner.scheduling.problem import Bin
 from provisioner.scheduling.reasons import BinsRefuse
 from provisioner.scheduling.vectors import Dimensions, Need, most
-from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration, first_untolerated
 
 
@@ -77,7 +76,7 @@ class Bins:
         self._full[key] = full
         return start
 
-    def refusal(self, node_filter: NodeFilter, requests: Resources) -> BinsRefuse | None:
+    def refusal(self, node_filter: NodeFilter, need: Need) -> BinsRefuse | None:
         """Why no bin takes one more such pod; None where there are no bins."""
         if not self.bins:
             return None
@@ -89,12 +88,10 @@ class Bins:
         tolerating = self._tolerating(node_filter.tolerations)
         matching = tolerating & self._match(node_filter)
         short = []
-        for d, name in enumerate(self.dimensions.names):
-            wanted = requests.amount(name)
-            if wanted > 0:
-                count = self._shorter(node_filter, d, wanted)
-                if count:
-                    short.append((name, count))
+        for d, wanted in need:
+            count = self._shorter(node_filter, d, wanted)
+            if count:
+                short.append((self.dimensions.names[d], count))
         return BinsRefuse(
             total=len(self.bins),
             untolerated=tuple(sorted(untolerated.items(), key=lambda one: str(one[0]))),

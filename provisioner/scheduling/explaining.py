@@ -24,15 +24,16 @@ from provisioner.scheduling.reasons import (
     Unexplained,
     Untolerated,
 )
+from provisioner.scheduling.vectors import Need, Vector, most
 from provisioner.values.requirement import Requirements
-from provisioner.values.resources import Resources
+from provisioner.values.resources import PODS
 from provisioner.values.taints import first_untolerated
 
 _Found = tuple[int, Constraint]
 """How far a term got (more is further), and what stopped it."""
 
 
-def explain(offer: Offer, node_filter: NodeFilter, requests: Resources) -> Constraint:
+def explain(offer: Offer, node_filter: NodeFilter, need: Need) -> Constraint:
     """What keeps such a pod from a new machine of one pool; of several terms, what stops the one that got furthest."""
     taint = first_untolerated(node_filter.tolerations, offer.pool.taints)
     if taint is not None:
@@ -41,11 +42,14 @@ def explain(offer: Offer, node_filter: NodeFilter, requests: Resources) -> Const
         return NoInstanceTypes(len(offer.catalogue.types))
     if not node_filter.terms:
         return NoTerm()
-    found = [_explain_term(offer, term, requests) for term in node_filter.terms]
+    found = [_explain_term(offer, term, need) for term in node_filter.terms]
     return max(found, key=lambda one: one[0])[1]  # max keeps the first of equals
 
 
-def _explain_term(offer: Offer, term: Term, requests: Resources) -> _Found:
+def _explain_term(offer: Offer, term: Term, need: Need) -> _Found:
+    state = offer.narrowed(offer.base, term)
+    if state is not None and state.rows:
+        return _explain_size(offer, state, need)
     if not term.new_machines and term.names is not None:
         return 0, NodesOnly(term.names)
     for key, requirement in term.requirements.items():
@@ -64,10 +68,8 @@ def _explain_term(offer: Offer, term: Term, requests: Resources) -> _Found:
     rows &= offer.catalogue.available(merged)
     if not rows:
         return 3, NoOffering(_count_matching(offer, merged))
-    state = offer.narrowed(offer.base, term)
-    if state is None or not state.rows:  # daemons alone overflow every matching type
-        return 4, _too_large(offer, rows, offer.dimensions.vector(requests))
-    return _explain_size(offer, state, requests)
+    # what is left: types that match, but are overflowed by their daemons alone
+    return 4, _too_large(offer, offer.frontier(rows), need)
 
 
 def _no_type(offer: Offer, key: str, merged: Requirements, *, alone: bool) -> Constraint:
@@ -83,11 +85,10 @@ def _count_matching(offer: Offer, merged: Requirements) -> int:
     return rows.bit_count()
 
 
-def _explain_size(offer: Offer, state: State, requests: Resources) -> _Found:
-    wanted = offer.dimensions.vector(requests)
-    fitting = offer.fitting(state.rows, wanted)
-    if not fitting:
-        return 4, _too_large(offer, state.rows, wanted)
+def _explain_size(offer: Offer, state: State, need: Need) -> _Found:
+    if not any(most(point, need, 1) for point in state.points):
+        return 4, _too_large(offer, state.points, need)
+    fitting = offer.fitting(state.rows, offer.dimensions.filled(need))
     if not offer.enough_values(state, fitting):
         return 5, _min_values(offer, state, fitting)
     ledger = offer.ledger
@@ -99,16 +100,13 @@ def _explain_size(offer: Offer, state: State, requests: Resources) -> _Found:
     return 6, _limits(ledger, list(members(fitting)))
 
 
-def _too_large(offer: Offer, rows: int, wanted: Sequence[int]) -> Constraint:
+def _too_large(offer: Offer, points: Sequence[Vector], need: Need) -> Constraint:
     names = offer.dimensions.names
-    short = []
-    for d, amount in enumerate(wanted):
-        if amount > 0:
-            short.append((d, max(offer.room[row][d] for row in members(rows))))
-    for d, largest in short:
-        if wanted[d] > largest:
-            return TooLarge(names[d], wanted[d], largest)
-    return TooLargeTogether(tuple(names[d] for d, _ in short if names[d] != "pods"))
+    for d, wanted in need:
+        largest = max(point[d] for point in points)
+        if wanted > largest:
+            return TooLarge(names[d], wanted, largest)
+    return TooLargeTogether(tuple(names[d] for d, _ in need if names[d] != PODS))
 
 
 def _min_values(offer: Offer, state: State, rows: int) -> Constraint:

@@ -12,6 +12,7 @@ the claim opened first rather than the one with fewest pods; limits are charged 
 from collections.abc import Mapping
 from typing import Final
 
+from provisioner.apis.names import WELL_KNOWN_LABELS
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.bins import Bins
@@ -49,6 +50,7 @@ class _Solution:
 
     def __init__(self, problem: Problem) -> None:
         self.problem: Final = problem
+        self.well_known: Final = WELL_KNOWN_LABELS | problem.well_known
         self.classes, self.left_out = classify(problem.pods)
         daemons = _daemons(problem)
         dimensions = Dimensions.of([*(one.requests for one in self.classes), *(requests for _, requests in daemons)])
@@ -56,7 +58,7 @@ class _Solution:
         self.bins: Final = Bins(problem.bins, dimensions)
         self.claims: Final = Claims(
             [
-                Offer(pool, _catalogue(pool.instance_types), daemons, dimensions, problem.well_known)
+                Offer(pool, _catalogue(pool.instance_types), daemons, dimensions, self.well_known)
                 for pool in _in_order(problem.pools)
             ]
         )
@@ -70,7 +72,7 @@ class _Solution:
             if waiting == before:
                 break
         return Result(
-            claims=finish(self.claims.open, self.problem.well_known),
+            claims=finish(self.claims.open, self.well_known),
             existing=self._existing(),
             unplaced=self._unplaced(waiting),
         )
@@ -105,21 +107,19 @@ class _Solution:
             question = (one.filter, self.needs[one])
             reasons = why.get(question)
             if reasons is None:
-                reasons = why[question] = self._reasons(one)
+                reasons = why[question] = self._reasons(one.filter, self.needs[one])
             found.append((one.shape, one.pods[start:], reasons))
         found.sort(key=lambda entry: sort_key(entry[0]))
         return tuple(Unplaced(pod, reasons) for _, pods, reasons in found for pod in pods)
 
-    def _reasons(self, pods: PodClass) -> tuple[Reason, ...]:
+    def _reasons(self, node_filter: NodeFilter, need: Need) -> tuple[Reason, ...]:
         reasons: list[Reason] = []
-        refusal = self.bins.refusal(pods.filter, pods.requests)
+        refusal = self.bins.refusal(node_filter, need)
         if refusal is not None:
             reasons.append(refusal)
         if not self.claims.offers:
             reasons.append(NoPools())
-        reasons.extend(
-            PoolRefuses(offer.pool.name, explain(offer, pods.filter, pods.requests)) for offer in self.claims.offers
-        )
+        reasons.extend(PoolRefuses(offer.pool.name, explain(offer, node_filter, need)) for offer in self.claims.offers)
         return tuple(reasons)
 
 

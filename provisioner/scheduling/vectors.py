@@ -25,8 +25,15 @@ class Dimensions:
         """The amounts of `resources` in order of dimension, 0 where absent."""
         return tuple(resources.amount(name) for name in self.names)
 
+    def filled(self, need: Need) -> Vector:
+        """The vector of a need."""
+        amounts = dict(need)
+        return tuple(amounts.get(d, 0) for d in range(len(self.names)))
+
     def need(self, resources: Resources) -> Need:
         """The dimensions of which `resources` wants something."""
+        if tuple(resources) == self.names:
+            return tuple((d, amount) for d, amount in enumerate(resources.values()) if amount > 0)
         return tuple((d, amount) for d, name in enumerate(self.names) if (amount := resources.amount(name)) > 0)
 
 

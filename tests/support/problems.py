@@ -23,7 +23,7 @@ from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-WELL_KNOWN = names.WELL_KNOWN_LABELS | {"provider.example/cpu", "provider.example/gpu"}
+WELL_KNOWN = frozenset({"provider.example/cpu", "provider.example/gpu"})
 
 Expression = tuple[str, str, Sequence[str]]
 """(key, operator, values)"""
