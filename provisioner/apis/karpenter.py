@@ -327,7 +327,7 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
 class NodeClaimTemplate(Object, frozen=True, kw_only=True):
     """What is copied into each NodeClaim of a pool."""
 
-    metadata: TemplateMetadata = TemplateMetadata()
+    metadata: Annotated[TemplateMetadata, Schema("Labels and annotations of the nodes.")] = TemplateMetadata()
     spec: Annotated[NodeClaimTemplateSpec, Schema("What the nodes are like.", required=True)]
 
 

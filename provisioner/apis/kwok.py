@@ -34,7 +34,7 @@ class KWOKNodeClass(Object, frozen=True, kw_only=True):
     api_version: str = field(default_factory=lambda: API_VERSION)
     kind: str = field(default_factory=lambda: KIND)
     metadata: ObjectMeta = ObjectMeta()
-    spec: KWOKNodeClassSpec = KWOKNodeClassSpec()
+    spec: Annotated[KWOKNodeClassSpec, Schema("How the nodes behave.")] = KWOKNodeClassSpec()
     status: Annotated[
         KWOKNodeClassStatus,
         Schema(

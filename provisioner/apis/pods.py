@@ -27,6 +27,7 @@ __all__ = [
     "PodShape",
     "decode_pod",
     "do_not_disrupt",
+    "interned_texts",
     "is_active",
     "is_critical",
     "is_daemon",
@@ -192,7 +193,7 @@ _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 _by_text: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
 _owners: WeakValueDictionary[str, OwnerReference] = WeakValueDictionary()
 _TEXTS_PER_SHAPE: Final = 8
-_TEXTS_AT_LEAST: Final = 10_000
+_TEXTS_AT_LEAST: Final = 1000
 
 
 def decode_pod(data: bytes) -> Pod:
@@ -246,6 +247,11 @@ def decode_pod(data: bytes) -> Pod:
         start_time=status.start_time,
         shape=shape,
     )
+
+
+def interned_texts() -> int:
+    """How many different texts of shapes are remembered in this process."""
+    return len(_by_text)
 
 
 def _shape_and_labels(

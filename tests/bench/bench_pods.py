@@ -1,0 +1,45 @@
+"""What decoding a pod costs: the first thing that every program does with every pod."""
+
+import gc
+import pathlib
+import time
+import tracemalloc
+
+import pytest
+
+from provisioner.apis.pods import decode_pod
+from provisioner.cli.harness.results import Figure, at_most, write
+from tests.support.pods import wire_bytes, wire_pod
+
+pytestmark = pytest.mark.bench
+
+RESULTS = pathlib.Path(__file__).parents[2] / "results"
+PODS = 20_000
+CLASSES = 500
+
+
+def test_decoding() -> None:
+    known = [wire_bytes(wire_pod(number, spec__nodeName=f"node-{number % 500}")) for number in range(PODS)]
+    first = [wire_bytes(wire_pod(number, spec__priority=number)) for number in range(1, CLASSES + 1)]
+    gc.collect()
+    start = time.process_time()
+    classes = [decode_pod(data) for data in first]
+    per_class = (time.process_time() - start) / CLASSES * 1e6
+    start = time.process_time()
+    pods = [decode_pod(data) for data in known]
+    per_pod = (time.process_time() - start) / PODS * 1e6
+    del pods
+    tracemalloc.start()
+    kept = [decode_pod(data) for data in known]
+    bytes_per_pod = tracemalloc.get_traced_memory()[0] / len(kept)
+    tracemalloc.stop()
+    assert len({pod.shape for pod in classes}) == CLASSES
+    figures = [
+        Figure("decode and intern, known class", per_pod, "us of CPU", at_most(100)),
+        Figure("decode and intern, first of its class", per_class, "us of CPU", at_most(500)),
+        Figure("kept of a pod", bytes_per_pod, "bytes", at_most(2000)),
+    ]
+    for figure in figures:
+        print(figure.line())
+    write(RESULTS, "pods", figures)
+    assert per_pod < 500  # the goal is printed; this is for a real regression
