@@ -21,8 +21,8 @@ it is never written, all other steps are the same. A configuration that cert-man
 import random
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -214,7 +214,7 @@ class Rotation:
         self._injector = BundleInjector(client, settings.configuration)
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._fence: Fence | None = None
         self._elector = LeaderElector(
             client,
@@ -259,7 +259,8 @@ class Rotation:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / SERVING_FILE
         if _usable(path, now) is None:
-            write_atomically(path, mint(names or Names(dns=(secret,)), now, days=1).pem())
+            material = mint(names or Names(dns=(secret,)), now, days=1)
+            write_atomically(path, replace(material, ca_pem=b"").pem())  # without its CA nobody can come to trust it
 
     def start(self) -> None:
         """Start the watches, the election and the loop; returns at once. Call after a fork, never before."""
@@ -268,8 +269,7 @@ class Rotation:
         for name, target in (("certs", self._run), ("certs-leader", self._lead)):
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
-            if name == "certs":
-                self._thread = thread
+            self._threads.append(thread)
 
     def stop(self, timeout: float = 5.0) -> None:
         """Stop everything, give up the Leases; at most about `timeout` seconds."""
@@ -278,8 +278,9 @@ class Rotation:
         self._elector.stop()
         self._secrets.stop(timeout)
         self._configurations.stop(timeout)
-        if self._thread is not None:
-            self._thread.join(timeout)
+        deadline = self._clock.monotonic() + timeout
+        for thread in self._threads:  # the leader's gives the Lease back on its way out
+            thread.join(max(0.0, deadline - self._clock.monotonic()))
         try:
             self._client.delete(LEASES, self._name, self._settings.namespace)
         except ApiError as error:
@@ -296,7 +297,7 @@ class Rotation:
         published = self._published
         if published is None or self._clock.monotonic() - published[1] > self._settings.lease_seconds / 2:
             reasons.append("certificate: this replica's Lease could not be renewed")
-        return reasons + [f"certificate: {text}" for text in self._problems.values() if reasons]
+        return reasons + [f"certificate: {text}" for text in tuple(self._problems.values()) if reasons]
 
     @property
     def served(self) -> Material | None:
@@ -347,13 +348,14 @@ class Rotation:
             return 0.2
         if self.leads:
             self._step("mint", self._mint)
-        self._step("serve", self._serve)
+        wanted, configuration = self._wanted(), self._configuration()  # one look for all that follows
+        self._step("serve", lambda: self._serve(wanted, configuration))
         self._step("publish", self._publish)
         if self.leads:
-            self._step("inject", self._inject)
-        return self._pause()
+            self._step("inject", lambda: self._inject(wanted, configuration))
+        return self._pause(wanted, configuration)
 
-    def _step(self, name: str, run: Any) -> None:
+    def _step(self, name: str, run: Callable[[], None]) -> None:
         try:
             run()
         except (Conflict, Invalid) as error:
@@ -368,18 +370,17 @@ class Rotation:
         else:
             self._problems.pop(name, None)
 
-    def _pause(self) -> float:
+    def _pause(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> float:
         settings = self._settings
         pause = settings.lease_seconds / 4
         if self._problems:
             pause = min(pause, 5.0)
-        if self._overlapping():
+        if self._overlapping(wanted, configuration):
             pause = min(pause, max(0.1, settings.settle / 4), 2.0)
         return pause
 
-    def _overlapping(self) -> bool:
+    def _overlapping(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> bool:
         """Whether a move is under way: the bundle holds more than one CA, or ours is not the Secret's leaf."""
-        wanted, configuration = self._wanted(), self._configuration()
         if wanted is None:
             return False
         if self._served is None or self._served.fingerprint != wanted.fingerprint:
@@ -445,8 +446,7 @@ class Rotation:
             self._store.replace(secret, material)
         _log.info("minted a certificate", reason=reason, fingerprint=material.fingerprint)
 
-    def _serve(self) -> None:
-        wanted, configuration = self._wanted(), self._configuration()
+    def _serve(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
         if wanted is None:
             secret = self._secret()
             if secret is not None and self._settings.names is None:
@@ -494,8 +494,7 @@ class Rotation:
         self._client.apply(LEASES, self._name, lease, MANAGER, self._settings.namespace)
         self._published = (fingerprint, now)
 
-    def _inject(self) -> None:
-        configuration, wanted = self._configuration(), self._wanted()
+    def _inject(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
         if configuration is None and self._settings.register is not None:
             self._guard()
             self._register()  # somebody deleted it; the watch brings it back here

@@ -40,7 +40,8 @@ def _change(parent: Any, last: str, operation: dict[str, Any]) -> None:
             parent[last] = operation["value"]
         case "replace", list() | dict():
             _member(parent, last)
-            parent[int(last) if isinstance(parent, list) else last] = operation["value"]
+            index: Any = int(last) if isinstance(parent, list) else last
+            parent[index] = operation["value"]
         case "remove", dict():
             if parent.pop(last, None) is None:
                 raise PatchError(f"nothing to remove at {operation['path']}")

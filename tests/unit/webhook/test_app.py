@@ -2,29 +2,16 @@
 
 import base64
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from flask.testing import FlaskClient
 
 from provisioner.support import metrics
+from tests.support.clock import FakeClock
 from tests.unit.webhook.test_review import body
 from webhook.app import Admission, create_app
 from webhook.review import MAX_BODY_BYTES
 from webhook.stamping import Facts
-
-
-class StillClock:
-    """A clock that stands still."""
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC)
-
-    def monotonic(self) -> float:
-        return 1.0
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody sleeps here")
 
 
 class Source:
@@ -52,7 +39,7 @@ SOURCE = Source(
 
 
 def client(reasons: list[str] | None = None) -> FlaskClient:
-    return create_app(Admission(SOURCE, StillClock()), lambda: reasons or []).test_client()
+    return create_app(Admission(SOURCE, FakeClock()), lambda: reasons or []).test_client()
 
 
 def counted(outcome: str) -> float:

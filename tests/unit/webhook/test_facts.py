@@ -1,28 +1,13 @@
 """When a scheduler counts as alive."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from provisioner.apis.core import Lease, LeaseSpec
 from provisioner.kube.watch import EventKind
+from tests.support.clock import NOON, FakeClock
 from webhook.facts import Heartbeat
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class HandClock:
-    """A clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now(self) -> datetime:
-        return START + timedelta(seconds=self.seconds - 100.0)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+START = NOON
 
 
 def lease(renewed: datetime | None, holder: str = "s1", duration: int | None = 15) -> Lease:
@@ -31,49 +16,49 @@ def lease(renewed: datetime | None, holder: str = "s1", duration: int | None = 1
 
 
 def test_no_lease_is_not_alive() -> None:
-    assert not Heartbeat(HandClock()).alive()
+    assert not Heartbeat(FakeClock()).alive()
 
 
 def test_alive_for_its_duration_after_each_renewal() -> None:
-    clock = HandClock()
+    clock = FakeClock()
     beat = Heartbeat(clock)
     first, second = lease(START), lease(START + timedelta(seconds=10))
     beat.on_event(EventKind.ADDED, None, first)
-    clock.seconds += 14
+    clock.advance(14)
     assert beat.alive()
     beat.on_event(EventKind.MODIFIED, first, second)
-    clock.seconds += 14.9
+    clock.advance(14.9)
     assert beat.alive()
-    clock.seconds += 0.2
+    clock.advance(0.2)
     assert not beat.alive()
 
 
 def test_a_change_without_renewal_does_not_prolong() -> None:
-    clock = HandClock()
+    clock = FakeClock()
     beat = Heartbeat(clock)
     beat.on_event(EventKind.ADDED, None, lease(START))
-    clock.seconds += 16
+    clock.advance(16)
     beat.on_event(EventKind.MODIFIED, lease(START), lease(START))
     assert not beat.alive()
 
 
 def test_a_leftover_from_before_our_start_is_judged_by_its_text() -> None:
-    beat = Heartbeat(HandClock())
+    beat = Heartbeat(FakeClock())
     beat.on_event(EventKind.ADDED, None, lease(START - timedelta(seconds=20)))
     assert not beat.alive()
 
 
 def test_a_clock_ahead_of_ours_is_no_matter() -> None:
-    clock = HandClock()
+    clock = FakeClock()
     beat = Heartbeat(clock)
     beat.on_event(EventKind.ADDED, None, lease(START + timedelta(hours=1)))
     assert beat.alive()
-    clock.seconds += 15.1
+    clock.advance(15.1)
     assert not beat.alive()
 
 
 def test_a_clock_behind_ours_matters_only_once() -> None:
-    beat = Heartbeat(HandClock())
+    beat = Heartbeat(FakeClock())
     old, new = lease(START - timedelta(hours=1)), lease(START - timedelta(minutes=59))
     beat.on_event(EventKind.ADDED, None, old)
     assert not beat.alive()
@@ -83,13 +68,13 @@ def test_a_clock_behind_ours_matters_only_once() -> None:
 
 def test_given_back_or_deleted_is_not_alive() -> None:
     for kind, new in ((EventKind.MODIFIED, lease(START, holder="")), (EventKind.DELETED, None)):
-        beat = Heartbeat(HandClock())
+        beat = Heartbeat(FakeClock())
         beat.on_event(EventKind.ADDED, None, lease(START))
         beat.on_event(kind, lease(START), new)
         assert not beat.alive()
 
 
 def test_without_a_readable_time_it_is_not_alive() -> None:
-    beat = Heartbeat(HandClock())
+    beat = Heartbeat(FakeClock())
     beat.on_event(EventKind.ADDED, None, lease(None))
     assert not beat.alive()

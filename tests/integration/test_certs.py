@@ -1,0 +1,289 @@
+"""Certificates of two replicas against a real API server: first mint, renewals under load, drift, and foreign Secrets.
+
+Each replica is a `Rotation` with a small TLS server over its file. The client of these tests does what an API server
+does: it trusts exactly the `caBundle` of the configuration at that moment, and opens a new connection for each call.
+"""
+
+import contextlib
+import http.client
+import ssl
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from certs.injection import certificates
+from certs.rotation import Rotation, Settings
+from certs.serving import ServingContext
+from certs.store import Material, Names, SecretStore, mint
+from provisioner.apis.core import Secret
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.resources import LEASES, MUTATINGWEBHOOKS, NAMESPACES, SECRETS
+from provisioner.support.clock import SystemClock
+from tests.support.eventually import eventually
+from webhook.registration import url_client, webhook_configuration
+
+pytestmark = pytest.mark.plane
+
+NAMES = Names(("localhost",), ("127.0.0.1",))
+
+
+class ShiftedClock(SystemClock):
+    """The real time, some days away; shared by all replicas of a test."""
+
+    def __init__(self) -> None:
+        self.days = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=self.days)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+class TlsServer(ThreadingHTTPServer):
+    """Serves the present certificate of one file to each new connection."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path) -> None:
+        self._context = ServingContext(path)
+        super().__init__(("127.0.0.1", 0), _Answer)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def finish_request(self, request: object, client_address: object) -> None:
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            wrapped = self._context.current().wrap_socket(request, server_side=True)  # type: ignore[arg-type]
+            with wrapped:
+                super().finish_request(wrapped, client_address)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
+class Fleet:
+    """Replicas over one Secret and one configuration, in a namespace of their own."""
+
+    def __init__(self, plane: DevCluster, directory: Path) -> None:
+        self.clock = ShiftedClock()
+        self.connection = connect(str(plane.kubeconfig), user_agent="test", clock=self.clock)
+        self.client = Client(self.connection, self.clock)
+        self.directory = directory
+        name = f"certs-{uuid.uuid4().hex[:8]}"
+        # Nothing listens there, and the namespaces it selects do not exist: other tests never notice it.
+        document = webhook_configuration(url_client("https://127.0.0.1:1"), name, name)
+        document["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"of": name}}
+        self.client.create(MUTATINGWEBHOOKS, document)
+        self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.settings = Settings(name, "tls", name, NAMES, settle=1.0, overlap=1.0, lease_seconds=8)
+        self.replicas: dict[str, tuple[Rotation, TlsServer]] = {}
+
+    def start(self, identity: str) -> Rotation:
+        directory = self.directory / identity
+        Rotation.prepare(directory, self.settings.names, self.settings.secret, self.clock.now())
+        rotation = Rotation(self.client, self.connection, self.clock, self.settings, directory, identity)
+        self.replicas[identity] = (rotation, TlsServer(rotation.path))
+        rotation.start()
+        return rotation
+
+    def stop(self, identity: str) -> None:
+        rotation, server = self.replicas.pop(identity)
+        server.shutdown()
+        server.server_close()
+        rotation.stop()
+
+    def close(self) -> None:
+        for identity in list(self.replicas):
+            self.stop(identity)
+        self.client.delete(MUTATINGWEBHOOKS, self.settings.configuration)
+        self.client.delete(NAMESPACES, self.settings.namespace)
+        self.connection.close()
+
+    def bundle(self) -> bytes:
+        found = self.client.get(MUTATINGWEBHOOKS, self.settings.configuration)
+        return found.webhooks[0].client_config.ca_bundle or b""
+
+    def material(self) -> Material:
+        return Material.of_secret(self.client.get(SECRETS, self.settings.secret, self.settings.namespace))
+
+    def call(self, identity: str, bundle: bytes) -> str:
+        """One call as an API server makes it; the fingerprint of who answered."""
+        context = ssl.create_default_context(cadata=bundle.decode())
+        _, server = self.replicas[identity]
+        connection = http.client.HTTPSConnection("127.0.0.1", server.server_address[1], context=context, timeout=5)
+        try:
+            connection.connect()
+            assert isinstance(connection.sock, ssl.SSLSocket)
+            der = connection.sock.getpeercert(binary_form=True)
+            connection.request("GET", "/")
+            assert connection.getresponse().status == 204
+        finally:
+            connection.close()
+        return Material(ssl.DER_cert_to_PEM_cert(der or b"").encode(), b"", b"").fingerprint
+
+    def settled(self) -> bool:
+        """Whether all is done: one CA trusted, one leaf served by all."""
+        secret = self.client.get(SECRETS, self.settings.secret, self.settings.namespace)
+        wanted = Material.of_secret(secret)
+        if certificates(self.bundle()).keys() != certificates(wanted.ca_pem).keys():
+            return False
+        return all(
+            rotation.served is not None and rotation.served.fingerprint == wanted.fingerprint
+            for rotation, _ in self.replicas.values()
+        )
+
+
+@pytest.fixture
+def fleet(plane: DevCluster, tmp_path: Path) -> Iterator[Fleet]:
+    """No replica yet; all that a test makes is gone afterwards."""
+    fleet = Fleet(plane, tmp_path)
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+
+
+def ready(*rotations: Rotation) -> bool:
+    return all(not rotation.reasons_not_ready() for rotation in rotations)
+
+
+def follow(fleet: Fleet, old: str) -> set[str]:
+    """Calls all replicas until everything is settled on another leaf than `old`; every call must succeed."""
+    seen: set[str] = set()
+    calls = 0
+
+    def done() -> bool:
+        nonlocal calls
+        for identity in fleet.replicas:
+            bundle = fleet.bundle()
+            seen.add(fleet.call(identity, bundle))
+            calls += 1
+        return fleet.material().fingerprint != old and fleet.settled()
+
+    eventually(done, "settled on the new certificate", seconds=40, pause=0.01)
+    assert calls > 20, "the client was there all the time"
+    return seen
+
+
+def test_the_first_certificate(fleet: Fleet) -> None:
+    first, second = fleet.start("one"), fleet.start("two")
+    eventually(lambda: ready(first, second) and fleet.bundle(), "both ready, bundle injected")
+    wanted = fleet.material().fingerprint
+    bundle = fleet.bundle()
+    assert {fleet.call("one", bundle), fleet.call("two", bundle)} == {wanted}
+    secret = fleet.client.get(SECRETS, "tls", fleet.settings.namespace)
+    assert sorted(secret.data) == ["ca.crt", "tls.crt", "tls.key"], "the key of the CA is nowhere"
+    assert first.leads != second.leads
+
+
+def test_a_due_certificate_is_renewed_without_a_failed_call(fleet: Fleet) -> None:
+    fleet.clock.days = -61  # its leaf is valid today and due today
+    rotations = [fleet.start("one"), fleet.start("two")]
+    eventually(lambda: ready(*rotations) and fleet.bundle(), "ready")
+    old = fleet.material().fingerprint
+    fleet.clock.days = 0
+    for rotation in rotations:
+        rotation.tick()
+    seen = follow(fleet, old)
+    assert seen == {old, fleet.material().fingerprint}
+    assert len(certificates(fleet.bundle())) == 1, "the old CA is trusted no more"
+
+
+def test_old_trust_stays_while_a_live_replica_lags(fleet: Fleet) -> None:
+    rotations = [fleet.start("one"), fleet.start("two")]
+    eventually(lambda: ready(*rotations) and fleet.settled(), "ready")
+    lagging = "tls-three"
+    spec = {"leaseDurationSeconds": 8, "renewTime": fleet.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    labels, annotations = {"dovetail.dev/certificates": "tls"}, {"dovetail.dev/serving": fleet.material().fingerprint}
+    metadata = {"name": lagging, "labels": labels, "annotations": annotations}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    old = fleet.material()
+    fleet.client.create(LEASES, lease, fleet.settings.namespace)
+    fleet.client.delete(SECRETS, "tls", fleet.settings.namespace)
+    eventually(
+        lambda: all(r.served and r.served.fingerprint != old.fingerprint for r, _ in fleet.replicas.values()), "moved"
+    )
+    assert certificates(old.ca_pem).keys() <= certificates(fleet.bundle()).keys()
+    eventually(fleet.settled, "the third's Lease ran out, its CA is pruned", seconds=30)
+
+
+def test_the_next_leader_ends_what_the_former_began(fleet: Fleet) -> None:
+    rotations = {name: fleet.start(name) for name in ("one", "two")}
+    eventually(lambda: ready(*rotations.values()) and fleet.settled(), "ready")
+    leader = next(name for name, rotation in rotations.items() if rotation.leads)
+    old = fleet.material().fingerprint
+    fleet.client.delete(SECRETS, "tls", fleet.settings.namespace)
+    eventually(lambda: len(certificates(fleet.bundle())) == 2, "the overlap has begun")
+    fleet.stop(leader)
+    assert follow(fleet, old)
+    (rest,) = fleet.replicas
+    assert fleet.replicas[rest][0].leads
+
+
+def test_a_damaged_secret_is_made_anew(fleet: Fleet) -> None:
+    rotation = fleet.start("one")
+    eventually(lambda: ready(rotation) and fleet.settled(), "ready")
+    old = fleet.material().fingerprint
+    fleet.client.patch(SECRETS, "tls", {"data": {"tls.key": b"garbage"}}, fleet.settings.namespace)
+    assert follow(fleet, old)
+
+
+def test_two_writers_adopt_one_secret(fleet: Fleet) -> None:
+    store = SecretStore(fleet.client, fleet.settings.namespace, "tls")
+    now = fleet.clock.now()
+    first = store.create_or_adopt(mint(NAMES, now))
+    assert store.create_or_adopt(mint(NAMES, now)) == first
+    second = store.replace(first, mint(NAMES, now))
+    assert store.replace(first, mint(NAMES, now)) == second, "a stale writer gets what is there"
+
+
+def test_a_restart_takes_up_what_was_served(fleet: Fleet) -> None:
+    rotation = fleet.start("one")
+    eventually(lambda: ready(rotation) and fleet.settled(), "ready")
+    before = rotation.path.read_bytes()
+    fleet.stop("one")
+    again = fleet.start("one")
+    assert again.path.read_bytes() == before
+    assert not ready(again), "not before the Secret was seen"
+    eventually(lambda: ready(again), "ready again")
+    assert again.path.read_bytes() == before
+
+
+def test_a_secret_of_somebody_else_is_only_read(fleet: Fleet) -> None:
+    fleet.settings = replace(fleet.settings, names=None)
+    rotation = fleet.start("one")
+    eventually(lambda: rotation.leads, "leading")
+    assert rotation.reasons_not_ready()
+    foreign = mint(NAMES, fleet.clock.now())
+    store = SecretStore(fleet.client, fleet.settings.namespace, "tls")
+    store.create_or_adopt(foreign)
+    eventually(lambda: ready(rotation) and fleet.settled(), "served and trusted")
+    renewed = mint(NAMES, fleet.clock.now())
+    current: Secret | None = store.get()
+    assert current is not None
+    store.replace(current, renewed)
+    assert follow(fleet, foreign.fingerprint) == {foreign.fingerprint, renewed.fingerprint}
+    assert fleet.material() == renewed
+
+
+def test_a_bundle_that_cert_manager_keeps_is_left_alone(fleet: Fleet) -> None:
+    patch = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "a/b"}}}
+    fleet.client.patch(MUTATINGWEBHOOKS, fleet.settings.configuration, patch)
+    rotation = fleet.start("one")
+    eventually(lambda: ready(rotation), "ready")
+    eventually(lambda: rotation.leads, "leading")
+    rotation.tick()
+    assert fleet.bundle() == b""

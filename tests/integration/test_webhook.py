@@ -1,0 +1,235 @@
+"""The webhook program, called by a real API server."""
+
+import contextlib
+import json
+import signal
+import socket
+import ssl
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from provisioner.apis.meta import ObjectMeta
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.errors import ApiError
+from provisioner.kube.resources import CONFIGMAPS, LEASES, MUTATINGWEBHOOKS, SECRETS
+from tests.support.eventually import eventually
+from tests.support.hook import ARM64, HOME, IN_ARM64, PROGRAM, SECRET, Hook, requirements
+from webhook.registration import CONFIGURATION_NAME
+
+pytestmark = pytest.mark.plane
+
+
+@pytest.fixture(scope="module")
+def hook(plane: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hook]:
+    """One webhook for the tests of this file, gone afterwards with everything it made."""
+    hook = Hook(plane, tmp_path_factory.mktemp("certs"))
+    hook.start()
+    try:
+        yield hook
+    finally:
+        hook.close()
+
+
+def test_a_pod_is_stamped_by_its_annotation(hook: Hook) -> None:
+    pod = hook.create(hook.namespace(), ARM64)
+    assert requirements(pod) == [IN_ARM64]
+    assert pod["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch"
+    assert pod["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_without_opt_in_a_pod_stays_as_it_is(hook: Hook) -> None:
+    pod = hook.create(hook.namespace())
+    assert requirements(pod) == []
+    assert "annotations" not in pod["metadata"]
+
+
+def test_the_first_pod_of_a_new_namespace_gets_its_labels(hook: Hook) -> None:
+    for _ in range(10):
+        pod = hook.create(hook.namespace(capacity_type="spot_on-demand", scheduler="enabled"))
+        (expression,) = requirements(pod)
+        assert expression["values"] == ["on-demand", "spot"]
+        assert pod["spec"]["schedulerName"] == "dovetail-scheduler"
+        assert pod["metadata"]["annotations"]["dovetail.dev/stamped"] == "capacity-type,schedulerName"
+
+
+def test_user_terms_are_kept(hook: Hook) -> None:
+    mine = {"key": "team", "operator": "In", "values": ["a"]}
+    terms = [{"matchExpressions": [mine]}, {"matchExpressions": [{**IN_ARM64, "operator": "NotIn"}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    pod = hook.create(hook.namespace(), ARM64, affinity=affinity)
+    stored = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert stored["nodeSelectorTerms"] == [{"matchExpressions": [mine, IN_ARM64]}, terms[1]]
+
+
+def test_exempt_pods_never_reach_the_webhook(hook: Hook) -> None:
+    namespace = hook.namespace(arch="arm64")
+    before = hook.metric("dovetail_webhook_reviews_total")
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": str(uuid.uuid4()), "controller": True}
+    for pod in (
+        hook.create(namespace, owners=[owner]),
+        hook.create(namespace, labels={"dovetail.dev/stamp": "disabled"}),
+        hook.create(namespace, {"dovetail.dev/stamp": "disabled"}),
+        hook.create(namespace, nodeName="nowhere"),
+        hook.create(hook.namespace(arch="arm64", stamp="disabled")),
+    ):
+        assert requirements(pod) == []
+    assert hook.metric("dovetail_webhook_reviews_total") == before
+    assert requirements(hook.create(namespace)) == [IN_ARM64]
+    assert hook.metric("dovetail_webhook_reviews_total") == before + 1
+
+
+def test_cluster_defaults_come_and_go(hook: Hook) -> None:
+    namespace = hook.namespace()
+    name = "dovetail-defaults"
+    metadata = ObjectMeta(name=name, namespace=HOME)
+    hook.client.create(
+        CONFIGMAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"os": "linux"}}, HOME
+    )
+    try:
+        eventually(lambda: requirements(hook.create(namespace, dry_run=True)), "the default is stamped")
+    finally:
+        hook.client.delete(CONFIGMAPS, name, HOME)
+    eventually(lambda: not requirements(hook.create(namespace, dry_run=True)), "the default is gone")
+
+
+def test_a_dry_run_is_stamped_alike(hook: Hook) -> None:
+    assert requirements(hook.create(hook.namespace(), ARM64, dry_run=True)) == [IN_ARM64]
+
+
+def test_a_deployment_keeps_its_template(hook: Hook) -> None:
+    namespace = hook.namespace()
+    template = {
+        "metadata": {"labels": {"app": "a"}, "annotations": ARM64},
+        "spec": {"serviceAccountName": "mine", "containers": [{"name": "c", "image": "i"}]},
+    }
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": template}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec}
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    hook.client.raw("POST", path, body)
+
+    def pods() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(hook.client.raw("GET", f"/api/v1/namespaces/{namespace}/pods"))[
+            "items"
+        ]
+        return found if len(found) == 2 else []
+
+    for pod in eventually(pods, "two pods"):
+        assert requirements(pod) == [IN_ARM64]
+    stored = json.loads(hook.client.raw("GET", f"{path}/a"))
+    assert "affinity" not in stored["spec"]["template"]["spec"]
+
+
+def test_the_configuration_comes_back(hook: Hook) -> None:
+    hook.client.delete(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
+    eventually(hook.stamps, "registered again, CA injected")
+
+
+def test_a_wiped_bundle_comes_back(hook: Hook) -> None:
+    patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    hook.client.patch(MUTATINGWEBHOOKS, CONFIGURATION_NAME, patch, kind="json")
+    eventually(
+        lambda: hook.client.get(MUTATINGWEBHOOKS, CONFIGURATION_NAME).webhooks[0].client_config.ca_bundle, "bundle"
+    )
+    eventually(hook.stamps, "stamped again")
+
+
+def test_a_renewal_loses_no_pod(hook: Hook) -> None:
+    namespace = hook.namespace()
+    before = hook.client.get(SECRETS, SECRET, HOME).data["tls.crt"]
+    hook.client.delete(SECRETS, SECRET, HOME)  # the leader mints anew, under another CA
+    served: set[bytes] = set()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not served - {before}:
+        for _ in range(10):
+            assert requirements(hook.create(namespace, ARM64, dry_run=True)) == [IN_ARM64]
+        served.add(_served_certificate(hook.address))
+    assert served - {before}, "the new certificate was not served within 60 s"
+    assert hook.client.get(SECRETS, SECRET, HOME).data["tls.crt"] in served
+    bundle = hook.client.get(MUTATINGWEBHOOKS, CONFIGURATION_NAME).webhooks[0].client_config.ca_bundle or b""
+    assert bundle.count(b"BEGIN CERTIFICATE") == 2, "old and new are trusted side by side"
+
+
+def _served_certificate(address: str) -> bytes:
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port))).encode()
+
+
+def test_many_at_once(hook: Hook) -> None:
+    namespace = hook.namespace(arch="arm64")
+    before = hook.metric("dovetail_webhook_reviews_total")
+    with ThreadPoolExecutor(16) as pool:
+        pods = list(pool.map(lambda _: hook.create(namespace, dry_run=True), range(300)))
+    assert all(requirements(pod) == [IN_ARM64] for pod in pods)
+    assert hook.metric("dovetail_webhook_reviews_total") == before + 300
+
+
+def test_its_key_is_not_in_its_log(hook: Hook) -> None:
+    key = hook.client.get(SECRETS, SECRET, HOME).data["tls.key"].decode()
+    log = hook.plane.log(PROGRAM).read_text()
+    assert key.splitlines()[1] not in log
+    assert "PRIVATE KEY" not in log
+
+
+def test_each_replica_shows_what_it_serves(hook: Hook) -> None:
+    (lease,) = hook.client.list(LEASES, HOME, label_selector=f"dovetail.dev/certificates={SECRET}")
+    assert len(lease.metadata.annotations["dovetail.dev/serving"]) == 64
+
+
+def test_pods_are_admitted_while_it_hangs(hook: Hook) -> None:
+    namespace = hook.namespace(arch="arm64")
+    hook.plane.signal(PROGRAM, signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        assert requirements(hook.create(namespace)) == []
+        assert time.monotonic() - started < 4, "at most the timeout of 2 s and some"
+    finally:
+        hook.plane.signal(PROGRAM, signal.SIGCONT)
+    eventually(lambda: requirements(hook.create(namespace, dry_run=True)), "stamped again")
+
+
+def test_pods_are_admitted_when_it_is_killed(hook: Hook) -> None:
+    namespace = hook.namespace(arch="arm64")
+    hook.plane.signal(PROGRAM, signal.SIGKILL)
+    started = time.monotonic()
+    assert requirements(hook.create(namespace)) == []
+    assert time.monotonic() - started < 2, "a refused connection costs nothing"
+    hook.plane.stop(PROGRAM)
+    hook.start()  # takes up the certificate that lies in its directory
+    assert requirements(hook.create(namespace)) == [IN_ARM64]
+
+
+def test_a_pod_that_the_api_refuses_is_refused_as_before(hook: Hook) -> None:
+    with pytest.raises(ApiError, match="Invalid"):
+        hook.create(hook.namespace(arch="arm64"), restartPolicy="Sometimes")
+
+
+def test_silent_peers_do_not_hold_its_threads(hook: Hook) -> None:
+    host, _, port = hook.address.rpartition(":")
+    with contextlib.ExitStack() as peers:
+        for _ in range(12):  # more than it has threads
+            peer = peers.enter_context(socket.create_connection((host, int(port))))
+            peer.sendall(b"\x16")  # the first byte of a handshake, and no other
+        assert requirements(hook.create(hook.namespace(), ARM64)) in ([], [IN_ARM64])  # admitted, at worst unstamped
+        eventually(hook.stamps, "threads are free again", seconds=15)
+
+
+def test_a_dead_scheduler_gets_no_more_pods(hook: Hook) -> None:
+    namespace = hook.namespace(scheduler="enabled")
+
+    def scheduler() -> str:
+        name: str = hook.create(namespace, dry_run=True)["spec"]["schedulerName"]
+        return name
+
+    eventually(lambda: scheduler() == "dovetail-scheduler", "given to ours")
+    hook.plane.signal("kube-scheduler", signal.SIGKILL)
+    try:
+        eventually(lambda: scheduler() == "default-scheduler", "its Lease ran out", seconds=25, pause=0.5)
+        assert hook.metric("dovetail_webhook_scheduler_held_back_total") >= 1
+    finally:
+        hook.plane.start("kube-scheduler")
+    eventually(lambda: scheduler() == "dovetail-scheduler", "given to ours again", seconds=40, pause=0.2)

@@ -1,0 +1,126 @@
+"""The webhook program on a dev cluster, and what tests do with it."""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+import uuid
+from pathlib import Path
+from typing import Any
+
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.errors import NotFound
+from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS
+from provisioner.support.clock import SystemClock
+from tests.support.eventually import eventually
+from webhook.registration import CONFIGURATION_NAME
+
+HOME = "dovetail-system"
+SECRET = "dovetail-webhook-tls"
+PROGRAM = "webhook"
+ARM64 = {"dovetail.dev/arch": "arm64"}
+IN_ARM64 = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
+
+
+class Hook:
+    """The running program and what a test does with it."""
+
+    def __init__(self, plane: DevCluster, directory: Path) -> None:
+        self.plane = plane
+        self._directory = directory
+        self.address = f"127.0.0.1:{plane.ports['webhook']}"
+        self.metrics = f"http://127.0.0.1:{plane.ports['webhook-metrics']}"
+        self.client = Client(connect(str(plane.kubeconfig), user_agent="test"), SystemClock())
+
+    def start(self) -> None:
+        """Start it and wait until pods are stamped."""
+        arguments = ["--kubeconfig", str(self.plane.kubeconfig), "--bind", self.address]
+        arguments += ["--metrics-bind", self.metrics.removeprefix("http://")]
+        arguments += ["--register-url", f"https://{self.address}", "--cert-dir", str(self._directory)]
+        arguments += ["--scheduler-lease", "kube-system/kube-scheduler", "--namespace", HOME]
+        command = [sys.executable, "-m", "provisioner.cli.main", "webhook", *arguments]
+        root = str(Path(__file__).parents[2])
+        eventually(self._has_default_account, "the default service account is there")
+        self.plane.start_program(PROGRAM, command, {"PYTHONPATH": root})
+        eventually(self.ready, "webhook is ready")
+        eventually(self.stamps, "a pod is stamped")
+
+    def close(self) -> None:
+        """Stop it and remove what it made for the whole cluster."""
+        self.plane.stop(PROGRAM)
+        self.client.delete(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
+        self.client.delete(SECRETS, SECRET, HOME)
+
+    def _has_default_account(self) -> bool:
+        try:
+            self.client.raw("GET", "/api/v1/namespaces/default/serviceaccounts/default")
+        except NotFound:
+            return False
+        return True
+
+    def ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.metrics}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+    def stamps(self) -> bool:
+        """Whether a pod, not stored, comes back stamped: everything from registration to reply works."""
+        return "affinity" in self.create("default", ARM64, dry_run=True)["spec"]
+
+    def metric(self, name: str) -> float:
+        with urllib.request.urlopen(f"{self.metrics}/metrics", timeout=2) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+    def namespace(self, **labels: str) -> str:
+        """A new namespace in which pods can be created."""
+        name = f"hook-{uuid.uuid4().hex[:8]}"
+        document = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": name,
+                "labels": {f"dovetail.dev/{key.replace('_', '-')}": v for key, v in labels.items()},
+            },
+        }
+        self.client.create(NAMESPACES, document)
+        path = f"/api/v1/namespaces/{name}/serviceaccounts"
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine"}}
+        self.client.raw("POST", path, account)  # the default one may take a while
+        return name
+
+    def create(
+        self,
+        namespace: str,
+        annotations: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
+        owners: list[dict[str, Any]] | None = None,
+        dry_run: bool = False,
+        **spec: Any,
+    ) -> dict[str, Any]:
+        """A pod as the API server stored it."""
+        metadata: dict[str, Any] = {"generateName": "p-", "annotations": annotations or {}, "labels": labels or {}}
+        metadata["ownerReferences"] = owners or []
+        whole = {"containers": [{"name": "c", "image": "i"}], **spec}
+        if namespace != "default":
+            whole["serviceAccountName"] = "mine"
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole}
+        query = {"dryRun": "All"} if dry_run else None
+        answer: dict[str, Any] = json.loads(
+            self.client.raw("POST", f"/api/v1/namespaces/{namespace}/pods", body, query=query)
+        )
+        return answer
+
+
+def requirements(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """The expressions of the pod's only required term; empty without affinity."""
+    affinity = pod["spec"].get("affinity")
+    if affinity is None:
+        return []
+    (term,) = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    expressions: list[dict[str, Any]] = term["matchExpressions"]
+    return expressions
