@@ -1,5 +1,6 @@
 """Laws of the API types: hashes and keys do not depend on order, plans go there and back, Ready follows the rest."""
 
+import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -52,18 +53,18 @@ def test_one_more_label_changes_the_hash(labels: dict[str, str], key: str, value
     assert (hash_of(changed, []) == hash_of(labels, [])) == (changed == labels)
 
 
-def shuffled(value: Any, data: st.DataObject) -> Any:
+def shuffled(value: Any, dice: random.Random) -> Any:
     if isinstance(value, dict):
-        return {key: shuffled(value[key], data) for key in data.draw(st.permutations(list(value)))}
-    return [shuffled(one, data) for one in value] if isinstance(value, list) else value
+        return {key: shuffled(value[key], dice) for key in dice.sample(list(value), len(value))}
+    return [shuffled(one, dice) for one in value] if isinstance(value, list) else value
 
 
-@given(labels=LABELS, selector=LABELS, data=st.data())
+@given(labels=LABELS, selector=LABELS, seed=st.integers(0, 9))
 def test_a_class_does_not_depend_on_the_order_of_keys(
-    labels: dict[str, str], selector: dict[str, str], data: st.DataObject
+    labels: dict[str, str], selector: dict[str, str], seed: int
 ) -> None:
     pod = wire_pod(metadata__labels=labels, spec__nodeSelector=selector, metadata__managedFields=[])
-    assert decode_pod(wire_bytes(pod)).shape is decode_pod(wire_bytes(shuffled(pod, data))).shape
+    assert decode_pod(wire_bytes(pod)).shape is decode_pod(wire_bytes(shuffled(pod, random.Random(seed)))).shape
 
 
 def container(name: str, millis: int, **more: Any) -> dict[str, Any]:
