@@ -111,13 +111,15 @@ class Resources(Mapping[str, int]):
         A name that is absent from `room` has room for nothing; amounts of 0 or less ask for nothing. A room with any negative
         amount takes nothing at all, because its node is already overcommitted.
         """
-        if room._amounts and min(room._amounts) < 0:
+        names, amounts = room._names, room._amounts
+        if amounts and min(amounts) < 0:
             return False
-        if self._names == room._names:
-            return all(map(operator.le, self._amounts, room._amounts))
-        return all(
-            amount <= 0 or amount <= room.amount(name) for name, amount in zip(self._names, self._amounts, strict=True)
-        )
+        if self._names == names:
+            return all(map(operator.le, self._amounts, amounts))
+        for name, amount in zip(self._names, self._amounts, strict=True):
+            if amount > 0 and (name not in names or amount > amounts[names.index(name)]):
+                return False
+        return True
 
     def to_wire(self) -> dict[str, str]:
         """The canonical quantity of each name, as Kubernetes prints it: cpu "15900m" or "16", memory "60Gi"."""
@@ -126,8 +128,10 @@ class Resources(Mapping[str, int]):
     def _combined(self, other: "Resources", join: _Join) -> "Resources":
         if self._names == other._names:
             return _resources(self._names, tuple(map(join, self._amounts, other._amounts)))
-        names = tuple(sorted({*self._names, *other._names}))
-        return _resources(names, tuple(join(self.amount(name), other.amount(name)) for name in names))
+        mine = dict(zip(self._names, self._amounts, strict=True))
+        theirs = dict(zip(other._names, other._amounts, strict=True))
+        names = self._names if theirs.keys() <= mine.keys() else tuple(sorted(mine.keys() | theirs.keys()))
+        return _resources(names, tuple([join(mine.get(name, 0), theirs.get(name, 0)) for name in names]))
 
 
 def _resources(names: tuple[str, ...], amounts: tuple[int, ...]) -> Resources:
