@@ -17,7 +17,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection, connect
-from provisioner.kube.errors import ApiError
+from provisioner.kube.errors import ApiError, Gone
 from provisioner.kube.watch import Reflector
 from provisioner.support.clock import SystemClock
 from tests.support.kube_mirror import Mirror
@@ -184,6 +184,10 @@ def test_a_compacted_history_is_listed_again_with_the_exact_difference(
     make(kube, "new")
     own_plane.etcd_compact()
     own_plane.restart("kube-apiserver")  # else its memory still has the history
+    with pytest.raises(Gone):
+        kube.raw(
+            "GET", MAPS.path(NAMESPACE), query={"limit": "1", "resourceVersion": "1", "resourceVersionMatch": "Exact"}
+        )
     told = len(mirror.heard)
     proxy.reopen()
     agree(kube, mirror, reflector)
