@@ -292,6 +292,8 @@ class Rotation:
         served = self._served
         if served is None or not self._delivered:
             reasons.append("certificate: the Secret has not come yet")
+            blocked = [str(watch.error) for watch in (self._secrets, self._configurations) if watch.error is not None]
+            reasons += [f"certificate: {error}" for error in blocked]
         elif problem := fault(served, self._settings.names, self._clock.now()):
             reasons.append(f"certificate: {problem}")
         published = self._published

@@ -77,9 +77,11 @@ class ClusterFacts:
             reflector.stop()
 
     def reasons_not_ready(self) -> list[str]:
-        """The caches that have not been filled yet, as sentences."""
+        """The caches that have not been filled yet, as sentences with what keeps them from it."""
         return [
-            f"cache: {name} not read yet" for name, reflector in self._reflectors() if not reflector.synced.is_set()
+            f"cache: {name} not read yet" + (f" ({reflector.error})" if reflector.error is not None else "")
+            for name, reflector in self._reflectors()
+            if not reflector.synced.is_set()
         ]
 
     def of(self, namespace: str) -> Facts | None:
