@@ -219,7 +219,9 @@ def _extract(archive: Path, member: str, target: Path) -> None:
 
 
 def _unreachable(url: str, error: Exception) -> BuildError:
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    reason: object = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(error, urllib.error.HTTPError):
+        reason = f"HTTP {error.code} {error.reason}"
     return BuildError(
         f"{url} cannot be fetched ({reason})",
         "Check the network and --base-url, leave out --download to build from source, or point DOVETAIL_DEV_BIN at"

@@ -1,0 +1,62 @@
+"""The kube-scheduler configuration: what Dovetail relies on is in it."""
+
+from typing import Any
+
+import pytest
+
+from provisioner.devcluster.kubescheduler import ExtenderEndpoint, scheduler_configuration
+
+
+def configuration(**changes: Any) -> dict[str, Any]:
+    return scheduler_configuration(**{"extender": ExtenderEndpoint("http://127.0.0.1:1"), **changes})
+
+
+def test_both_profiles_share_one_extender_that_may_fail_and_sees_every_node() -> None:
+    document = configuration()
+    assert [profile["schedulerName"] for profile in document["profiles"]] == [
+        "default-scheduler",
+        "dovetail-scheduler",
+    ]
+    assert document["percentageOfNodesToScore"] == 100
+    assert document["extenders"] == [
+        {
+            "urlPrefix": "http://127.0.0.1:1",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "weight": 100,
+            "nodeCacheCapable": True,
+            "ignorable": True,
+            "httpTimeout": "1s",
+        }
+    ]
+
+
+def test_it_elects_a_leader_with_the_lease_that_the_webhook_checks() -> None:
+    assert configuration()["leaderElection"] == {
+        "leaderElect": True,
+        "resourceName": "kube-scheduler",
+        "resourceNamespace": "kube-system",
+    }
+
+
+def test_without_an_extender_the_rest_stays_the_same() -> None:
+    with_one, without = configuration(), configuration(extender=None)
+    del with_one["extenders"]
+    assert without == with_one
+
+
+def test_in_a_pod_there_is_no_kubeconfig() -> None:
+    assert "kubeconfig" not in configuration()["clientConnection"]
+    assert configuration(kubeconfig="/k")["clientConnection"]["kubeconfig"] == "/k"
+
+
+def test_https_is_verified_with_the_given_authority() -> None:
+    endpoint = ExtenderEndpoint("https://extender:1", ca_file="/ca", cert_file="/c", key_file="/k")
+    (extender,) = configuration(extender=endpoint)["extenders"]
+    assert extender["enableHTTPS"] is True
+    assert extender["tlsConfig"] == {"caFile": "/ca", "certFile": "/c", "keyFile": "/k"}
+
+
+def test_https_without_an_authority_would_verify_nothing_and_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs ca_file"):
+        configuration(extender=ExtenderEndpoint("https://extender:1"))
