@@ -1,0 +1,58 @@
+"""The ledger of a pool's limits."""
+
+from provisioner.scheduling.bits import members
+from provisioner.scheduling.limits import Ledger
+from provisioner.values.resources import Resources
+from tests.support.problems import GPU, LARGE, MEDIUM, SMALL
+
+TYPES = (GPU, LARGE, MEDIUM, SMALL)
+
+
+def ledger(**limits: str) -> Ledger:
+    return Ledger(Resources.parse({name.replace("_", "/"): amount for name, amount in limits.items()}), TYPES)
+
+
+def names_of(mask: int) -> list[str]:
+    return [TYPES[row].name for row in members(mask)]
+
+
+def test_types_above_any_limit_are_not_allowed() -> None:
+    assert names_of(ledger(cpu="4", memory="4Gi").allowed({})) == ["small"]
+    assert names_of(ledger(cpu="8").allowed({})) == ["gpu", "large", "medium", "small"]
+
+
+def test_a_resource_that_a_type_lacks_counts_as_none_of_it() -> None:
+    book = Ledger(Resources.of({"example.com/gpu": 0}), TYPES)
+    assert names_of(book.allowed({})) == ["large", "medium", "small"]
+
+
+def test_below_zero_nothing_is_allowed_not_even_none_of_it() -> None:
+    assert Ledger(Resources.of({"example.com/gpu": -1}), TYPES).allowed({}) == 0
+
+
+def test_a_charge_makes_room_for_the_claim_that_has_it() -> None:
+    book = ledger(cpu="8", nodes="1")
+    charge = book.charge_of([2])
+    book.replace({}, charge)
+    assert charge == {"cpu": 4000, "nodes": 1}
+    assert book.remaining == {"cpu": 4000, "nodes": 0}
+    assert book.allowed({}) == 0
+    assert names_of(book.allowed(charge)) == ["gpu", "large", "medium", "small"]
+
+
+def test_a_charge_covers_every_type_it_is_for() -> None:
+    assert ledger(cpu="64", memory="64Gi").charge_of([0, 3]) == {"cpu": 8000, "memory": 32 * 2**30}
+
+
+def test_only_a_smaller_charge_loosens() -> None:
+    book = ledger(cpu="64")
+    book.replace({}, {"cpu": 8000})
+    assert not book.loosened
+    book.replace({"cpu": 8000}, {"cpu": 2000})
+    assert book.loosened
+    assert book.remaining == {"cpu": 62000}
+
+
+def test_smallest_is_the_least_of_the_given_types() -> None:
+    assert ledger(cpu="1").smallest("cpu", [0, 2]) == 4000
+    assert ledger(nodes="1").smallest("nodes", [0, 2]) == 1

@@ -1,0 +1,225 @@
+"""The solver as a whole: the mix that the product is measured by, what a claim says, and how much is tried."""
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import fmean
+from types import FrameType
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.kwok.catalogue import generated
+from provisioner.scheduling import vectors
+from provisioner.scheduling.problem import Pool, Problem
+from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
+from provisioner.scheduling.solver import solve
+from provisioner.values.resources import Resources
+from tests.support import checker
+from tests.support.problems import (
+    ARM,
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TYPES,
+    instance_type,
+    node,
+    pod,
+    pods,
+    pool,
+    problem,
+    requirements,
+    shape,
+)
+
+KWOK = generated()
+
+
+def at_most_16_cpu() -> Pool:
+    return pool(
+        "general", (names.KWOK_INSTANCE_CPU_LABEL, "Lt", ["17"]), (names.OS_LABEL, "In", ["linux"]), types=KWOK.types
+    )
+
+
+def basic_mix() -> Problem:
+    waiting = pods(500, shape("900m", "3100Mi"), "small") + pods(500, shape("3500m", "28Gi"), "big")
+    return Problem(pods=waiting, pools=(at_most_16_cpu(),), well_known=KWOK.well_known_labels)
+
+
+def used(claim: PlannedClaim, resource: str) -> float:
+    return sum(one.shape.requests.amount(resource) for one in claim.pods) / claim.allocatable[resource]
+
+
+def test_the_basic_mix_takes_at_most_145_machines_that_are_well_used() -> None:
+    asked = basic_mix()
+    result = solve(asked)
+    assert not result.unplaced
+    assert len(result.claims) <= 145
+    assert fmean(used(claim, "cpu") for claim in result.claims) >= 0.95
+    assert fmean(used(claim, "memory") for claim in result.claims) >= 0.83
+    assert checker.violations(asked, result) == []
+
+
+def test_the_basic_mix_in_any_order_is_the_same() -> None:
+    asked = basic_mix()
+    chance = random.Random(3)
+    shuffled = replace(asked, pods=tuple(chance.sample(asked.pods, len(asked.pods))))
+    assert solve(shuffled) == solve(asked)
+
+
+def calls_of(function: Callable[..., object], run: Callable[[], object]) -> int:
+    """How often `run` calls `function`."""
+    count = 0
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code is function.__code__
+
+    sys.setprofile(watch)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("copies", [400, 4000])
+def test_equal_pods_are_placed_together(copies: int) -> None:
+    """Effort: one look at each claim, whatever the number of pods, and one that finds no claim open."""
+    asked = problem(pods(copies, shape("10m", "1Mi")), pool(types=(LARGE,)))
+    machines = -(-copies // 110)
+    assert len(solve(asked).claims) == machines
+    assert calls_of(vectors.most, lambda: solve(asked)) == machines
+
+
+def test_a_claim_without_room_is_not_asked_again() -> None:
+    """Effort: three classes of one size look at the claim that the first of them filled only once."""
+    asked = problem(
+        [one for app in "abc" for one in pods(110, shape("10m", "1Mi", labels={"app": app}), app)], pool(types=(LARGE,))
+    )
+    assert len(solve(asked).claims) == 3
+    assert calls_of(vectors.most, lambda: solve(asked)) == 5  # three that open, two that find the claim before it full
+
+
+def test_a_claim_says_what_was_asked_and_what_is_left() -> None:
+    asked = problem(
+        [pod("a", shape("1", selector={names.ZONE_LABEL: "a"})), pod("b", shape("500m"))],
+        pool("default", ("team", "In", ["x", "y"]), ("tier", "Exists", []), types=(SMALL, MEDIUM, ARM)),
+        daemons=[shape("100m", "64Mi"), shape("200m", "32Mi", selector={names.ARCH_LABEL: "arm64"})],
+    )
+    (claim,) = solve(asked).claims
+    assert claim.requirements == requirements(
+        (names.ZONE_LABEL, "In", ["a"]),
+        ("team", "In", ["x", "y"]),
+        ("tier", "Exists", []),
+        (names.NODEPOOL_LABEL, "In", ["default"]),
+        (names.INSTANCE_TYPE_LABEL, "In", ["small", "medium", "arm"]),
+        (names.CAPACITY_TYPE_LABEL, "In", ["on-demand", "spot"]),
+    )
+    assert claim.labels == {"team": "x", "tier": "0"}
+    assert claim.instance_types == ("small", "arm", "medium")
+    assert (claim.planned_type, claim.planned_zone, claim.planned_capacity_type) == ("small", "a", "spot")
+    assert claim.usd_per_hour == 0.5
+    assert claim.requests == Resources.parse({"cpu": "1600m", "memory": str((2 * 1024 + 64) * 2**20), "pods": "3"})
+    assert claim.template == "template of default"
+    assert claim.capacity == SMALL.capacity
+    assert claim.charge == Resources.of({})
+
+
+def test_a_claim_names_only_capacity_types_that_can_be_had() -> None:
+    spotless = instance_type("spotless", "2", "4Gi", unavailable=[("a", "spot"), ("b", "spot")])
+    (claim,) = solve(problem([pod("p")], pool(types=(spotless,)))).claims
+    assert claim.requirements[names.CAPACITY_TYPE_LABEL].values == {"on-demand"}
+    assert claim.planned_capacity_type == "on-demand"
+
+
+def test_of_equal_prices_the_first_name_zone_and_capacity_type_win() -> None:
+    twins = tuple(
+        instance_type(name, "2", "4Gi", zones=("b", "a"), capacity_types=("on-demand",))
+        for name in ("twin-b", "twin-a")
+    )
+    (claim,) = solve(problem([pod("p")], pool(types=twins))).claims
+    assert claim.instance_types == ("twin-a", "twin-b")
+    assert (claim.planned_type, claim.planned_zone) == ("twin-a", "a")
+
+
+def many_types(count: int) -> tuple[PlannedClaim, ...]:
+    types = tuple(
+        instance_type(f"type-{number:04d}", "4", "8Gi", 1 + number / 100, labels={"provider.example/family": family})
+        for number in range(count)
+        for family in (f"family-{number // 200}",)
+    )
+    wanted = pool(types=types, min_values={"provider.example/family": 5})
+    asked = Problem(
+        pods=(pod("p"),), pools=(wanted,), well_known=frozenset({"provider.example/family", "provider.example/cpu"})
+    )
+    result = solve(asked)
+    assert checker.violations(asked, result) == []
+    return result.claims
+
+
+def test_no_more_than_600_types_are_named_the_cheapest() -> None:
+    (claim,) = many_types(1000)
+    named = claim.requirements[names.INSTANCE_TYPE_LABEL].values
+    assert len(claim.instance_types) == 1000
+    assert len(named) == MAX_INSTANCE_TYPES
+    assert set(claim.instance_types[:590]) <= named
+
+
+def test_types_that_min_values_want_are_named_though_they_are_dear() -> None:
+    (claim,) = many_types(1000)
+    families = {int(name.removeprefix("type-")) // 200 for name in claim.requirements[names.INSTANCE_TYPE_LABEL].values}
+    assert families == {0, 1, 2, 3, 4}
+
+
+def test_machines_of_now_are_used_before_new_ones_for_every_pod() -> None:
+    bins = [node(f"n{number}", "2") for number in range(3)]
+    result = solve(problem(pods(8, shape("1", "1Gi")), pool(types=(SMALL,)), bins=bins))
+    assert {name: len(placed) for name, placed in result.existing.items()} == {"n0": 2, "n1": 2, "n2": 2}
+    assert [len(claim.pods) for claim in result.claims] == [2]
+
+
+def test_the_well_known_labels_of_kubernetes_need_not_be_told() -> None:
+    asked = Problem(pods=(pod("p", shape(selector={names.ZONE_LABEL: "b"})),), pools=(pool(),))
+    assert [claim.planned_zone for claim in solve(asked).claims] == ["b"]
+
+
+def test_a_changed_tuple_of_types_is_seen() -> None:
+    first = problem([pod("p")], pool(types=(SMALL,)))
+    second = problem([pod("p")], pool(types=(MEDIUM,)))
+    assert [solve(one).claims[0].planned_type for one in (first, second, first)] == ["small", "medium", "small"]
+
+
+def test_a_limit_that_a_dear_but_small_type_loosens_is_used_up() -> None:
+    """A claim that grows may get a type with less of a limited resource; who waited for that is tried again."""
+    big_cpu = instance_type("big-cpu", "16", "4Gi", 1.0)
+    big_memory = instance_type("big-memory", "8", "32Gi", 1.2)
+    first = pod("first", shape("6", "2Gi"))  # big-cpu is planned, and the limit is used up
+    waits = pod("waits", shape("5", "3Gi"))  # too much memory to join it, too large a claim for the limit
+    grows = pod("grows", shape("1", "20Gi"))  # makes the claim a big-memory
+    asked = problem([first, waits, grows], pool(types=(big_cpu, big_memory), limits={"cpu": "16"}))
+    result = solve(asked)
+    assert checker.violations(asked, result) == []
+    assert [[one.name for one in claim.pods] for claim in result.claims] == [["first", "grows"], ["waits"]]
+
+
+def test_pods_of_one_class_without_room_are_all_listed_with_the_same_reasons() -> None:
+    result = solve(problem(pods(3, shape("64")), pool()))
+    assert [one.pod.name for one in result.unplaced] == ["pod-00000", "pod-00001", "pod-00002"]
+    assert len({id(one.reasons) for one in result.unplaced}) == 1
+
+
+def test_repr_tells_the_outcome() -> None:
+    result = solve(problem([*pods(2), pod("huge", shape("64"))], pool(types=TYPES), bins=[node("n1", "1")]))
+    assert repr(result) == "<1 claims, 1 pods on machines of now, 1 unplaced>"
+    assert repr(result.claims[0]) == "<claim of default: 1 pods on small in a (spot), 0.5 $/h, 6 types>"
+    assert result.usd_per_hour == 0.5
+
+
+def test_the_age_of_equal_pods_decides_who_is_left_out() -> None:
+    waiting: list[Pod] = [pod(f"p{age}", shape("2"), age=age) for age in range(5)]
+    result = solve(problem(waiting, pool(types=(SMALL,), limits={"nodes": "2"})))
+    assert [claim.pods[0].name for claim in result.claims] == ["p4", "p3"]
+    assert [one.pod.name for one in result.unplaced] == ["p2", "p1", "p0"]
