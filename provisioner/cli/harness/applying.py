@@ -106,5 +106,5 @@ def _conditions(client: Client, path: str) -> dict[str, str]:
         found = json.loads(client.raw("GET", path))
     except ApiError:
         return {}
-    conditions = found.get("status", {}).get("conditions", [])
+    conditions = found.get("status", {}).get("conditions") or ()  # null for a moment after creation
     return {condition["type"]: condition["status"] for condition in conditions}
