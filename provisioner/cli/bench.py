@@ -91,7 +91,7 @@ def basic(bench: Bench) -> list[Figure]:
         Figure("basic: planned placement", out.placement.percent, "%", at_least(PLACEMENT_GOAL)),
         Figure("basic: memory of the provisioner", memory[PROVISIONER], "MB PSS", at_most(PROVISIONER_GOAL_MEGABYTES)),
         Figure("basic: memory of all programs", sum(memory.values()), "MB PSS", at_most(TOTAL_GOAL_MEGABYTES)),
-        *(Figure(f"basic: CPU time of the {name}", used, "s") for name, used in sorted(out.cpu_seconds.items())),
+        *(Figure(f"basic: CPU time, {name}", used, "s") for name, used in sorted(out.cpu_seconds.items())),
     ]
 
 

@@ -131,5 +131,5 @@ def figures_of(out: Run) -> list[Figure]:
             for name, megabytes in sorted(memory.items())
         ),
         Figure("memory of all programs", sum(memory.values()), "MB PSS", at_most(TOTAL_GOAL_MEGABYTES)),
-        *(Figure(f"CPU time of the {name}", seconds, "s") for name, seconds in sorted(out.cpu_seconds.items())),
+        *(Figure(f"CPU time, {name}", seconds, "s") for name, seconds in sorted(out.cpu_seconds.items())),
     ]

@@ -50,14 +50,17 @@ def pss_bytes(root: int, proc: Path = PROC) -> float:
     return float(total) if read else math.nan
 
 
-def cpu_seconds(root: int, proc: Path = PROC) -> float:
-    """User and system time of the process tree so far, ended children included; `nan` when it is gone."""
+def cpu_seconds(root: int, proc: Path = PROC, *, children: bool = True) -> float:
+    """User and system time of the process so far, with all below it and ended children, or of it alone.
+
+    `nan` when it is gone.
+    """
     ticks, read = 0, False
-    for pid in tree(root, proc):
+    for pid in tree(root, proc) if children else (root,):
         try:
             fields = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        ticks += sum(int(field) for field in fields[11:15])
+        ticks += sum(int(field) for field in fields[11 : 15 if children else 13])
         read = True
     return ticks / os.sysconf("SC_CLK_TCK") if read else math.nan

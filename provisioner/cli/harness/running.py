@@ -53,7 +53,7 @@ def scale_out(
     deployments = of_kind(documents, "Deployment")
     applying.apply(session.client, [document for document in documents if document["kind"] != "Deployment"])
     session.clock.sleep(POLL_SECONDS)
-    cpu_before = {name: session.programs.cpu_seconds(name) for name in session.setup.programs}
+    cpu_before = session.cpu_seconds()
     began = session.clock.monotonic()
     applying.apply(session.client, deployments)
     pods = pods_of(deployments)
@@ -80,7 +80,7 @@ def scale_out(
         cpu_utilisation=observer.utilisation("cpu"),
         memory_utilisation=observer.utilisation("memory"),
         memory_megabytes=session.memory_megabytes(),
-        cpu_seconds={name: session.programs.cpu_seconds(name) - before for name, before in cpu_before.items()},
+        cpu_seconds={name: used - cpu_before[name] for name, used in session.cpu_seconds().items()},
     )
 
 

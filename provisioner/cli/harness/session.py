@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from provisioner.cli.harness import applying
+from provisioner.cli.harness import applying, memory
 from provisioner.cli.harness.observing import Observer
 from provisioner.cli.harness.programs import Program, Programs
 from provisioner.cli.harness.workload import Document
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.devcluster.components import COMPONENTS
 from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -146,6 +147,14 @@ class Session:
     def memory_megabytes(self) -> dict[str, float]:
         """PSS of each program's process tree in MB (10**6 bytes)."""
         return {name: self.programs.pss_bytes(name) / MEGABYTE for name in self.setup.programs}
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time used so far: each of our programs, the control plane's programs together, and this process."""
+        used = {name: self.programs.cpu_seconds(name) for name in self.setup.programs}
+        plane = [entry.pid for entry in self.cluster.status() if entry.name in COMPONENTS and entry.pid]
+        used["control plane"] = sum(memory.cpu_seconds(pid) for pid in plane)
+        used["demo itself"] = memory.cpu_seconds(os.getpid(), children=False)
+        return used
 
     def keep_logs(self, report: Report) -> None:
         """Copy the logs to where the setup says, if it does."""

@@ -39,6 +39,10 @@ def test_cpu_is_summed_over_the_tree(proc: Path) -> None:
     assert cpu_seconds(10, proc) == 150 / os.sysconf("SC_CLK_TCK")
 
 
+def test_cpu_of_a_process_alone_leaves_its_children_out(proc: Path) -> None:
+    assert cpu_seconds(10, proc, children=False) == 100 / os.sysconf("SC_CLK_TCK")
+
+
 def test_a_process_that_is_gone_has_no_memory(proc: Path) -> None:
     assert tree(7, proc) == ()
     assert math.isnan(pss_bytes(7, proc))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provisioner.cli.harness.workload import (
@@ -110,9 +110,16 @@ def test_scaling_changes_nothing_but_replicas_and_leaves_the_input_alone() -> No
     assert small == workload
 
 
+@pytest.fixture(scope="module")
+def workload() -> list[Document]:
+    """The demo's workload, read once."""
+    return example("workload.yaml")
+
+
+@settings(deadline=None)
 @given(pods=st.integers(12, 3000))
-def test_a_scaled_workload_has_exactly_the_pods_asked_for_and_no_empty_deployment(pods: int) -> None:
-    deployments = of_kind(scaled(example("workload.yaml"), pods), "Deployment")
+def test_a_scaled_workload_has_exactly_the_pods_asked_for(workload: list[Document], pods: int) -> None:
+    deployments = of_kind(scaled(workload, pods), "Deployment")
     assert pods_of(deployments) == pods
     assert min(document["spec"]["replicas"] for document in deployments) >= 1
 
