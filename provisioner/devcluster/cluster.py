@@ -229,11 +229,12 @@ class DevCluster:
         Raises:
             StateError: a process survived SIGKILL.
         """
+        remove = delete or self.temporary
         with teardown.locked(lock_file(self.dir)):
-            teardown.stop_everything(self.dir, self._clock)
-            if delete or self.temporary:
+            teardown.stop_everything(self.dir, self._clock, keep_data=not remove)
+            if remove:
                 shutil.rmtree(self.dir, ignore_errors=True)
-        if delete or self.temporary:
+        if remove:
             lock_file(self.dir).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -599,7 +600,7 @@ class DevCluster:
                 continue
             with teardown.locked(lock_file(directory)):
                 if saved.is_abandoned(directory):  # its own reaper may have been at it
-                    teardown.stop_everything(directory, self._clock)
+                    teardown.stop_everything(directory, self._clock, keep_data=False)
                     shutil.rmtree(directory, ignore_errors=True)
             lock_file(directory).unlink(missing_ok=True)
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     wait_for_end(owner, clock)
     with locked(lock_file(directory)):
         if directory.exists():
-            stop_everything(directory, clock)
+            stop_everything(directory, clock, keep_data=False)
             shutil.rmtree(directory, ignore_errors=True)
     lock_file(directory).unlink(missing_ok=True)
     return 0

@@ -59,8 +59,13 @@ def is_anything_alive(directory: Path) -> bool:
     return any(record.is_alive() for record in known.values())
 
 
-def stop_everything(directory: Path, clock: Clock, term_seconds: float = TERM_SECONDS) -> None:
+def stop_everything(directory: Path, clock: Clock, *, keep_data: bool = True) -> None:
     """Stop every process of the cluster and remove its pid files; nothing to do is fine.
+
+    Args:
+        directory: the cluster's.
+        clock: to wait with.
+        keep_data: False where the data is deleted next: then the control plane is not given time to end in order.
 
     Raises:
         StateError: a process survived SIGKILL.
@@ -69,14 +74,12 @@ def stop_everything(directory: Path, clock: Clock, term_seconds: float = TERM_SE
     reaper = known.pop(REAPER, None)
     if reaper is not None and reaper.pid != os.getpid():
         stop(reaper, clock)
-    last = {name for group in _LAST for name in group}
-    groups = [sorted(set(known) - last), *(list(group) for group in _LAST)]
-    survivors = [
-        record
-        for group in groups
-        for record in _stop_group([known[n] for n in group if n in known], clock, term_seconds)
-    ]
-    survivors += _stop_group(marked(directory), clock, term_seconds)
+    plane = {name for group in _LAST for name in group}
+    survivors = _stop_group([known[name] for name in sorted(set(known) - plane)], clock, TERM_SECONDS)
+    for group in _LAST:
+        present = [known[name] for name in group if name in known]
+        survivors += _stop_group(present, clock, TERM_SECONDS if keep_data else 0.0)
+    survivors += _stop_group(marked(directory), clock, TERM_SECONDS if keep_data else 0.0)
     if survivors:
         process = survivors[0]
         raise StateError(

@@ -376,19 +376,19 @@ def test_the_stages_of_our_own_delay_deletion_and_make_pods_and_nodes_unwell(own
         path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
         return lambda: own.kubectl("get", kind, name, "-o", path)
 
-    add_node(own, "n2")
-    run_pod(own, "p2", scheduler="default-scheduler", annotations={"kwok.dovetail.dev/delete-delay": "3s"})
-    pod, node = condition("pod", "p1"), condition("node", "n1")
-    own.kubectl("label", "pod", "p1", "kwok.dovetail.dev/unhealthy=true")
+    add_node(own, "unwell-node")
+    run_pod(own, "unwell-pod", scheduler="default-scheduler", annotations={"kwok.dovetail.dev/delete-delay": "3s"})
+    pod, node = condition("pod", "unwell-pod"), condition("node", "unwell-node")
+    own.kubectl("label", "pod", "unwell-pod", "kwok.dovetail.dev/unhealthy=true")
     eventually(lambda: pod() == "False", "the pod is unhealthy")
-    own.kubectl("label", "pod", "p1", "kwok.dovetail.dev/unhealthy-")
+    own.kubectl("label", "pod", "unwell-pod", "kwok.dovetail.dev/unhealthy-")
     eventually(lambda: pod() == "True", "the pod is healthy again")
-    own.kubectl("label", "node", "n1", "kwok.dovetail.dev/not-ready=true")
+    own.kubectl("label", "node", "unwell-node", "kwok.dovetail.dev/not-ready=true")
     eventually(lambda: node() == "False", "the node is not ready")
     CLOCK.sleep(1.0)
     assert node() == "False"  # and stays so: kwok's own stage would make it ready again
-    own.kubectl("label", "node", "n1", "kwok.dovetail.dev/not-ready-")
+    own.kubectl("label", "node", "unwell-node", "kwok.dovetail.dev/not-ready-")
     eventually(lambda: node() == "True", "the node is ready again")
     began = CLOCK.monotonic()
-    own.kubectl("delete", "pod", "p1", "--wait=true")
+    own.kubectl("delete", "pod", "unwell-pod", "--wait=true")
     assert 2.5 < CLOCK.monotonic() - began < 20
