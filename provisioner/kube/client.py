@@ -20,6 +20,7 @@ from provisioner.kube.errors import (
     error_from,
 )
 from provisioner.kube.resources import Resource
+from provisioner.support import metrics
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
 
@@ -40,6 +41,20 @@ _PATCH_TYPES: Mapping[str, Mapping[str, str]] = {
 }
 
 encode = msgspec.json.Encoder().encode
+
+_REQUESTS = metrics.counter(
+    "dovetail_kube_requests_total",
+    "Requests to the API server, watches excluded; code 0 is no answer.",
+    ("method", "code"),
+)
+_SECONDS = metrics.histogram(
+    "dovetail_kube_request_duration_seconds",
+    "From sending a request to the API server to the end of its answer.",
+    ("method",),
+)
+_THROTTLED = metrics.counter(
+    "dovetail_kube_throttled_seconds_total", "Time that requests waited for our own rate limit."
+)
 
 
 class _ListMeta(msgspec.Struct, frozen=True, gc=False):
@@ -324,7 +339,7 @@ class Client:
         may_repeat = method != "POST" if repeatable is None else repeatable
         for attempt in range(1, tries + 1):
             if not urgent:
-                self.connection.limiter.take()
+                _THROTTLED.inc(self.connection.limiter.take())
             if counts is not None:
                 with self._lock:
                     self.writes[counts] += 1
@@ -340,12 +355,16 @@ class Client:
     def _once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None, read_timeout: float
     ) -> bytes:
-        answer = self.connection.request(method, target, body=body, headers=headers, read_timeout=read_timeout)
-        if 200 <= answer.status < 300:
+        begun, code = self._clock.monotonic(), 0
+        try:
+            answer = self.connection.request(method, target, body=body, headers=headers, read_timeout=read_timeout)
+            code = answer.status
+        finally:
+            _REQUESTS.labels(method, str(code)).inc()
+            _SECONDS.labels(method).observe(self._clock.monotonic() - begun)
+        if 200 <= code < 300:
             return answer.data
-        raise error_from(
-            answer.status, answer.data, retry_after=answer.headers.get("retry-after"), request=f"{method} {target}"
-        )
+        raise error_from(code, answer.data, retry_after=answer.headers.get("retry-after"), request=f"{method} {target}")
 
     def _wait_before_retry(self, error: ApiError, attempt: int, *, may_repeat: bool) -> float | None:
         """Seconds until another try makes sense; None: it does not."""

@@ -35,6 +35,7 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 READ_TIMEOUT_SECONDS = 30.0
 
 _REFRESH_INTERVAL_SECONDS = 10.0  # a server that answers 401 to everything must not make us run a plugin in a loop
+_IDLE_STREAMS = 32  # connections of watches that ended, kept for the next ones; no limit on those in use
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 # A peer that vanished is noticed after 15 + 3 x 5 s although nothing is sent on a watch.
@@ -191,7 +192,7 @@ class Connection:
         return self._send(self._transport.streams, "GET", path, None, None, read_timeout, preload=False)
 
     def refresh(self) -> bool:
-        """Read the credentials again, after a 401 or when certificates were replaced; at most once in 10 s.
+        """Read credentials and authority again, after a 401 or a failed handshake; at most once in 10 s.
 
         Returns:
             Whether they were read, so that another try makes sense. Connections that are open stay as they are.
@@ -252,6 +253,8 @@ class Connection:
                 decode_content=preload,
             )
         except urllib3.exceptions.HTTPError as error:
+            if isinstance(error, urllib3.exceptions.SSLError):
+                self.refresh()  # the authority may have been replaced under us, as in a pod of long life
             raise connection_failed(error, f"{method} {path}") from error
         assert isinstance(response, urllib3.HTTPResponse)  # noqa: S101  (the only kind that urlopen makes)
         return response
@@ -266,7 +269,7 @@ class Connection:
             if configuration.tls_server_name:
                 options["server_hostname"] = options["assert_hostname"] = configuration.tls_server_name
         pools = []
-        for size, block in ((self.pool_size, True), (1, False)):
+        for size, block in ((self.pool_size, True), (_IDLE_STREAMS, False)):
             settings = {**options, "maxsize": size, "block": block}
             pools.append(_pool(configuration, settings))
         return _Transport(*pools)

@@ -9,9 +9,11 @@ the event. While the server is away it is asked at most once a second, less and 
 import contextlib
 import enum
 import gc
+import math
 import random
 import threading
 import urllib.parse
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -34,7 +36,7 @@ from provisioner.kube.errors import (
 )
 from provisioner.kube.resources import Resource, key_of
 from provisioner.kube.store import Index, Store
-from provisioner.support import logs
+from provisioner.support import logs, metrics
 from provisioner.support.backoff import DecorrelatedJitter
 from provisioner.support.clock import Clock, SystemClock
 
@@ -47,6 +49,12 @@ WATCH_TIMEOUT_SECONDS = (300, 600)  # drawn anew for each watch, so that not all
 MIN_INTERVAL_SECONDS = 1.0  # between two requests of one reflector
 MAX_BACKOFF_SECONDS = 15.0
 MAX_RETRY_AFTER_SECONDS = 60.0
+
+_REQUESTS = metrics.counter("dovetail_watch_requests_total", "Lists and watches asked for.", ("resource",))
+_RELISTS = metrics.counter("dovetail_watch_relists_total", "How often everything was delivered.", ("resource",))
+_BAD_OBJECTS = metrics.counter("dovetail_watch_bad_objects_total", "Objects that could not be read.", ("resource",))
+_OBJECTS = metrics.gauge("dovetail_watch_objects", "Objects in the cache.", ("resource",))
+_STALENESS = metrics.gauge("dovetail_watch_staleness_seconds", "Time since the server was last heard.", ("resource",))
 
 _END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
 
@@ -178,6 +186,9 @@ class Reflector(Generic[T]):
         """Start the thread; once."""
         if self._thread is not None:
             raise RuntimeError(f"{self!r} was started before")
+        name, itself = str(self.resource), weakref.ref(self)
+        _OBJECTS.labels(name).set_function(lambda: len(found.store) if (found := itself()) is not None else 0)
+        _STALENESS.labels(name).set_function(lambda: found.staleness() if (found := itself()) is not None else math.nan)
         self._thread = threading.Thread(target=self._run, name=f"watch-{self.resource.plural}", daemon=True)
         self._thread.start()
 
@@ -198,6 +209,19 @@ class Reflector(Generic[T]):
         """
         heard = self._heard
         return float("inf") if heard is None else max(0.0, self._clock.monotonic() - heard)
+
+    def complaint(self, max_staleness: float | None = None) -> str:
+        """What is wrong, in a sentence for /readyz; "" when nothing is.
+
+        Args:
+            max_staleness: seconds since the server was last heard that are still fine; None is twice the read timeout.
+        """
+        why = f": {self.error}" if self.error is not None else ""
+        if not self.synced.is_set():
+            return f"{self.resource} are not synced{why}"
+        limit = 2 * self._read_timeout if max_staleness is None else max_staleness
+        age = self.staleness()
+        return f"{self.resource} were last heard of {age:.0f} s ago{why}" if age > limit else ""
 
     # The loop
 
@@ -291,6 +315,7 @@ class Reflector(Generic[T]):
         self._version = version
         self._watch_list = not self._watch_list_refused
         self.relists += 1
+        _RELISTS.labels(str(self.resource)).inc()
         self._recovered()
         _log.debug("listed", resource=str(self.resource), objects=len(self.store), version=version)
         for handler in self._handlers:
@@ -437,6 +462,7 @@ class Reflector(Generic[T]):
     def _skip(self, kind: EventKind, data: msgspec.Raw, relist: "_Relist | None", error: Exception) -> None:
         """Go on past an object that cannot be decoded; what was known of it before stays, unless it is gone."""
         self.decode_failures += 1
+        _BAD_OBJECTS.labels(str(self.resource)).inc()
         try:
             partial = _decode_partial(data).metadata
         except msgspec.MsgspecError:
@@ -479,6 +505,7 @@ class Reflector(Generic[T]):
 
     def _sent(self) -> None:
         self.requests += 1
+        _REQUESTS.labels(str(self.resource)).inc()
         self._asked = self._clock.monotonic()
 
     def _hear(self) -> None:

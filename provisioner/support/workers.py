@@ -9,11 +9,12 @@ import itertools
 import queue
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from provisioner.support import logs
+from provisioner.support import logs, metrics
 from provisioner.support.backoff import Chance, doubling
 from provisioner.support.clock import Clock, SystemClock
 
@@ -24,6 +25,13 @@ BACKOFF_BASE_SECONDS = 0.1
 BACKOFF_CAP_SECONDS = 10.0
 
 _log = logs.get_logger(__name__)
+
+# The names that controller-runtime gives them, so that dashboards carry over.
+_RECONCILES = metrics.counter("controller_runtime_reconcile_total", "Reconciliations.", ("controller", "result"))
+_ERRORS = metrics.counter("controller_runtime_reconcile_errors_total", "Reconciliations that failed.", ("controller",))
+_SECONDS = metrics.histogram("controller_runtime_reconcile_time_seconds", "Length of reconciliations.", ("controller",))
+_DEPTH = metrics.gauge("workqueue_depth", "Keys that are due and wait for a thread.", ("name",))
+_RETRIES = metrics.counter("workqueue_retries_total", "Keys that are tried again after a failure.", ("name",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +176,8 @@ class KeyedQueue:
         with self._lock:
             if self._threads or self._stopping:
                 return
+            itself = weakref.ref(self)
+            _DEPTH.labels(self.name).set_function(lambda: found.depth() if (found := itself()) is not None else 0)
             self._threads = [
                 threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
                 for number in range(self._workers)
@@ -232,13 +242,23 @@ class KeyedQueue:
     def _work(self) -> None:
         while (key := self._take()) is not None:
             result: Result | None = None
+            begun = self._clock.monotonic()
             try:
                 result = self._reconcile(key)
                 failed = result is not None and result.failed
             except Exception:
                 failed = True
                 _log.exception("reconcile failed", queue=self.name, key=key, failures=self.failures(key) + 1)
+            self._count(self._clock.monotonic() - begun, result, failed=failed)
             self._finish(key, result, failed=failed)
+
+    def _count(self, seconds: float, result: Result | None, *, failed: bool) -> None:
+        later = result is not None and result.requeue_after is not None
+        _RECONCILES.labels(self.name, "error" if failed else "requeue_after" if later else "success").inc()
+        _SECONDS.labels(self.name).observe(seconds)
+        if failed:
+            _ERRORS.labels(self.name).inc()
+            _RETRIES.labels(self.name).inc()
 
     def _take(self) -> str | None:
         with self._lock:

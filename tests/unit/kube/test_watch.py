@@ -375,3 +375,16 @@ def test_the_events_of_a_relist_lead_from_the_old_world_to_the_new(seed: int) ->
     wanted = {str(item["metadata"]["name"]): item["metadata"]["resourceVersion"] for item in after}  # type: ignore[index]
     assert {name: obj.metadata.resource_version for name, obj in mirror.items()} == wanted
     assert {obj.metadata.name: obj for obj in watch.store.list()} == mirror
+
+
+def test_what_is_wrong_is_said_for_readiness() -> None:
+    watch, _, _, clock = reflector(refusal(403, "Forbidden", "no rule"), synced(thing("a", 1)))
+    assert watch.complaint() == "configmaps are not synced"
+    watch.step()
+    assert watch.complaint().startswith("configmaps are not synced: GET /api/v1/configmaps?")
+    assert watch.complaint().endswith("403 Forbidden: no rule")
+    watch.step()
+    assert watch.complaint() == ""
+    clock.advance(181)
+    assert watch.complaint() == "configmaps were last heard of 181 s ago"
+    assert watch.complaint(max_staleness=200) == ""
