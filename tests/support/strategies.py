@@ -31,7 +31,7 @@ def _spoken(key: str) -> list[Requirement]:
         (operator, (str(number),), None)
         for operator in (Operator.GT, Operator.LT, Operator.GTE, Operator.LTE)
         for number in range(-3, 10)
-        for _ in range(6)  # as likely together as the lists
+        for _ in range(16)  # as likely together as the lists
     ]
     return [Requirement.of(key, operator, values, least) for operator, values, least in said]
 

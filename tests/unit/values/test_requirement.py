@@ -38,6 +38,8 @@ HAS = {
     "a bound has integers only": (needs("Gt", "3"), ["5"], ["a", "", "5.5", "05", "+5", "\u0665"]),
     "a bound has 64 bits": (needs("Gt", "3"), [str(INT_MAX)], [str(INT_MAX + 1)]),
     "two bounds hold together": (all_of(needs("Gt", "3"), needs("Lt", "6")), ["4", "5"], ["3", "6"]),
+    "of two lower bounds the higher holds": (all_of(needs("Gte", "3"), needs("Gte", "5")), ["5"], ["4", "3"]),
+    "of two upper bounds the lower holds": (all_of(needs("Lte", "5"), needs("Lte", "3")), ["3"], ["4", "5"]),
     "bounds keep the exclusions": (all_of(needs("Gte", "3"), needs("NotIn", "4", "x")), ["3", "5"], ["4", "2", "x"]),
     "a list within bounds loses what is outside": (
         all_of(needs("In", "1", "5", "x"), needs("Gt", "3")),
@@ -77,6 +79,8 @@ def test_contradictions_are_found(parts: tuple[Requirement, ...]) -> None:
 
 
 AGREEMENTS = {
+    "two lower bounds": (needs("Gte", "3"), needs("Gte", "5")),
+    "two upper bounds": (needs("Lte", "3"), needs("Lte", "5")),
     "bounds that meet in one integer": (needs("Gte", "5"), needs("Lte", "5")),
     "bounds with one integer left": (needs("Gte", "5"), needs("Lte", "6"), needs("NotIn", "5", "x")),
     "two exclusions": (needs("NotIn", "a"), needs("NotIn", "b")),
