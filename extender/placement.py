@@ -59,10 +59,10 @@ def judge(pod: Member, standing: Standing, holds: Mapping[str, Hold], names: Nod
         return Verdict(steered, {})
     if not holds:
         return PASS
-    listed = names.all()
-    waits = standing.coming if not (nominated and listed == [nominated]) else ""
-    asked = sorted(holds.keys() & set(listed))
-    refused = {name: reason for name in asked if (reason := refusal(pod, holds[name], waits))}
+    waits = standing.coming if not (nominated and names.all() == [nominated]) else ""
+    asked = sorted(holds.keys() & names.set())
+    requests = dict(pod.requests)
+    refused = {name: reason for name in asked if (reason := refusal(requests, pod.priority, holds[name], waits))}
     return Verdict("", refused) if refused else PASS
 
 
@@ -81,17 +81,18 @@ def planned_node(standing: Standing, names: NodeNames) -> str:
     return ""
 
 
-def refusal(pod: Member, hold: Hold, waits_for: str) -> str:
-    """Why `pod` may not go to a node with held room; "" where it may.
+def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: str) -> str:
+    """Why a pod may not go to a node with held room; "" where it may.
 
     Args:
-        pod: who wants to.
+        requests: what it takes.
+        priority: of it.
         hold: what is held there.
         waits_for: claim or node that the pod has a place on and that is still coming, "" for none.
     """
     if waits_for:
         return f"waits for its own place on {waits_for}"
-    if not hold.admits(pod.requests, pod.priority):
+    if not hold.admits(requests, priority):
         return "held for planned pods"  # one text for all nodes: kube-scheduler counts equal reasons in its event
     return ""
 

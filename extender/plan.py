@@ -134,33 +134,51 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     problem: str = ""
 
 
-class Hold(NamedTuple):
-    """Room of one node that is held back for planned pods.
+class Hold:
+    """Room of one node that is held back for planned pods. Immutable.
 
-    Attributes:
-        parts: (priority, requests of the waiting pods of that priority), highest priority first.
+    Args:
+        parts: (priority, requests of the waiting pods of that priority), each priority once.
         room: allocatable less bound pods and less daemons that are still due.
     """
 
-    parts: tuple[tuple[int, Resources], ...]
-    room: Resources
+    __slots__ = ("_levels", "parts", "room")
+
+    def __init__(self, parts: Iterable[tuple[int, Resources]], room: Resources) -> None:
+        self.parts = tuple(sorted(parts, key=lambda part: -part[0]))
+        self.room = room
+        # For each priority what is left beside the plans from there up, for the resources that they need.
+        self._levels: list[tuple[int, Resources, dict[str, int]]] = []
+        need = EMPTY
+        for priority, requests in self.parts:
+            need += requests
+            spare = {name: room.amount(name) - amount for name, amount in need.items() if amount > 0}
+            self._levels.append((priority, need, spare))
+
+    def __repr__(self) -> str:
+        return f"<Hold {self.needed(-(2**31))} of {self.room}>"
 
     def needed(self, priority: int) -> Resources:
         """What the planned pods need that a pod of `priority` does not outrank."""
-        need = EMPTY
-        for own, requests in self.parts:
-            if own >= priority:
-                need += requests
-        return need
+        level = self._level(priority)
+        return level[1] if level is not None else EMPTY
 
-    def admits(self, requests: Resources, priority: int) -> bool:
+    def admits(self, requests: Mapping[str, int], priority: int) -> bool:
         """Whether a stranger leaves the planned pods enough room; room that they do not need is not looked at."""
-        need = self.needed(priority)
-        for name, amount in need.items():
-            asked = requests.amount(name)
-            if amount > 0 and asked > 0 and asked + amount > self.room.amount(name):
+        level = self._level(priority)
+        if level is None:
+            return True
+        for name, spare in level[2].items():
+            asked = requests.get(name, 0)
+            if asked > 0 and asked > spare:
                 return False
         return True
+
+    def _level(self, priority: int) -> tuple[int, Resources, dict[str, int]] | None:
+        for level in reversed(self._levels):
+            if level[0] >= priority:
+                return level
+        return None
 
 
 class Standing(NamedTuple):
@@ -230,11 +248,17 @@ class _Place:
     def open(self) -> int:
         return max(0, self.count - self.taken)
 
+    @property
+    def displaced(self) -> int:
+        return max(0, self.listed - self.open)
+
 
 class _Tally:
     """The places of one family on all its sites, and who is waiting for them."""
 
     __slots__ = (
+        "changed",
+        "displaced",
         "free",
         "homes",
         "known",
@@ -243,6 +267,7 @@ class _Tally:
         "priority",
         "recount",
         "requests",
+        "sorted",
         "surplus",
         "swaps",
         "unlisted",
@@ -253,12 +278,15 @@ class _Tally:
         self.live: tuple[_Place, ...] = ()  # those of live sites, by key
         self.homes: dict[str, _Place] = {}  # pod UID -> the live place that lists it
         self.unlisted = 0  # waiting pods that no live plan lists
+        self.displaced = 0  # waiting pods whose home has fewer open places than pods it lists
         self.known = False  # whether a pod of the family was seen, so that its requests are known
         self.requests = EMPTY
         self.priority = 0
+        self.changed: set[_Place] | None = None  # places to look at anew; None for all
+        self.surplus = 0  # waiting pods that there is no place for
+        self.sorted = False  # whether the next two are up to date
         self.free: tuple[_Place, ...] = ()  # open places that nobody listed waits for
         self.swaps: tuple[_Place, ...] = ()  # the other open places
-        self.surplus = 0  # waiting pods that there is no place for
         self.recount = True  # sites changed: counts have to be made anew
 
 
@@ -283,6 +311,7 @@ class PlanTable:
         self._claim_of_node: dict[str, str] = {}  # as claims say it
         self._sites: dict[tuple[str, bool], _Site] = {}
         self._sites_of_node: dict[str, list[_Site]] = {}
+        self._nodeless: set[tuple[str, bool]] = set()  # keys of live sites without a node
         self._tallies: dict[Family, _Tally] = {}
         self._stale_tallies: set[Family] = set()
         self._stale_holds: set[str] = set()
@@ -421,7 +450,7 @@ class PlanTable:
     @property
     def expects_nodes(self) -> bool:
         """Whether a live plan has no node yet, so that a name not known might be it."""
-        return any(site.live and not site.node for site in self._sites.values())
+        return bool(self._nodeless)
 
     def standing(self, member: Member, now: float) -> Standing:
         """Where `member` may take a planned place at `now`.
@@ -440,13 +469,14 @@ class PlanTable:
             others = () if coming else self._others(tally, home)
             return Standing(home.site.node, others, coming)
         coming = ""
+        self._sort(tally)
         if not tally.surplus:
             coming = next((place.site.name for place in tally.free if self._coming(place.site, now)), "")
         return Standing("", self._others(tally, home), coming)
 
-    @staticmethod
-    def _others(tally: _Tally, home: _Place | None) -> tuple[str, ...]:
+    def _others(self, tally: _Tally, home: _Place | None) -> tuple[str, ...]:
         """Nodes with an open place that is not at `home`; brothers' places only for pods that have one to give."""
+        self._sort(tally)
         places = (*tally.free, *tally.swaps) if home is not None else tally.free
         return tuple(place.site.node for place in places if place.site.node and place is not home)
 
@@ -477,11 +507,21 @@ class PlanTable:
             if home is None:
                 tally.unlisted += sign
             else:
-                home.listed += sign
+                self._change(tally, home, listed=sign)
         elif member.node and not member.finished:
             place = self._place_taken(tally, home, member.node)
             if place is not None:
-                place.taken += sign
+                self._change(tally, place, taken=sign)
+
+    @staticmethod
+    def _change(tally: _Tally, place: _Place, *, listed: int = 0, taken: int = 0) -> None:
+        before = place.displaced
+        place.listed += listed
+        place.taken += taken
+        if place.site.live:
+            tally.displaced += place.displaced - before
+        if tally.changed is not None:
+            tally.changed.add(place)
 
     def _place_taken(self, tally: _Tally, home: _Place | None, node: str) -> _Place | None:
         """The place that a bound pod fills: its own, else the claim's, else (only if it was planned at all) the node's."""
@@ -568,6 +608,7 @@ class PlanTable:
             for family in site.counts:
                 self._withdraw(site, family)
             self._move(site, "")
+            self._nodeless.discard(key)
 
     def _move(self, site: _Site, node: str) -> None:
         """The node of a site became known, or is gone."""
@@ -594,6 +635,10 @@ class PlanTable:
         if site.live != live:
             site.live = live
             self._mark_site(site)
+        if live and not site.node:
+            self._nodeless.add(site.key)
+        else:
+            self._nodeless.discard(site.key)
 
     def _mark_site(self, site: _Site) -> None:
         """The site changed: count its families anew, and what its node holds."""
@@ -645,31 +690,47 @@ class PlanTable:
             place.taken = place.listed = 0
             if place.held and not place.site.live:
                 place.held = 0
-        tally.unlisted = 0
+        tally.unlisted = tally.displaced = 0
+        tally.changed = None
         for member in self._families.get(family, {}).values():
             self._weigh(member, 1)
         self._stale_tallies.discard(family)
 
     def _share(self, tally: _Tally) -> None:
-        """Keep one place for every waiting pod: its own first, then what is left, in order of name."""
-        seekers = tally.unlisted + sum(max(0, place.listed - place.open) for place in tally.live)
-        free: list[_Place] = []
-        swaps: list[_Place] = []
-        for place in tally.live:
-            spare = place.open - place.listed
-            held = min(place.open, place.listed)
-            if spare > 0:
-                extra = min(seekers, spare)
-                held += extra
+        """Keep one place for every waiting pod: its own first, then what is left, in order of name.
+
+        O(changed places) while every waiting pod has its own, else O(sites of the family).
+        """
+        seekers = tally.unlisted + tally.displaced
+        if tally.changed is not None and not seekers:
+            for place in tally.changed:
+                if place.site.live:
+                    self._keep(place, place.listed)
+            tally.surplus = 0
+        else:
+            for place in tally.live:
+                kept = min(place.open, place.listed)
+                extra = min(seekers, place.open - kept)
                 seekers -= extra
-                free.append(place)
-            elif place.open:
-                swaps.append(place)
-            if place.held != held:
-                place.held = held
-                if place.site.node:
-                    self._stale_holds.add(place.site.node)
-        tally.free, tally.swaps, tally.surplus = tuple(free), tuple(swaps), seekers
+                self._keep(place, kept + extra)
+            tally.surplus = seekers
+        tally.sorted = False
+        # Places that got more than their own pods have to be looked at again when nobody seeks any longer.
+        tally.changed = set() if not (tally.unlisted + tally.displaced) else None
+
+    @staticmethod
+    def _sort(tally: _Tally) -> None:
+        """Which places are open, and whether somebody listed waits for them."""
+        if not tally.sorted:
+            tally.sorted = True
+            tally.free = tuple(place for place in tally.live if place.open > place.listed)
+            tally.swaps = tuple(place for place in tally.live if 0 < place.open <= place.listed)
+
+    def _keep(self, place: _Place, held: int) -> None:
+        if place.held != held:
+            place.held = held
+            if place.site.node:
+                self._stale_holds.add(place.site.node)
 
     def _hold(self, name: str) -> Hold | None:
         """What is held on one node; None where nothing is, or the node is not known."""
@@ -688,8 +749,7 @@ class PlanTable:
             due = due.maximum(self._due(site))
         if not by_priority:
             return None
-        parts = tuple(sorted(by_priority.items(), key=lambda part: -part[0]))
-        return Hold(parts, self.ledger.room(name) - due)
+        return Hold(by_priority.items(), self.ledger.room(name) - due)
 
     def _due(self, site: _Site) -> Resources:
         """What a claim was made for beyond its planned pods, less the daemons that are there: daemons still to come.

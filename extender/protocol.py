@@ -147,14 +147,27 @@ class NodeNames:
     decoding them 300.
     """
 
-    __slots__ = ("_names", "raw")
+    __slots__ = ("_names", "_set", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self._names: list[str] | None = None
+        self._set: frozenset[str] | None = None
 
     def __contains__(self, name: object) -> bool:
+        if self._set is not None:
+            return name in self._set
         return isinstance(name, str) and bool(name) and f'"{name}"'.encode() in self.raw
+
+    def set(self) -> frozenset[str]:
+        """Every name; once they are a set, looking one up no longer reads the bytes.
+
+        Raises:
+            ProtocolError: they are no list of strings.
+        """
+        if self._set is None:
+            self._set = frozenset(self.all())
+        return self._set
 
     def all(self) -> list[str]:
         """Every name, in the order of the message.
@@ -208,7 +221,8 @@ class Question:
         if self._items is not None:
             kept = [self._items[name] for name in names if name in self._items]
             return _filter_bytes(_ENCODER.encode({"metadata": {}, "items": kept}), _NULL, reasons)
-        return _filter_bytes(_NULL, _ENCODER.encode([name for name in names if name in self.names]), reasons)
+        known = self.names.set() if len(names) > 1 else self.names
+        return _filter_bytes(_NULL, _ENCODER.encode([name for name in names if name in known]), reasons)
 
 
 class PreemptionQuestion:

@@ -114,6 +114,6 @@ def _would_pass(table: PlanTable, pod: Member, standing: Standing, node: str) ->
     if node == standing.home or node in standing.others:
         return True
     hold = table.holds.get(node)
-    if hold is not None and refusal(pod, hold, standing.coming):
+    if hold is not None and refusal(pod.requests, pod.priority, hold, standing.coming):
         return False
     return pod.requests.fits(table.ledger.room(node))  # full by now: nothing to wake it for

@@ -102,10 +102,11 @@ class Extender:
 
     def page(self, path: str) -> str | None:
         url = f"http://127.0.0.1:{self._cluster.ports['extender-metrics']}/{path}"
-        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+        try:
             with urllib.request.urlopen(url, timeout=2) as answer:
                 return str(answer.read().decode())
-        return None
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return None
 
     def metric(self, series: str) -> float:
         page = self.page("metrics") or ""
@@ -214,7 +215,7 @@ class Stage:
             "kind": "Node",
             "metadata": {"name": full, "annotations": annotations, "labels": {"test": self.name, "type": "kwok"}},
             "spec": {"providerID": f"test://{full}", "taints": [UNREGISTERED] if tainted else []},
-            "status": dict.fromkeys(("capacity", "allocatable"), {"cpu": cpu, "memory": "64Gi", "pods": "110"}),
+            "status": {key: {"cpu": cpu, "memory": "64Gi", "pods": "110"} for key in ("capacity", "allocatable")},
         }
         self.client.create(NODES, body)
         return full
@@ -390,7 +391,7 @@ class Intake:
                 self.send_response(204)
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None: ...
+            def log_message(self, *_: object) -> None: ...
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/reports"

@@ -1,0 +1,213 @@
+"""Laws of the plan table: the order of events does not matter, asking changes nothing, no hold lasts for ever."""
+
+import random
+from collections.abc import Callable
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.plan import Member, NodeFacts
+from provisioner.apis.plan import PlanEntry
+from provisioner.values.resources import Resources
+from tests.support.extender import HOLD_SECONDS, World, cpus, entry, member
+
+UIDS = tuple("abcdefgh")
+NODES = ("n1", "n2", "n3")
+KLASSES = ("small", "big")
+
+members = st.builds(
+    lambda uid, klass, node, idle: member(
+        uid,
+        klass=klass,
+        cores=1 if klass == "small" else 2,
+        priority=0 if klass == "small" else 7,
+        node=node,
+        idle=idle,
+    ),
+    st.sampled_from(UIDS),
+    st.sampled_from(KLASSES),
+    st.sampled_from(("", "", "", *NODES)),
+    st.booleans(),
+)
+entries: st.SearchStrategy[PlanEntry] = st.builds(
+    lambda uids, klass, more: entry(*uids, klass=klass, count=len(uids) + more),
+    st.lists(st.sampled_from(UIDS), max_size=3, unique=True),
+    st.sampled_from(KLASSES),
+    st.integers(0, 2),
+).filter(lambda made: made.count > 0)
+plans = st.lists(entries, max_size=2)
+
+Step = Callable[[World], None]
+
+
+def claim_step(name: str, plan: list[PlanEntry], node: str, *, leaving: bool) -> Step:
+    return lambda world: world.claim(name, *plan, node=node, leaving=leaving, born_at=0.0)
+
+
+def node_step(name: str, plan: list[PlanEntry], *, ready: bool, leaving: bool) -> Step:
+    return lambda world: world.node(name, plan=plan, ready=ready, leaving=leaving)
+
+
+steps: st.SearchStrategy[Step] = st.one_of(
+    members.map(lambda pod: lambda world: world.pods(pod)),
+    st.sampled_from(UIDS).map(lambda uid: lambda world: world.table.drop_pod(uid)),
+    st.builds(claim_step, st.sampled_from(("c1", "c2")), plans, st.sampled_from(("", *NODES)), leaving=st.booleans()),
+    st.sampled_from(("c1", "c2")).map(lambda name: lambda world: world.table.drop_claim(name)),
+    st.builds(node_step, st.sampled_from(NODES), plans, ready=st.booleans(), leaving=st.booleans()),
+    st.sampled_from(NODES).map(lambda name: lambda world: world.table.drop_node(name, world.now)),
+)
+
+STRANGER = member("x", owner="other", klass="other")
+ASKERS = (STRANGER, *(member(uid, klass=klass, cores=1) for uid in (*UIDS, "new") for klass in KLASSES))
+
+
+def answers(world: World) -> list[object]:
+    """Everything that can be asked, in a form that compares."""
+    found: list[object] = [world.ask(pod, *NODES, "free") for pod in ASKERS]
+    found += [(name, hold.parts, dict(hold.room)) for name, hold in sorted(world.table.holds.items())]
+    return found
+
+
+@given(st.lists(steps, max_size=25))
+def test_counts_kept_up_equal_counts_made_anew(history: list[Step]) -> None:
+    """The same facts in another table, told at once: the increments of the first must have come to the same."""
+    world = World()
+    for step in history:
+        step(world)
+        world.table.planned  # noqa: B018 - settle in between, so that increments are used
+    table, fresh = world.table, World()
+    for facts in table._nodes.values():
+        fresh.table.set_node(facts, fresh.now)
+    for claim in table._claims.values():
+        fresh.table.set_claim(claim, fresh.now)
+    for pod in table._members.values():
+        fresh.table.set_pod(pod)
+    world.now = fresh.now = world.now + 10  # past the moment after a node became schedulable
+    # Deadlines depend on when a plan was seen; compare where none is over.
+    assert answers(world) == answers(fresh)
+
+
+@given(st.lists(steps, max_size=15), st.randoms(use_true_random=False))
+def test_the_order_of_facts_does_not_matter(history: list[Step], rng: random.Random) -> None:
+    world = World()
+    for step in history:
+        step(world)
+    table = world.table
+    told: list[Step] = []
+    told += [lambda world, facts=facts: world.table.set_node(facts, world.now) for facts in table._nodes.values()]
+    told += [lambda world, claim=claim: world.table.set_claim(claim, world.now) for claim in table._claims.values()]
+    told += [lambda world, pod=pod: world.table.set_pod(pod) for pod in table._members.values()]
+    results = []
+    for _ in range(2):
+        rng.shuffle(told)
+        other = World()
+        for step in told:
+            step(other)
+        other.now += 10
+        results.append(answers(other))
+    assert results[0] == results[1]
+
+
+@given(st.lists(steps, max_size=25))
+def test_asking_twice_gives_the_same_answer_and_changes_nothing(history: list[Step]) -> None:
+    world = World()
+    for step in history:
+        step(world)
+    first = answers(world)
+    assert answers(world) == first
+
+
+@given(st.lists(steps, max_size=25))
+def test_nobody_is_refused_once_every_hold_has_ended(history: list[Step]) -> None:
+    world = World()
+    for step in history:
+        step(world)
+    for name in NODES:  # as long as a node is not ready nobody could go there anyway
+        world.node(name, plan=(world.table._nodes[name].plan.pods if world.table.knows(name) else ()), ready=True)
+    world.pass_time(HOLD_SECONDS + 2)
+    for pod in ASKERS:
+        verdict = world.ask(pod, *NODES, "free")
+        assert not verdict.refused
+
+
+@given(st.lists(steps, max_size=25))
+def test_an_answer_names_only_nodes_that_were_asked_about(history: list[Step]) -> None:
+    world = World()
+    for step in history:
+        step(world)
+    for pod in ASKERS:
+        asked = ["n2", "free"]
+        verdict = world.ask(pod, *asked)
+        assert set(verdict.passing(asked)) <= set(asked)
+        assert set(verdict.refused) <= set(asked)
+
+
+@given(st.lists(steps, max_size=25))
+def test_no_more_is_held_than_pods_wait(history: list[Step]) -> None:
+    world = World()
+    for step in history:
+        step(world)
+    waiting = [pod for pod in world.table._members.values() if pod.waiting]
+    need = Resources.of({})
+    for hold in world.table.holds.values():
+        need += hold.needed(-1)
+    assert world.table.planned <= len(waiting)
+    assert need.fits(sum((pod.requests for pod in waiting), Resources.of({})))
+
+
+def test_a_change_of_nothing_but_the_version_costs_no_count() -> None:
+    world = World()
+    pod = member("a")
+    world.pods(pod)
+    world.planned_node("n1", entry("a"))
+    world.pods(msgspec.structs.replace(pod, resource_version="2"))
+    assert world.table.member("a") == msgspec.structs.replace(pod, resource_version="2")
+    assert world.table.holds["n1"].needed(0) == cpus(1)
+
+
+def test_facts_that_are_the_same_change_nothing() -> None:
+    world = World()
+    facts = NodeFacts(name="n1", allocatable=cpus(4), schedulable=True, ready_at=1.0)
+    world.table.set_node(facts, 1.0)
+    world.table.set_node(facts, 99.0)
+    assert world.table.node_count == 1
+    world.table.drop_node("n2", 1.0)
+    world.table.drop_pod("nobody")
+    world.table.drop_claim("nothing")
+    assert repr(world.table) == "<PlanTable: 1 nodes, 0 pods, 0 plans, 0 held>"
+
+
+def test_a_provider_id_that_changes_lets_go_of_its_claim() -> None:
+    world = World()
+    world.pods(member("a"))
+    world.claim("c", entry("a"), provider_id="p")
+    world.node("n1", 1, provider_id="p")
+    assert set(world.table.holds) == {"n1"}
+    world.node("n1", 1, provider_id="q")
+    assert not world.table.holds
+    assert world.table.expects_nodes
+
+
+def test_a_finished_pod_takes_no_room() -> None:
+    world = World()
+    world.node("n1", 2)
+    done = Member(uid="a", klass="k", requests=cpus(1), node="n1", finished=True)
+    world.pods(done)
+    assert world.table.ledger.room("n1") == cpus(2, pods=110)
+    assert not done.waiting
+
+
+def test_hundreds_of_equal_pods_are_followed_one_by_one() -> None:
+    """The counts are kept up by increments here; a recount would give the same."""
+    world = World()
+    pods = [member(f"p{i}") for i in range(200)]
+    world.pods(*pods)
+    for n in range(50):
+        world.planned_node(f"n{n}", entry(*(f"p{i}" for i in range(4 * n, 4 * n + 4))))
+    assert world.table.planned == 200
+    for i, pod in enumerate(pods):
+        assert world.passing(pod, *(f"n{n}" for n in range(50))) == [f"n{i // 4}"]
+        world.bind(pod, f"n{i // 4}")
+        assert world.table.planned == 199 - i
+    assert not world.table.holds
