@@ -37,10 +37,9 @@ def _spoken(key: str) -> list[Requirement]:
 
 
 def intersected(key: str) -> st.SearchStrategy[Requirement]:
-    """Any requirement on `key` that a few operators together can say, contradictions included."""
-    return st.lists(st.sampled_from(_spoken(key)), min_size=1, max_size=4).map(
-        lambda parts: Requirements.of(parts).requirement(key)
-    )
+    """Any requirement on `key` that a few operators together can say, contradictions included; half are one operator alone."""
+    said = st.sampled_from(_spoken(key))
+    return said | st.lists(said, min_size=2, max_size=4).map(lambda parts: Requirements.of(parts).requirement(key))
 
 
 requirement_sets = st.fixed_dictionaries({}, optional={key: intersected(key) for key in KEYS}).map(

@@ -73,6 +73,8 @@ CONTRADICTIONS = {
 def test_contradictions_are_found(parts: tuple[Requirement, ...]) -> None:
     both = all_of(*parts)
     assert both.is_contradiction
+    assert not all_of(*parts[:-1]).intersects(parts[-1])
+    assert not parts[-1].intersects(all_of(*parts[:-1]))
     assert both.operator is Operator.DOES_NOT_EXIST
     assert not both.admits_absence
     assert str(both) == "size matches nothing"
@@ -93,6 +95,8 @@ AGREEMENTS = {
 @pytest.mark.parametrize("parts", AGREEMENTS.values(), ids=AGREEMENTS)
 def test_agreements_are_found(parts: tuple[Requirement, ...]) -> None:
     assert not all_of(*parts).is_contradiction
+    assert all_of(*parts[:-1]).intersects(parts[-1])
+    assert parts[-1].intersects(all_of(*parts[:-1]))
 
 
 WIRE: dict[str, tuple[Requirement, list[tuple[str, list[str]]]]] = {
