@@ -61,6 +61,10 @@ def main() -> None:
     except DevClusterError as error:
         click.echo(f"dovetail: {error}", err=True)
         sys.exit(1)
+    except PermissionError as error:
+        fix = "Change its rights, or let XDG_CACHE_HOME and XDG_STATE_HOME name directories of yours"
+        click.echo(f"dovetail: {error.filename or error} may not be used by this user. {fix}.", err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ version and recipe), then made into that cache, by a build from the Go module pr
 official release. What is found is run once to see that it runs.
 """
 
+import functools
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -99,28 +100,34 @@ def find(
 
 
 def verify(found: Mapping[str, Path]) -> None:
-    """Run each program once for its version.
+    """Run each program once for its version; an unchanged file is run once a process.
 
     Raises:
         BinaryError: one cannot be executed, fails, or is of another Kubernetes minor; names file and cure.
     """
     for program in versions.PROGRAMS:
         path = found[program.name]
-        fix = f"Delete {path} and run `dovetail dev up` again; it will be made anew"
-        try:
-            result = subprocess.run([path, *program.check], capture_output=True, text=True, timeout=60, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise BinaryError(f"{path} does not run ({error})", fix) from error
-        if result.returncode != 0:
-            reason = (result.stderr or result.stdout).strip().splitlines()[:1]
-            raise BinaryError(f"{path} fails with exit status {result.returncode} ({' '.join(reason)})", fix)
-        minor = ".".join(program.version.removeprefix("v").split(".")[:2]) + "."
-        if minor not in result.stdout:
-            said = " ".join(result.stdout.split())[:80]
-            raise BinaryError(
-                f"{path} is not version {minor}x but says {said!r}",
-                f"Put {program.name} {program.version} there, or remove it",
-            )
+        file = path.stat()
+        _verify(program, path, (file.st_ino, file.st_size, file.st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=64)
+def _verify(program: versions.Program, path: Path, _identity: tuple[int, int, int]) -> None:
+    fix = f"Delete {path} and run `dovetail dev up` again; it will be made anew"
+    try:
+        result = subprocess.run([path, *program.check], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BinaryError(f"{path} does not run ({error})", fix) from error
+    if result.returncode != 0:
+        reason = (result.stderr or result.stdout).strip().splitlines()[:1]
+        raise BinaryError(f"{path} fails with exit status {result.returncode} ({' '.join(reason)})", fix)
+    minor = ".".join(program.version.removeprefix("v").split(".")[:2]) + "."
+    if minor not in result.stdout:
+        said = " ".join(result.stdout.split())[:80]
+        raise BinaryError(
+            f"{path} is not version {minor}x but says {said!r}",
+            f"Put {program.name} {program.version} there, or remove it",
+        )
 
 
 def _chosen_directory(env: Mapping[str, str]) -> Path | None:
