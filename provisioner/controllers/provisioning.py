@@ -26,7 +26,8 @@ from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
-from provisioner.values.requirement import Requirements
+from provisioner.values.quantity import QuantityError
+from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import Resources
 
 #: A pod that found room on a machine of now keeps it this long for kube-scheduler to bind it.
@@ -44,10 +45,11 @@ def problem_of(
 ) -> Problem:
     """The question that this instant asks; what only depends on the snapshot is decided here.
 
-    A pool takes part when it is ours, Ready, dynamic and not being deleted. A machine takes part unless it leaves.
+    A pool takes part when it is ours, Ready, dynamic, not being deleted and readable: a malformed one says so itself
+    (ValidationSucceeded) and must not stop the others. A machine takes part unless it leaves.
     """
     usable = [view for view in snapshot.pools if manages(view.pool) and is_usable(view.pool)]
-    pools = [_pool(view, types_of(view.pool)) for view in usable]
+    pools = [pool for view in usable if (pool := _pool(view, types_of(view.pool))) is not None]
     bins = [_bin(node) for node in snapshot.nodes if not node.deleting]
     return Problem(pods=pods, pools=tuple(pools), bins=tuple(bins), daemons=snapshot.daemons, well_known=well_known)
 
@@ -61,7 +63,7 @@ def is_usable(pool: NodePool) -> bool:
     )
 
 
-def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool:
+def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool | None:
     template = view.pool.spec.template
     reference = view.pool.node_class_ref
     labels = {
@@ -69,8 +71,12 @@ def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool:
         names.NODEPOOL_LABEL: view.pool.metadata.name,
         names.nodeclass_label(reference.group, reference.kind): reference.name,
     }
-    requirements = requirements_of(template.spec.requirements)
-    limits = Resources.parse(view.pool.spec.limits)
+    try:
+        requirements = requirements_of(template.spec.requirements)
+        limits = Resources.parse(view.pool.spec.limits)
+    except (RequirementError, QuantityError) as error:
+        _log.warning("nodepool cannot be read, it is left out", nodepool=view.pool.metadata.name, error=str(error))
+        return None
     return Pool(
         name=view.pool.metadata.name,
         weight=view.pool.spec.weight,

@@ -21,7 +21,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.daemons import runs_on
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.values.quantity import QuantityError
-from provisioner.values.requirement import Requirements
+from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
@@ -224,12 +224,12 @@ class Cluster:
             return []
 
     def promise(self, key: str, pods: Iterable[Pod], ttl: timedelta | None) -> None:
-        """Keep room for unbound pods on a machine of now, for `ttl` or (None) as long as the plan of its claim lives."""
+        """Keep room for pods without a machine that stays on a machine of now, for `ttl` or (None) as long as the plan of its claim lives."""
         with self._lock:
             until = self._now() + ttl if ttl is not None else None
             plan = self._plans.setdefault(key, _Plan())
             for pod in pods:
-                if pod.uid not in self._slot_of and pod.uid in self._waiting:
+                if pod.uid not in self._slot_of and pod.uid in self._pods:
                     owner = pod.owner.uid if pod.owner is not None else ""
                     slot = _Slot(key, owner, pod.shape.key, pod.uid, pod.shape, until=until)
                     plan.slots.append(slot)
@@ -530,7 +530,8 @@ class Cluster:
             if alive and pod.deleted is None and not pod.node_name and pod.owner is not None:
                 self._take_open_slot(pod)
             return []
-        if not alive or (pod.deleted is not None and not pod.node_name):
+        # an evicted pod's successor comes at once, long before the old one is gone; a StatefulSet's only afterwards
+        if not alive or (pod.deleted is not None and (not pod.node_name or not is_reschedulable(pod))):
             self._slot_of.pop(pod.uid, None)
             self._open_slot(slot)
             return []
@@ -668,8 +669,11 @@ def claim_labels(claim: NodeClaim) -> Mapping[str, str]:
 
 
 def claim_requirements(claim: NodeClaim) -> Requirements:
-    """spec.requirements as values."""
-    return requirements_of(claim.spec.requirements)
+    """spec.requirements as values; none where they cannot be read: one bad claim must not hide all machines."""
+    try:
+        return requirements_of(claim.spec.requirements)
+    except RequirementError:
+        return Requirements.of(())
 
 
 def _planned_type(claim: NodeClaim) -> str:
