@@ -175,7 +175,6 @@ class Claims:
         A pod's terms are tried in their order, for each the pools in theirs, as Karpenter does by relaxation.
         """
         total = len(pods.pods)
-        key = (pods.filter, need)
         for term in pods.filter.terms:
             for number in self.willing(pods.filter):
                 while start < total:
@@ -184,11 +183,8 @@ class Claims:
                     if reached == start:
                         break
                     start = reached
-                    bit = 1 << len(self.open)
+                    self._of_pool[number] |= 1 << len(self.open)
                     self.open.append(claim)
-                    self._of_pool[number] |= bit
-                    if start < total:
-                        self._closed[key] = self._closed.get(key, 0) | bit
         return start
 
     def forget(self) -> bool:

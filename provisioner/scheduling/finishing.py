@@ -31,20 +31,20 @@ _Alike = tuple[int, Requirements, int, int]
 """Pool number by identity, requirements, types left, the charge's planned row."""
 
 
-def finish(claims: Iterable[OpenClaim], well_known: frozenset[str]) -> tuple[PlannedClaim, ...]:
+def finish(claims: Iterable[OpenClaim]) -> tuple[PlannedClaim, ...]:
     """Settle every claim on its cheapest offering; alike ones are worked out once."""
     choices: dict[_Alike, _Choice] = {}
-    return tuple(_finished(claim, choices, well_known) for claim in claims)
+    return tuple(_finished(claim, choices) for claim in claims)
 
 
-def _finished(claim: OpenClaim, choices: dict[_Alike, _Choice], well_known: frozenset[str]) -> PlannedClaim:
+def _finished(claim: OpenClaim, choices: dict[_Alike, _Choice]) -> PlannedClaim:
     offer, state = claim.offer, claim.state
     fitting = claim.fitting()
     planned = _planned_row(claim, fitting)
     alike = (id(offer), state.requirements, fitting, planned)
     choice = choices.get(alike)
     if choice is None:
-        choice = choices[alike] = _choose(offer, state, fitting, planned, well_known)
+        choice = choices[alike] = _choose(offer, state, fitting, planned)
     requests = choice.overhead
     pods: list[Pod] = []
     for members_, start, end in claim.placed:
@@ -77,7 +77,7 @@ def _planned_row(claim: OpenClaim, fitting: int) -> int:
     return next(one.row for one in claim.offer.priced(claim.state) if fitting >> one.row & 1)
 
 
-def _choose(offer: Offer, state: State, fitting: int, planned: int, well_known: frozenset[str]) -> _Choice:
+def _choose(offer: Offer, state: State, fitting: int, planned: int) -> _Choice:
     priced = [one for one in offer.priced(state) if fitting >> one.row & 1]
     first = next(number for number, one in enumerate(priced) if one.row == planned)
     priced = priced[first:]  # a cheaper type that a loosened limit would allow again was not charged
@@ -98,7 +98,7 @@ def _choose(offer: Offer, state: State, fitting: int, planned: int, well_known: 
         labels={
             key: one.any_value()
             for key, one in requirements.items()
-            if one.present and offer.defines(key) and key not in well_known and not restricted(key)
+            if one.present and offer.gives(key) and not restricted(key, offer.well_known)
         },
         instance_types=tuple(types[one.row].name for one in priced),
         planned=types[planned],

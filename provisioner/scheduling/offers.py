@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from provisioner.apis.names import INITIALIZED_LABEL, REGISTERED_LABEL
+from provisioner.apis.names import INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue, Priced
 from provisioner.scheduling.filters import NodeFilter, Term
@@ -149,9 +149,18 @@ class Offer:
         return chosen
 
     def defines(self, key: str) -> bool:
-        """Whether the template itself gives its machines the label `key`, whatever their type."""
+        """Whether the template itself gives its machines the label `key`, whatever their type.
+
+        A well-known label comes from the type or the offering; only one fixed value can be given in their place.
+        """
         known = self.template.get(key)
-        return known is not None and (known.present or key not in self.well_known)
+        return known is not None and (key not in self.well_known or known.is_single is not None)
+
+    def gives(self, key: str) -> bool:
+        """Whether a claim must say the label `key`, because no type or offering does; the pool's name is never one."""
+        if key == NODEPOOL_LABEL or not self.defines(key):
+            return False
+        return key not in self.well_known or not self.catalogue.knows(key)
 
     def matching(self, requirement: Requirement) -> int:
         """Types that can meet one requirement of a claim of this pool."""

@@ -21,7 +21,7 @@ class PlannedClaim:
         template: the pool's, untouched.
         requirements: of the NodeClaim: the pool's, narrowed by the pods; at most 600 instance types by name, and the
             capacity types that can be had.
-        labels: custom labels (not well-known) that the Node gets, one value each.
+        labels: what the Node gets besides the labels of its type and offering, one value each; mostly custom labels.
         requests: the pods' and the least that the daemons of any named type need.
         pods: what it is made for, in the order they were placed.
         instance_types: every type that fits all pods and the pool's limits, cheapest first.

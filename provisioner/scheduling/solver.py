@@ -72,7 +72,7 @@ class _Solution:
             if waiting == before:
                 break
         return Result(
-            claims=finish(self.claims.open, self.well_known),
+            claims=finish(self.claims.open),
             existing=self._existing(),
             unplaced=self._unplaced(waiting),
         )
@@ -129,12 +129,12 @@ def _in_order(pools: tuple[Pool, ...]) -> list[Pool]:
 
 
 def _daemons(problem: Problem) -> list[tuple[NodeFilter, Resources]]:
-    """Filter and requests of every daemon that can be judged, in an order of their own.
+    """Filter and requests of every daemon that can be judged.
 
     One that cannot be read runs nowhere as far as anybody can tell, so it takes nothing.
     """
     readable = []
-    for shape in sorted(problem.daemons, key=lambda one: one.key):
+    for shape in problem.daemons:
         if shape.error:
             continue
         try:

@@ -6,6 +6,7 @@ It knows the values of a problem and of a result, and reads pods, labels and tai
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
+from provisioner.apis import names
 from provisioner.apis.core import NodeSelectorRequirement
 from provisioner.apis.names import LABEL_ALIASES
 from provisioner.apis.pods import Pod, PodShape
@@ -109,24 +110,29 @@ def holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def machines(
-    pool: Pool, instance_type: InstanceType, asked: Requirements, shapes: Iterable[PodShape]
+    problem: Problem, pool: Pool, instance_type: InstanceType, asked: Requirements, shapes: Iterable[PodShape]
 ) -> Iterator[dict[str, str]]:
-    """Label sets of every machine of one type that `asked` allows; custom labels with a choice are tried in turn."""
+    """Label sets of every machine of one type that `asked` allows; custom labels with a choice are tried in turn.
+
+    Of a type's labels only those count that its provider vouches for.
+    """
+    vouched = names.WELL_KNOWN_LABELS | problem.well_known
+    own = {key: one for key, one in instance_type.requirements.items() if key in vouched}
     mentioned = mentioned_values(shapes)
     for offering in instance_type.offerings:
         if not offering.available:
             continue
         labels = dict(READY)
-        for source in (pool.requirements, instance_type.requirements, offering.requirements):
+        for source in (pool.requirements, own, offering.requirements):
             for key, requirement in source.items():
                 if requirement.is_single is not None:
                     labels[key] = requirement.is_single
         choices = []
         open_keys = [
             (key, requirement)
-            for source in (pool.requirements, instance_type.requirements)
+            for source in (pool.requirements, own)
             for key, requirement in source.items()
-            if key not in labels and (source is instance_type.requirements or key not in instance_type.requirements)
+            if key not in labels and (source is own or (key not in own and key not in vouched))
         ]
         for key, requirement in open_keys:
             narrowed = asked.requirement(key) if key in asked else requirement
@@ -182,7 +188,7 @@ def possible_types(problem: Problem, pool: Pool, asked: Requirements, shapes: li
             else True
             for key, requirement in asked.items()
         )
-        and any(takes(problem, pool, one, labels, shapes) for labels in machines(pool, one, asked, shapes))
+        and any(takes(problem, pool, one, labels, shapes) for labels in machines(problem, pool, one, asked, shapes))
     ]
 
 
@@ -273,7 +279,7 @@ def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:
         offered = [
             (labels, offering.price)
             for offering in one.offerings
-            for labels in machines(pool, _only(one, offering), claim.requirements.merged(Requirements.of(())), shapes)
+            for labels in machines(problem, pool, _only(one, offering), claim.requirements, shapes)
             if name in named and _agrees(labels, claim)
         ]
         for labels, _ in offered:

@@ -255,6 +255,17 @@ ROWS = {
     "a well-known label that no type has is not promised": row(
         problem(one(shape(selector={names.REGION_LABEL: "moon"})), pool()),
         'p: NodePool "default": no instance type of the pool has the label topology.kubernetes.io/region'),
+    "a label of types that no provider vouches for is not promised": row(
+        problem(one(shape(selector={"private": "x"})), pool(types=(instance_type("odd", "2", "4Gi", labels={"private": "x"}),))),
+        'p: NodePool "default": label private has no known values'),
+    "a well-known label that the pool only excludes values of is not promised": row(
+        problem(one(shape(terms=[term((names.REGION_LABEL, "Exists", []))])), pool("default", (names.REGION_LABEL, "NotIn", ["moon"]))),
+        'p: NodePool "default": no instance type of the pool has the label topology.kubernetes.io/region'),
+    "a well-known label that the pool fixes and no type has is given to its machines": row(
+        problem(one(shape(selector={names.REGION_LABEL: "moon"})), pool("default", (names.REGION_LABEL, "In", ["moon"]))), "default/small: p"),
+    "a well-known label that the pool demands without fixing it rules out types without it": row(
+        problem(sized(p="1 1Gi"), pool("default", (names.REGION_LABEL, "In", ["moon", "mars"]))),
+        'p: NodePool "default": none of 6 instance types meets the pool\'s own requirements with an available offering'),
     "a pod may ask for a pool by name": row(
         problem(one(shape(selector={POOL: "other"})), pool(weight=10), pool("other")), "other/small: p"),
     "pods may ask for ready machines": row(problem(one(shape(selector={names.INITIALIZED_LABEL: "true"})), pool()), "default/small: p"),

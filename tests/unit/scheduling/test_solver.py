@@ -205,6 +205,23 @@ def test_a_limit_that_a_dear_but_small_type_loosens_is_used_up() -> None:
     assert [[one.name for one in claim.pods] for claim in result.claims] == [["first", "grows"], ["waits"]]
 
 
+def test_a_type_that_a_loosened_limit_would_allow_again_was_not_charged_and_is_not_named() -> None:
+    cheap = instance_type("cheap", "16", "4Gi", 1.0)
+    dear = instance_type("dear", "8", "32Gi", 1.2)
+    first, second = (
+        pod("first", shape("6", "2Gi")),
+        pod("second", shape("5", "3Gi")),
+    )  # cheap, then dear for what is left
+    grows = pod("grows", shape("1", "20Gi"))  # makes the first a dear one: the limit would now allow two cheap ones
+    asked = problem([first, second, grows], pool(types=(cheap, dear), limits={"cpu": "24"}))
+    result = solve(asked)
+    assert [(claim.planned_type, claim.instance_types) for claim in result.claims] == [
+        ("dear", ("dear",)),
+        ("dear", ("dear",)),
+    ]
+    assert checker.violations(asked, result) == []
+
+
 def test_pods_of_one_class_without_room_are_all_listed_with_the_same_reasons() -> None:
     result = solve(problem(pods(3, shape("64")), pool()))
     assert [one.pod.name for one in result.unplaced] == ["pod-00000", "pod-00001", "pod-00002"]
@@ -223,3 +240,14 @@ def test_the_age_of_equal_pods_decides_who_is_left_out() -> None:
     result = solve(problem(waiting, pool(types=(SMALL,), limits={"nodes": "2"})))
     assert [claim.pods[0].name for claim in result.claims] == ["p4", "p3"]
     assert [one.pod.name for one in result.unplaced] == ["p2", "p1", "p0"]
+
+
+def test_a_claim_gives_the_labels_that_neither_type_nor_offering_has() -> None:
+    asked = problem(
+        [pod("p")],
+        pool(
+            "default", (names.REGION_LABEL, "In", ["moon"]), (names.ARCH_LABEL, "In", ["amd64"]), labels={"team": "x"}
+        ),
+    )
+    (claim,) = solve(asked).claims
+    assert claim.labels == {names.REGION_LABEL: "moon", "team": "x"}
