@@ -213,15 +213,15 @@ class Lifecycle:
             if node.metadata.deletion_timestamp is None:
                 self._client.delete(resources.NODES, node.metadata.name, uid=node.metadata.uid)
             return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)  # its end brings us back
-        if claim.status.provider_id or is_true(claim.status.conditions, names.LAUNCHED):
-            try:
-                self._provider.delete(claim)
-                self._provider.delete(claim)  # a provider that is done at once says so now
-            except MachineNotFoundError:
-                pass
-            else:
-                self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
-                return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+        try:
+            # also where no provider ID is written: the launch may have succeeded and its status been lost
+            self._provider.delete(claim)
+            self._provider.delete(claim)  # a provider that is done at once says so now
+        except MachineNotFoundError:
+            pass
+        else:
+            self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
+            return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
         self._writer.drop_finalizer(claim)
         self._metrics.claim_terminated(claim)
         return DONE

@@ -567,7 +567,8 @@ class Cluster:
     def _displace(self) -> list[Effect]:
         """End the promises of machines on which others have taken the room: their pods must be planned again."""
         effects: list[Effect] = []
-        for key in sorted(key for key, plan in self._plans.items() if plan.slots and key in self._dirty | self._crowded):
+        changed = self._dirty | self._crowded
+        for key in sorted(key for key, plan in self._plans.items() if plan.slots and key in changed):
             view = self._view(key)
             self._crowded.discard(key)
             if view is None or not view.initialized:
