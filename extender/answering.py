@@ -103,16 +103,15 @@ class Answerer:
             standing = board.table.standing(member, now)
             verdict = placement.judge(member, standing, board.table.holds, names, question.pod.nominated)
             if verdict.steered:
-                return "steered", question.narrowed([verdict.steered])
+                return "steered", question.only(verdict.steered)
             if not verdict.refused:
                 return "echoed", question.echo()
-            left = verdict.passing(names.all())
-            if left:
-                return "narrowed", question.narrowed(left)
+            if len(verdict.refused) < len(names.all()):
+                return "narrowed", question.without(verdict.refused)
             board.refusals.record(member, standing.coming, verdict.refused)
         reason = Reason.EMPTIED if standing.coming else Reason.HELD
         self._outbox.put(Report(uid=member.uid, node=min(verdict.refused), reason=reason))
-        return "refused", question.narrowed((), verdict.refused)
+        return "refused", question.without(verdict.refused)
 
     def _prioritize(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)

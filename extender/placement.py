@@ -60,7 +60,7 @@ def judge(pod: Member, standing: Standing, holds: Mapping[str, Hold], names: Nod
     if not holds:
         return PASS
     waits = standing.coming if not (nominated and names.all() == [nominated]) else ""
-    asked = sorted(holds.keys() & names.set())
+    asked = sorted(name for name in names.all() if name in holds)
     requests = dict(pod.requests)
     refused = {name: reason for name in asked if (reason := refusal(requests, pod.priority, holds[name], waits))}
     return Verdict("", refused) if refused else PASS

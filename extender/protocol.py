@@ -6,7 +6,7 @@ reply with neither Nodes nor NodeNames rejects every node; a name that was not a
 preempt reply may name no unknown victim and no node without victims.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -147,27 +147,14 @@ class NodeNames:
     decoding them 300.
     """
 
-    __slots__ = ("_names", "_set", "raw")
+    __slots__ = ("_names", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self._names: list[str] | None = None
-        self._set: frozenset[str] | None = None
 
     def __contains__(self, name: object) -> bool:
-        if self._set is not None:
-            return name in self._set
         return isinstance(name, str) and bool(name) and f'"{name}"'.encode() in self.raw
-
-    def set(self) -> frozenset[str]:
-        """Every name; once they are a set, looking one up no longer reads the bytes.
-
-        Raises:
-            ProtocolError: they are no list of strings.
-        """
-        if self._set is None:
-            self._set = frozenset(self.all())
-        return self._set
 
     def all(self) -> list[str]:
         """Every name, in the order of the message.
@@ -210,19 +197,27 @@ class Question:
             return _filter_bytes(self._nodes, _NULL)
         return _filter_bytes(_NULL, self.names.raw)
 
-    def narrowed(self, names: Collection[str], unresolvable: Mapping[str, str] | None = None) -> bytes:
-        """The reply that lets `names` pass.
+    def only(self, name: str) -> bytes:
+        """The reply that lets one of the nodes asked about pass.
 
-        Args:
-            names: a part of the names asked about; others are dropped, they would fail the pod.
-            unresolvable: why the rest was refused, by node; given when no name is left.
+        Raises:
+            ValueError: it was not asked about; such a reply would fail the pod.
         """
+        if name not in self.names:
+            raise ValueError(f"{name!r} is none of the nodes asked about")
+        return self._reply([name])
+
+    def without(self, refused: Mapping[str, str]) -> bytes:
+        """The reply that lets all nodes but `refused` pass; when none is left it gives the reasons, by node."""
+        left = [name for name in self.names.all() if name not in refused]
+        return self._reply(left, {} if left else refused)
+
+    def _reply(self, names: list[str], unresolvable: Mapping[str, str] | None = None) -> bytes:
         reasons = _ENCODER.encode(unresolvable or {})
         if self._items is not None:
-            kept = [self._items[name] for name in names if name in self._items]
+            kept = [self._items[name] for name in names]
             return _filter_bytes(_ENCODER.encode({"metadata": {}, "items": kept}), _NULL, reasons)
-        known = self.names.set() if len(names) > 1 else self.names
-        return _filter_bytes(_NULL, _ENCODER.encode([name for name in names if name in known]), reasons)
+        return _filter_bytes(_NULL, _ENCODER.encode(names), reasons)
 
 
 class PreemptionQuestion:

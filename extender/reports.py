@@ -48,6 +48,12 @@ class Identity:
     key_file: str = ""
     server_name: str = ""
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether files are named, their directory is there, and none of them is: an optional Secret that nobody made."""
+        paths = [Path(path) for path in (self.ca_file, self.cert_file, self.key_file) if path]
+        return bool(paths) and all(path.parent.is_dir() and not path.exists() for path in paths)
+
     def version(self) -> tuple[int, ...]:
         """Changes when one of the files does, so that rotated certificates are picked up."""
         return tuple(Path(path).stat().st_mtime_ns for path in (self.ca_file, self.cert_file, self.key_file) if path)

@@ -348,6 +348,10 @@ def command(
 ) -> None:
     """Run the scheduler extender: brings planned pods to their nodes and holds their room."""
     logs.configure(log_level, log_format)
+    identity = Identity(reports_ca, reports_cert, reports_key, reports_server_name)
+    if identity.is_absent:
+        _log.warning("no reports over https: no certificates yet, restart when they are there", ca=reports_ca)
+        identity = Identity()
     config = Config(
         kubeconfig=kubeconfig,
         bind=bind,
@@ -358,7 +362,7 @@ def command(
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
-        reports=Identity(reports_ca, reports_cert, reports_key, reports_server_name),
+        reports=identity,
     )
     try:
         config.check()

@@ -69,26 +69,29 @@ def test_the_echo_of_whole_nodes_repeats_them() -> None:
 
 
 def test_a_steered_reply_is_golden() -> None:
-    assert Question(body(CACHED)).narrowed(["n1"]) == (
+    assert Question(body(CACHED)).only("n1") == (
         b'{"Nodes":null,"NodeNames":["n1"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
     )
 
 
 def test_a_refusing_reply_is_golden() -> None:
-    assert Question(body(CACHED)).narrowed((), {"n1": "held", "n2": 'so "be" it'}) == (
+    assert Question(body(CACHED)).without({"n1": "held", "n2": 'so "be" it'}) == (
         b'{"Nodes":null,"NodeNames":[],"FailedNodes":{},'
         b'"FailedAndUnresolvableNodes":{"n1":"held","n2":"so \\"be\\" it"},"Error":""}'
     )
 
 
 def test_narrowed_whole_nodes_keep_all_they_had() -> None:
-    reply = json.loads(Question(body(WHOLE)).narrowed(["n1", "strange"]))
+    reply = json.loads(Question(body(WHOLE)).without({"n2": "held"}))
     assert reply["Nodes"] == {"metadata": {}, "items": [NODES["items"][0]]}
     assert reply["NodeNames"] is None
 
 
 def test_a_name_that_was_not_asked_about_never_leaves() -> None:
-    assert json.loads(Question(body(CACHED)).narrowed(["n2", "other"]))["NodeNames"] == ["n2"]
+    with pytest.raises(ValueError, match="other"):
+        Question(body(CACHED)).only("other")
+    reply = json.loads(Question(body(CACHED)).without({"n1": "held", "other": "held"}))
+    assert (reply["NodeNames"], reply["FailedAndUnresolvableNodes"]) == (["n2"], {})
 
 
 def test_every_row_of_the_protocol_is_encoded_as_go_expects_it() -> None:

@@ -1,0 +1,201 @@
+"""Refused pods are woken as soon as they would be let in, once."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from extender.board import Board
+from extender.refusals import MAX_KINDS, MAX_NODES, MAX_PODS, Refusals
+from extender.releasing import Releaser
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.kube.errors import ApiError, NotFound
+from tests.support.clock import FakeClock
+from tests.support.extender import World, cpus, entry, member
+
+
+class Server:
+    """Takes patches of nodes; `fail` is raised by the next one."""
+
+    def __init__(self) -> None:
+        self.touched: list[str] = []
+        self.bodies: list[Any] = []
+        self.fail: ApiError | None = None
+
+    def patch(self, resource: object, name: str, body: object) -> Node:
+        if self.fail is not None:
+            error, self.fail = self.fail, None
+            raise error
+        self.touched.append(name)
+        self.bodies.append(body)
+        return Node()
+
+
+class Watch:
+    error = None
+
+    def __init__(self) -> None:
+        self.synced = threading.Event()
+        self.synced.set()
+
+    def staleness(self) -> float:
+        return 0.0
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.board = Board(120.0, self.clock)
+        self.watch = Watch()
+        self.board.depend_on([self.watch])
+        self.world = World()
+        self.world.table = self.board.table
+        self.world.now = 0.0
+        self.server = Server()
+        self.releaser = Releaser(self.board, self.server)
+
+    def refuse(self, uid: str = "x") -> None:
+        """A stranger that waits was refused on n1."""
+        pod = member(uid, owner="other", klass="other")
+        self.world.pods(pod)
+        verdict = self.world.ask(pod, "n1")
+        assert verdict.refused
+        self.board.refusals.record(pod, "", verdict.refused)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    made = Bench()
+    made.releaser.tick()  # nothing was held when it began
+    made.world.pods(member("a"))
+    made.world.planned_node("n1", entry("a"), cores=1)
+    return made
+
+
+RELEASES = {
+    "the time is over": lambda bench: bench.clock.advance(120),
+    "the planned pod is gone": lambda bench: bench.world.table.drop_pod("a"),
+    "the planned pod found another place": lambda bench: bench.world.bind(member("a"), "far"),
+    "the claim is being deleted": lambda bench: bench.world.claim("c-n1", entry("a"), node="n1", leaving=True),
+    "the plan was taken off": lambda bench: bench.world.claim("c-n1", node="n1"),
+    "the node has more room": lambda bench: bench.world.node("n1", 2),
+}
+
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
+def test_a_refused_pod_is_woken_once_when(bench: Bench, release: Any) -> None:
+    bench.refuse()
+    assert bench.releaser.tick() == []
+    release(bench)
+    assert bench.releaser.tick() == ["n1"]
+    assert bench.releaser.tick() == []
+    assert bench.server.touched == ["n1"]
+    (stamp,) = bench.server.bodies[0]["metadata"]["annotations"].items()
+    assert stamp[0] == names.HOLD_RELEASED_ANNOTATION
+    assert stamp[1].startswith("2026-")
+
+
+def test_nothing_is_touched_for_a_node_that_planned_pods_filled(bench: Bench) -> None:
+    bench.refuse()
+    bench.world.bind(member("a"), "n1")
+    assert bench.releaser.tick() == []
+    bench.world.table.drop_pod("a")
+    assert bench.releaser.tick() == ["n1"]
+
+
+def test_nothing_is_touched_where_nobody_was_refused(bench: Bench) -> None:
+    bench.clock.advance(200)
+    assert bench.releaser.tick() == []
+
+
+def test_nothing_is_touched_for_pods_that_do_not_wait_any_longer(bench: Bench) -> None:
+    bench.refuse()
+    bench.world.table.drop_pod("x")
+    bench.clock.advance(200)
+    assert bench.releaser.tick() == []
+    assert len(bench.board.refusals) == 0
+
+
+def test_nothing_is_touched_while_data_is_stale(bench: Bench) -> None:
+    bench.refuse()
+    bench.watch.synced.clear()
+    bench.clock.advance(200)
+    assert bench.releaser.tick() == []
+    bench.watch.synced.set()
+    assert bench.releaser.tick() == ["n1"]
+
+
+def test_a_pod_that_waited_for_its_own_node_is_woken_when_that_fails(bench: Bench) -> None:
+    bench.world.node("n1", 3)
+    pod = member("b")
+    bench.world.pods(pod)
+    bench.world.claim("c2", entry("b"))
+    verdict = bench.world.ask(pod, "n1")
+    bench.board.refusals.record(pod, "c2", verdict.refused)
+    assert bench.releaser.tick() == []
+    bench.world.table.drop_claim("c2")
+    assert bench.releaser.tick() == ["n1"]
+
+
+def test_a_write_that_fails_is_repeated_and_a_node_that_is_gone_is_not(bench: Bench) -> None:
+    bench.refuse()
+    bench.world.table.drop_pod("a")
+    bench.server.fail = ApiError(500, "InternalError", "not now")
+    assert bench.releaser.tick() == []
+    assert bench.releaser.tick() == ["n1"]
+    bench.world.pods(member("a"))
+    bench.refuse("y")
+    bench.world.table.drop_pod("a")
+    bench.server.fail = NotFound(404, "NotFound", "n1")
+    assert bench.releaser.tick() == []
+    assert bench.releaser.tick() == []
+
+
+def test_what_was_held_when_we_began_is_released_too() -> None:
+    """Whoever was here before us may have refused pods there."""
+    bench = Bench()
+    bench.world.pods(member("a"))
+    bench.world.planned_node("n1", entry("a"), cores=1)
+    assert bench.releaser.tick() == []
+    bench.clock.advance(120)
+    assert bench.releaser.tick() == ["n1"]
+    assert bench.releaser.tick() == []
+
+
+def test_the_thread_starts_and_stops(bench: Bench) -> None:
+    bench.releaser.start()
+    bench.releaser.stop()
+
+
+def test_refusals_are_bounded() -> None:
+    refusals = Refusals()
+    for number in range(MAX_KINDS + 5):
+        refusals.record(member(f"x{number}", owner=f"o{number}"), "", [f"n{i}" for i in range(MAX_NODES + 10)])
+    assert (len(refusals), refusals.forgotten) == (MAX_KINDS, 5)
+    assert refusals.kinds()[0].owner == "o5"
+
+
+def test_more_pods_than_are_remembered_count_as_waiting() -> None:
+    world = World()
+    world.node("n1", 4)
+    refusals = Refusals()
+    for number in range(MAX_PODS + 1):
+        refusals.record(member(f"x{number}", owner="o"), "", ["n1"])
+    (kind,) = refusals.kinds()
+    assert refusals.due(kind, world.table, world.now) == "n1"
+    assert refusals.due(kind, world.table, world.now) == ""
+
+
+def test_a_refused_pod_that_is_planned_there_later_is_woken() -> None:
+    world = World()
+    pod = member("x", owner="o", klass="o")
+    world.pods(member("a"), pod)
+    world.planned_node("n1", entry("a"), cores=1)
+    refusals = Refusals()
+    refusals.record(pod, "", ["n1"])
+    (kind,) = refusals.kinds()
+    assert refusals.due(kind, world.table, world.now) == ""
+    world.node("n1", 2, plan=[entry("x", owner="o", klass="o")])
+    assert world.table.holds["n1"].needed(0) == cpus(2, pods=2)
+    assert refusals.due(kind, world.table, world.now) == "n1"
