@@ -29,9 +29,11 @@ from provisioner.scheduling.result import Result, Unplaced
 from provisioner.scheduling.vectors import Dimensions, Need
 from provisioner.values.resources import Resources
 
-_KEPT_CATALOGUES: Final = 64
+_SPARE_CATALOGUES: Final = 4
+"""Kept beside those of the problem at hand, for callers that ask about other pools in turn."""
 _catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
-"""By identity of the tuple, which is held so that the identity stays its own: derived facts, the same for every caller."""
+"""By identity of the tuple, which is held so that the identity stays its own; the last used is last. What is kept is
+derived from the tuple alone, so it changes no answer, only the time it takes."""
 
 
 def solve(problem: Problem) -> Result:
@@ -55,10 +57,11 @@ class _Solution:
         daemons = _daemons(problem)
         dimensions = Dimensions.of([*(one.requests for one in self.classes), *(requests for _, requests in daemons)])
         self.needs: Final[dict[PodClass, Need]] = {one: dimensions.need(one.requests) for one in self.classes}
+        keep = len(problem.pools) + _SPARE_CATALOGUES
         self.bins: Final = Bins(problem.bins, dimensions)
         self.claims: Final = Claims(
             [
-                Offer(pool, _catalogue(pool.instance_types), daemons, dimensions, self.well_known)
+                Offer(pool, _catalogue(pool.instance_types, keep), daemons, dimensions, self.well_known)
                 for pool in _in_order(problem.pools)
             ]
         )
@@ -144,12 +147,10 @@ def _daemons(problem: Problem) -> list[tuple[NodeFilter, Resources]]:
     return readable
 
 
-def _catalogue(instance_types: tuple[InstanceType, ...]) -> Catalogue:
-    known = _catalogues.get(id(instance_types))
-    if known is not None:
-        return known[1]
-    if len(_catalogues) >= _KEPT_CATALOGUES:
-        _catalogues.clear()
-    catalogue = Catalogue(instance_types)
-    _catalogues[id(instance_types)] = (instance_types, catalogue)
-    return catalogue
+def _catalogue(instance_types: tuple[InstanceType, ...], keep: int) -> Catalogue:
+    """The index of these types; of the others, the `keep` used last are kept."""
+    entry = _catalogues.pop(id(instance_types), None) or (instance_types, Catalogue(instance_types))
+    for oldest in list(_catalogues)[: max(0, len(_catalogues) - keep)]:
+        _catalogues.pop(oldest, None)  # another thread may have taken it
+    _catalogues[id(instance_types)] = entry
+    return entry[1]
