@@ -14,7 +14,7 @@ from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Caches, Controllers
-from provisioner.controllers.reports import ReportServer, server_context
+from provisioner.controllers.reports import ReportServer, is_empty, server_context
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
@@ -66,13 +66,15 @@ class Program:
         )
         figures = health.serve(options.metrics_port, options.bind_address, profiling=options.enable_profiling)
         reports = self._report_server()
-        reports.start()
+        if reports is not None:
+            reports.start()
         try:
             if not self._caches.start(self._stopping):
                 return 0
-            self._lead(reports.url)
+            self._lead(reports.url if reports is not None else "")
         finally:
-            reports.stop()
+            if reports is not None:
+                reports.stop()
             self._caches.stop()
             self._provider.stop()
             self._recorder.stop()
@@ -93,7 +95,7 @@ class Program:
             self._options.lease_namespace,
             f"{os.uname().nodename}_{uuid.uuid4()}",
             self._clock,
-            annotations={REPORTS_URL_ANNOTATION: reports_url},
+            annotations={REPORTS_URL_ANNOTATION: reports_url} if reports_url else {},
         )
         thread = threading.Thread(target=elector.run, args=(self._started, self._lose), name="election", daemon=True)
         thread.start()
@@ -122,8 +124,13 @@ class Program:
         if self._controllers is not None:
             self._controllers.stop()
 
-    def _report_server(self) -> ReportServer:
+    def _report_server(self) -> ReportServer | None:
         options = self._options
+        if options.report_cert_dir and is_empty(options.report_cert_dir):
+            _log.warning(
+                "reports are off: no certificates yet, restart when they are there", dir=options.report_cert_dir
+            )
+            return None
         tls = server_context(options.report_cert_dir) if options.report_cert_dir else None
         # without certificates only this machine may report
         host = options.report_bind_address or ("127.0.0.1" if tls is None else "0.0.0.0")

@@ -6,12 +6,14 @@ import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from provisioner.apis.reports import MAX_BYTES, PATH, Report, ReportsError, decode_reports
 from provisioner.support import logs
 
 _log = logs.get_logger(__name__)
 _REQUEST_SECONDS = 10.0
+_FILES = ("tls.crt", "tls.key", "ca.crt")
 
 
 class ReportServer:
@@ -92,6 +94,12 @@ def _take(
         return 400, str(error)
     accept(reports)
     return 204, ""
+
+
+def is_empty(cert_dir: str) -> bool:
+    """Whether the directory is there without any of its files: an optional Secret that nobody made."""
+    directory = Path(cert_dir)
+    return directory.is_dir() and not any((directory / name).exists() for name in _FILES)
 
 
 def server_context(cert_dir: str) -> ssl.SSLContext:

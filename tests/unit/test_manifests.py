@@ -1,0 +1,432 @@
+"""The manifests say what the programs say: flags, ports, registration, scheduler configuration, and roles that are just enough."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from extender import server as extender_server
+from provisioner.apis.crds import documents as definitions
+from provisioner.apis.reports import LEASE_NAME
+from provisioner.devcluster.kubescheduler import FEATURE_GATES, PROFILE, ExtenderEndpoint, scheduler_configuration
+from provisioner.kube import resources
+from provisioner.options import Options
+from webhook import server as webhook_server
+from webhook.registration import service_client, webhook_configuration
+
+REPOSITORY = Path(__file__).parents[2]
+MANIFESTS = REPOSITORY / "manifests"
+NAMESPACE = "dovetail-system"
+
+Document = dict[str, Any]
+
+
+def load(*names: str) -> list[Document]:
+    """All documents of the kustomizations `names`, in order."""
+    found: list[Document] = []
+    for name in names:
+        directory = MANIFESTS / name
+        for entry in yaml.safe_load((directory / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]:
+            if entry.endswith(".yaml"):
+                found += [one for one in yaml.safe_load_all((directory / entry).read_text(encoding="utf-8")) if one]
+    return found
+
+
+ALL = load("base", "scheduler")
+
+
+def of_kind(kind: str) -> list[Document]:
+    return [document for document in ALL if document["kind"] == kind]
+
+
+def named(kind: str, name: str) -> Document:
+    (found,) = (document for document in of_kind(kind) if document["metadata"]["name"] == name)
+    return found
+
+
+DEPLOYMENTS = of_kind("Deployment")
+PODS = [pytest.param(one["spec"]["template"]["spec"], id=one["metadata"]["name"]) for one in DEPLOYMENTS]
+CONTAINERS = [
+    pytest.param(container, id=container["name"])
+    for one in DEPLOYMENTS
+    for container in one["spec"]["template"]["spec"]["containers"]
+]
+
+
+def container_of(name: str) -> Document:
+    (found,) = (one.values[0] for one in CONTAINERS if one.id == name)
+    assert isinstance(found, dict)
+    return found
+
+
+# --- completeness ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directory", ["base", "scheduler"])
+def test_every_file_is_in_its_kustomization(directory: str) -> None:
+    kustomization = yaml.safe_load((MANIFESTS / directory / "kustomization.yaml").read_text(encoding="utf-8"))
+    listed = set(kustomization["resources"])
+    for generator in kustomization.get("configMapGenerator", ()):
+        listed.update(generator["files"])
+    there = {path.name for path in (MANIFESTS / directory).glob("*.yaml")} - {"kustomization.yaml"}
+    assert {name for name in listed if name.endswith(".yaml")} == there
+
+
+def test_every_definition_is_in_the_kustomization_of_the_definitions() -> None:
+    kustomization = yaml.safe_load((MANIFESTS / "crds" / "Kustomization").read_text(encoding="utf-8"))
+    assert kustomization["resources"] == sorted(definitions())
+
+
+# --- what the programs say themselves -------------------------------------------------------------------------------
+
+
+def test_the_registration_is_the_one_that_the_webhook_builds() -> None:
+    (written,) = of_kind("MutatingWebhookConfiguration")
+    assert written == webhook_configuration(service_client("dovetail-webhook", NAMESPACE), NAMESPACE)
+
+
+def scheduler_file() -> Document:
+    text = (MANIFESTS / "scheduler" / "configuration.yaml").read_text(encoding="utf-8")
+    found = yaml.safe_load(text)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_scheduler_has_the_canonical_configuration_with_a_lease_of_its_own() -> None:
+    assert scheduler_file() == scheduler_configuration(
+        extender=ExtenderEndpoint("http://127.0.0.1:8090"),
+        lease_name="dovetail-scheduler",
+        lease_namespace=NAMESPACE,
+        profiles=(PROFILE,),
+    )
+
+
+def test_the_scheduler_runs_with_the_canonical_feature_gates() -> None:
+    assert f"--feature-gates={FEATURE_GATES}" in container_of("kube-scheduler")["command"]
+
+
+def test_the_extender_listens_where_the_scheduler_asks() -> None:
+    (extender,) = scheduler_file()["extenders"]
+    assert f"--bind={extender['urlPrefix'].removeprefix('http://')}" in container_of("extender")["args"]
+
+
+def test_the_webhook_looks_at_the_lease_that_the_scheduler_holds() -> None:
+    election = scheduler_file()["leaderElection"]
+    lease = f"{election['resourceNamespace']}/{election['resourceName']}"
+    assert f"--scheduler-lease={lease}" in container_of("webhook")["args"]
+
+
+def test_the_provisioner_takes_its_flags_and_variables() -> None:
+    container = container_of("provisioner")
+    variables = {one["name"]: one.get("value", "") for one in container["env"]}
+    given = {
+        "SYSTEM_NAMESPACE": NAMESPACE,
+        "CPU_REQUESTS": "1000",
+        "MEMORY_LIMIT": "1073741824",
+        "DOVETAIL_REPORT_ADDRESS": variables["DOVETAIL_REPORT_ADDRESS"].replace("$(POD_IP)", "10.0.0.7"),
+    }
+    assert given.keys() == variables.keys() - {"POD_IP"}
+    options = Options.parse(container["args"][1:], given)
+    assert (options.provider, options.report_address, options.lease_namespace) == ("kwok", "10.0.0.7:8444", NAMESPACE)
+    assert options.report_cert_dir in {mount["mountPath"] for mount in container["volumeMounts"]}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {
+        "metrics": options.metrics_port,
+        "health": options.health_probe_port,
+        "reports": options.report_port,
+    }
+
+
+def test_the_webhook_takes_its_flags() -> None:
+    container = container_of("webhook")
+    values = webhook_server.command.make_context("webhook", list(container["args"][1:])).params
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"https": values["bind"][1], "metrics": values["metrics_bind"][1]}
+    assert str(values["cert_dir"]) in {mount["mountPath"] for mount in container["volumeMounts"]}
+    (hook,) = of_kind("MutatingWebhookConfiguration")
+    assert values["configuration"] == hook["metadata"]["name"]
+    assert values["service"] == hook["webhooks"][0]["clientConfig"]["service"]["name"]
+    assert {one["name"] for one in container["env"]} == {"POD_NAMESPACE", "POD_NAME"}
+
+
+def test_the_extender_takes_its_flags() -> None:
+    container = container_of("extender")
+    values = extender_server.command.make_context("extender", list(container["args"][1:])).params
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    for name in ("reports_ca", "reports_cert", "reports_key"):
+        assert str(Path(values[name]).parent) in mounts
+    assert values["reports_server_name"] == f"dovetail-provisioner.{NAMESPACE}.svc"
+    assert container["ports"] == [{"name": "metrics", "containerPort": values["metrics_bind"][1]}]
+
+
+# --- how pods are run -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pod", PODS)
+def test_every_pod_is_unprivileged_important_and_off_our_own_nodes(pod: Document) -> None:
+    security = pod["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] > 0
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["priorityClassName"] == "system-cluster-critical"
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]
+    assert pod.get("schedulerName", "default-scheduler") == "default-scheduler", "nothing here may wait for itself"
+    assert pod["topologySpreadConstraints"]
+    for volume in pod["volumes"]:
+        assert "secret" not in volume or volume["secret"]["optional"] is True
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_is_confined_probed_and_sized(container: Document) -> None:
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+    assert "memory" in container["resources"]["limits"]
+    assert "livenessProbe" in container
+    assert "startupProbe" in container
+    ports = {port["name"] for port in container["ports"]}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert probe not in container or container[probe]["httpGet"]["port"] in ports
+
+
+@pytest.mark.parametrize("deployment", [pytest.param(one, id=one["metadata"]["name"]) for one in DEPLOYMENTS])
+def test_every_deployment_survives_the_loss_of_a_pod(deployment: Document) -> None:
+    spec = deployment["spec"]
+    assert spec["replicas"] >= 2
+    assert spec["template"]["metadata"]["labels"] == spec["selector"]["matchLabels"]
+    (spread,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert spread["labelSelector"] == spec["selector"]
+    budget = named("PodDisruptionBudget", deployment["metadata"]["name"])["spec"]
+    assert budget["selector"] == spec["selector"]
+    assert budget["maxUnavailable"] == 1
+    mounts = {
+        mount["name"] for container in spec["template"]["spec"]["containers"] for mount in container["volumeMounts"]
+    }
+    assert mounts == {volume["name"] for volume in spec["template"]["spec"]["volumes"]}
+
+
+def ports_of(selector: Document) -> set[str]:
+    """Port names of the one Deployment with these labels."""
+    (found,) = (one for one in DEPLOYMENTS if one["spec"]["selector"]["matchLabels"] == selector)
+    return {port["name"] for each in found["spec"]["template"]["spec"]["containers"] for port in each["ports"]}
+
+
+@pytest.mark.parametrize("service", [pytest.param(one, id=one["metadata"]["name"]) for one in of_kind("Service")])
+def test_every_service_leads_to_ports_that_are_there(service: Document) -> None:
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports_of(service["spec"]["selector"])
+
+
+def test_every_port_is_open_to_the_network_and_no_other() -> None:
+    denied = named("NetworkPolicy", "default-deny")["spec"]
+    assert denied == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for name in ("provisioner", "webhook", "scheduler"):
+        spec = named("NetworkPolicy", name)["spec"]
+        opened = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
+        assert opened == ports_of(spec["podSelector"]["matchLabels"])
+
+
+def test_reports_come_from_the_scheduler_only_and_may_leave_it() -> None:
+    scheduler = named("Deployment", "dovetail-scheduler")["spec"]["selector"]
+    (taken,) = (rule for rule in named("NetworkPolicy", "provisioner")["spec"]["ingress"] if "from" in rule)
+    assert taken == {"from": [{"podSelector": scheduler}], "ports": [{"protocol": "TCP", "port": "reports"}]}
+    (sent,) = named("NetworkPolicy", "scheduler")["spec"]["egress"]
+    provisioner = named("Deployment", "dovetail-provisioner")["spec"]["selector"]
+    assert sent == {"to": [{"podSelector": provisioner}], "ports": taken["ports"]}
+
+
+def test_the_image_has_the_programs_and_runs_as_the_user_of_the_pods() -> None:
+    text = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
+    for package in ("certs", "extender", "provisioner", "webhook"):
+        assert f"COPY {package} {package}" in text
+    (user,) = re.findall(r"^USER (\d+):\d+$", text, re.MULTILINE)
+    assert {pod.values[0]["securityContext"]["runAsUser"] for pod in PODS} == {int(user)}  # type: ignore[index, call-overload]
+    assert 'ENTRYPOINT ["dovetail"]' in text
+    ours = [container_of(name) for name in ("provisioner", "webhook", "extender")]
+    assert [one["args"][0] for one in ours] == ["provisioner", "webhook", "extender"]
+    assert len({one["image"] for one in ours}) == 1
+
+
+# --- roles: what is granted is what the code asks for ---------------------------------------------------------------
+
+
+class Use(NamedTuple):
+    """One thing that a program asks the API server for."""
+
+    verb: str
+    group: str
+    resource: str  # with "/subresource"
+
+
+LEASE_VERBS = ("get", "create", "patch")
+"""What `provisioner.kube.lease` sends, by raw requests."""
+
+CLIENT_VERBS = {
+    "get": ("get",),
+    "list": ("list",),
+    "create": ("create",),
+    "replace": ("update",),
+    "patch": ("patch",),
+    "apply": ("patch", "create"),
+    "delete": ("delete",),
+}
+WATCHERS = ("Reflector", "_reflect")
+
+
+def calls(paths: list[str]) -> Iterator[ast.Call]:
+    for path in paths:
+        whole = REPOSITORY / path
+        for file in sorted(whole.rglob("*.py")) if whole.is_dir() else [whole]:
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call):
+                    yield node
+
+
+def called(call: ast.Call) -> str:
+    match call.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case ast.Subscript(value=ast.Name(id=name)):
+            return name
+    return ""
+
+
+def resource_of(call: ast.Call) -> resources.Resource[Any] | None:
+    """The first argument that is one of the constants of `provisioner.kube.resources`."""
+    for argument in call.args:
+        name = argument.attr if isinstance(argument, ast.Attribute) else getattr(argument, "id", "")
+        found = extender_server.MEMBERS if name == "MEMBERS" else getattr(resources, name, None)
+        if name.isupper() and isinstance(found, resources.Resource):
+            return found
+    return None
+
+
+def asked_for(paths: list[str]) -> set[Use]:
+    """Everything that the modules under `paths` ask the API server for, read from their source."""
+    uses: set[Use] = set()
+    for call in calls(paths):
+        name, resource = called(call), resource_of(call)
+        if name == "LeaderElector":
+            uses |= {Use(verb, "coordination.k8s.io", "leases") for verb in LEASE_VERBS}
+        elif name == "evict":
+            uses.add(Use("create", "", "pods/eviction"))
+        elif resource is not None:
+            below = [
+                keyword.value.value
+                for keyword in call.keywords
+                if keyword.arg == "subresource" and isinstance(keyword.value, ast.Constant)
+            ]
+            whole = "/".join([resource.plural, *map(str, below)])
+            verbs = ("list", "watch") if name in WATCHERS else CLIENT_VERBS.get(name, ())
+            uses |= {Use(verb, resource.group, whole) for verb in verbs}
+    return uses
+
+
+def rules_of(account: str) -> Iterator[tuple[str, Document]]:
+    """(namespace or "", rule) of every role of ours that is bound to this ServiceAccount."""
+    for binding in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding")):
+        reference = binding["roleRef"]
+        subjects = [(one["kind"], one["name"], one["namespace"]) for one in binding["subjects"]]
+        if subjects != [("ServiceAccount", account, NAMESPACE)] or reference["name"] not in OWN_ROLES:
+            continue
+        for rule in named(reference["kind"], reference["name"])["rules"]:
+            yield binding["metadata"].get("namespace", ""), rule
+
+
+OWN_ROLES = {role["metadata"]["name"] for role in (*of_kind("ClusterRole"), *of_kind("Role"))}
+
+
+def granted(account: str) -> set[Use]:
+    return {
+        Use(verb, group, resource)
+        for _, rule in rules_of(account)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+FINALIZERS = {
+    Use("update", "karpenter.sh", "nodepools/finalizers"),
+    Use("update", "karpenter.sh", "nodeclaims/finalizers"),
+}
+"""Asked for by the OwnerReferencesPermissionEnforcement admission plugin, not by a request."""
+
+REGISTER = {
+    Use("create", "", "namespaces"),
+    Use("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+}
+"""For `--register-url`, outside of a cluster; its `apply` also patches, which is granted by name."""
+
+KUBE_SCHEDULER = {Use(verb, "coordination.k8s.io", "leases") for verb in ("get", "create", "update")}
+"""The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""
+
+PROVISIONER_CODE = ["provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"]
+
+
+@pytest.mark.parametrize(
+    ("account", "paths", "not_in_code", "not_in_cluster"),
+    [
+        pytest.param("dovetail-provisioner", PROVISIONER_CODE, FINALIZERS, set(), id="provisioner"),
+        pytest.param("dovetail-webhook", ["webhook", "certs"], set(), REGISTER, id="webhook"),
+        pytest.param("dovetail-scheduler", ["extender"], KUBE_SCHEDULER, set(), id="extender and scheduler"),
+    ],
+)
+def test_the_roles_grant_what_the_code_asks_for_and_nothing_else(
+    account: str, paths: list[str], not_in_code: set[Use], not_in_cluster: set[Use]
+) -> None:
+    uses = asked_for(paths) - not_in_cluster
+    assert len(uses) >= 6, "the source was not understood"
+    assert granted(account) - not_in_code == uses
+
+
+def test_no_rule_has_a_wildcard_and_secrets_and_leases_are_of_our_namespace_only() -> None:
+    for role in (*of_kind("ClusterRole"), *of_kind("Role")):
+        for rule in role["rules"]:
+            assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+            if role["kind"] == "ClusterRole":
+                assert not {"secrets", "leases", "configmaps"} & set(rule["resources"])
+        assert role["kind"] == "ClusterRole" or role["metadata"]["namespace"] == NAMESPACE
+
+
+def test_what_can_be_limited_to_a_name_is() -> None:
+    limited = {
+        (account, resource, *sorted(rule.get("resourceNames", ())))
+        for account in ("dovetail-provisioner", "dovetail-webhook", "dovetail-scheduler")
+        for _, rule in rules_of(account)
+        for resource in rule["resources"]
+        if resource in ("secrets", "configmaps", "leases", "mutatingwebhookconfigurations")
+        and rule["verbs"] != ["create"]
+    }
+    assert limited == {
+        ("dovetail-provisioner", "leases", LEASE_NAME),
+        ("dovetail-webhook", "secrets", webhook_server.DEFAULT_SECRET),
+        ("dovetail-webhook", "configmaps", "dovetail-defaults"),
+        ("dovetail-webhook", "mutatingwebhookconfigurations", "dovetail-webhook"),
+        ("dovetail-webhook", "leases"),  # one for each replica, named after its pod
+        ("dovetail-scheduler", "leases", LEASE_NAME),
+        ("dovetail-scheduler", "leases", "dovetail-scheduler"),
+    }
+
+
+def test_every_account_that_a_pod_uses_is_there_and_no_pod_uses_the_default_one() -> None:
+    used = {pod.values[0]["serviceAccountName"] for pod in PODS}  # type: ignore[index, call-overload]
+    assert used == {account["metadata"]["name"] for account in of_kind("ServiceAccount")}
+
+
+def test_our_objects_of_a_namespace_are_in_ours() -> None:
+    elsewhere = {
+        (one["kind"], one["metadata"]["name"]): one["metadata"]["namespace"]
+        for one in ALL
+        if one["metadata"].get("namespace", NAMESPACE) != NAMESPACE
+    }
+    assert elsewhere == {("RoleBinding", "dovetail-scheduler-authentication-reader"): "kube-system"}
