@@ -13,7 +13,7 @@ class PatchError(AssertionError):
     """The API server would refuse this patch."""
 
 
-def apply(document: Any, operations: Sequence[Operation]) -> Any:
+def apply(document: Any, operations: Sequence[Operation | dict[str, Any]]) -> Any:
     """The patched document; the one given is left as it is."""
     result = copy.deepcopy(document)
     for operation in msgspec.json.decode(msgspec.json.encode(operations)):
@@ -34,6 +34,9 @@ def _member(parent: Any, part: str) -> Any:
 
 def _change(parent: Any, last: str, operation: dict[str, Any]) -> None:
     match operation["op"], parent:
+        case "test", list() | dict():
+            if _member(parent, last) != operation["value"]:
+                raise PatchError(f"test failed at {operation['path']}")
         case "add", list():
             parent.insert(len(parent) if last == "-" else int(last), operation["value"])
         case "add", dict():

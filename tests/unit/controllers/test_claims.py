@@ -1,0 +1,155 @@
+"""The NodeClaim that is written for a planned one."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.hash import nodepool_hash
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.plan import MAX_BYTES, decode_plan
+from provisioner.apis.pods import Pod
+from provisioner.controllers.claims import as_claim, claim_body, plan_of, plan_text
+from provisioner.scheduling.result import PlannedClaim
+from provisioner.values.requirement import Requirement, Requirements
+from provisioner.values.resources import Resources
+from tests.support.cluster import pod, pool
+
+TAINT = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+
+
+def planned(of: NodePool, *pods: Pod, labels: dict[str, str] | None = None) -> PlannedClaim:
+    """A claim of one c-4x-amd64-linux in test-zone-a, spot."""
+    return PlannedClaim(
+        pool=of.name,
+        template=of,
+        requirements=Requirements.of([Requirement.of(names.ARCH_LABEL, "In", ["amd64"])]),
+        labels=labels or {},
+        requests=Resources.parse({"cpu": "1500m", "memory": "1Gi", "pods": "2"}),
+        pods=pods,
+        instance_types=("c-4x-amd64-linux",),
+        planned_type="c-4x-amd64-linux",
+        planned_zone="test-zone-a",
+        planned_capacity_type="spot",
+        usd_per_hour=0.1,
+        capacity=Resources.parse({"cpu": "4"}),
+        allocatable=Resources.parse({"cpu": "4"}),
+        charge=Resources.of({}),
+    )
+
+
+def body_of(of: NodePool, *pods: Pod, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    """The body as it is sent."""
+    body = claim_body(planned(of, *pods, labels=labels), of, "general-abcde")
+    sent: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
+    return sent
+
+
+def test_the_claim_is_named_owned_and_protected_from_the_start() -> None:
+    metadata = body_of(pool())["metadata"]
+    assert metadata["name"] == "general-abcde"
+    assert metadata["generateName"] == "general-"
+    assert metadata["finalizers"] == [names.TERMINATION_FINALIZER]
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "name": "general",
+            "uid": "uid-general",
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def test_labels_are_the_templates_and_the_plans_with_pool_and_class_last() -> None:
+    template = {"metadata": {"labels": {"team": "a", names.NODEPOOL_LABEL: "forged"}}}
+    of = with_template(template)
+    assert body_of(of, labels={"tier": "gold"})["metadata"]["labels"] == {
+        "team": "a",
+        "tier": "gold",
+        names.NODEPOOL_LABEL: "general",
+        "karpenter.kwok.sh/kwoknodeclass": "default",
+    }
+
+
+def test_annotations_are_the_templates_with_hash_and_plan() -> None:
+    of = with_template({"metadata": {"annotations": {"team": "a"}}})
+    annotations = body_of(of, pod("one"))["metadata"]["annotations"]
+    plan = annotations.pop(names.PLAN_ANNOTATION)
+    assert annotations == {
+        "team": "a",
+        names.NODEPOOL_HASH: nodepool_hash(of.spec.template),
+        names.NODEPOOL_HASH_VERSION: "v3",
+        names.MIN_VALUES_RELAXED: "false",
+        names.PLANNED_OFFERING_ANNOTATION: "c-4x-amd64-linux/test-zone-a/spot",
+    }
+    assert decode_plan(plan) == plan_of((pod("one"),))
+
+
+def test_requests_and_requirements_are_the_plans() -> None:
+    spec = body_of(pool())["spec"]
+    assert spec["resources"] == {"requests": {"cpu": "1500m", "memory": "1Gi", "pods": "2"}}
+    assert spec["requirements"] == [{"key": names.ARCH_LABEL, "operator": "In", "values": ["amd64"]}]
+    assert spec["nodeClassRef"] == {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+
+
+ABSENT = object()
+
+
+@pytest.mark.parametrize("field", ["taints", "startupTaints"])
+@pytest.mark.parametrize("given", [ABSENT, [], [TAINT]], ids=["absent", "empty", "one"])
+def test_what_the_template_leaves_out_is_left_out(field: str, given: object) -> None:
+    of = pool(template={} if given is ABSENT else {field: given})
+    assert body_of(of)["spec"].get(field, ABSENT) == given
+
+
+@pytest.mark.parametrize(
+    ("field", "given"), [("terminationGracePeriod", "30s"), ("expireAfter", "Never"), ("expireAfter", "1h30m")]
+)
+def test_durations_keep_their_text(field: str, given: str) -> None:
+    assert body_of(pool(template={field: given}))["spec"][field] == given
+    assert field not in body_of(pool())["spec"]
+
+
+def test_the_body_can_be_sent_and_reads_back_as_a_claim_without_uid() -> None:
+    body = body_of(pool(template={"taints": [TAINT], "expireAfter": "Never"}), pod("one"))
+    claim = as_claim(body)
+    assert (claim.name, claim.pool, claim.metadata.uid) == ("general-abcde", "general", "")
+    assert (claim.spec.expire_after, [taint.key for taint in claim.spec.taints]) == ("Never", ["dedicated"])
+
+
+def test_equal_pods_of_one_owner_are_one_entry_of_the_plan() -> None:
+    plan = plan_of((pod("b"), pod("a"), pod("c", owner="other"), pod("d", cpu="2"), pod("e", owner="")))
+    assert sorted((entry.owner, entry.count, entry.uids) for entry in plan.pods) == [
+        ("", 1, ("e",)),
+        ("other", 1, ("c",)),
+        ("rs", 1, ("d",)),
+        ("rs", 2, ("a", "b")),
+    ]
+
+
+def test_the_plan_does_not_depend_on_the_order_of_the_pods() -> None:
+    pods = tuple(pod(name, owner=owner) for name in "dbca" for owner in ("y", "x"))
+    assert plan_text(pods) == plan_text(pods[::-1])
+
+
+def test_a_plan_too_large_for_an_annotation_leaves_its_uids_out() -> None:
+    pods = tuple(pod(f"p{number}", uid=f"{number:036}") for number in range(2000))
+    text = plan_text(pods)
+    assert len(text) < MAX_BYTES
+    (entry,) = decode_plan(text).pods
+    assert (entry.count, entry.uids) == (2000, ())
+
+
+def test_a_plan_of_too_many_owners_is_left_out() -> None:
+    pods = tuple(pod(f"p{number}", owner=f"{number:036}") for number in range(2000))
+    assert plan_text(pods) == ""
+    assert names.PLAN_ANNOTATION not in body_of(pool(), *pods)["metadata"]["annotations"]
+
+
+def with_template(template: dict[str, Any]) -> NodePool:
+    """The pool `general` with this metadata in its template."""
+    body = msgspec.to_builtins(pool())
+    body["spec"]["template"] |= template
+    return msgspec.convert(body, NodePool, strict=False)

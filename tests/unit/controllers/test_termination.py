@@ -1,0 +1,105 @@
+"""What a drain wants next, and the taint that a Node gets and loses."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.pods import Pod
+from provisioner.controllers.termination import disruption_patch, drain_step, healing_patch
+from provisioner.values.taints import Toleration
+from tests.support import jsonpatch
+from tests.support.clock import NOON
+from tests.support.cluster import node, pod
+from tests.support.problems import shape
+
+CRITICAL = shape(priority_class_name="system-cluster-critical")
+STAYS = shape(tolerations=(Toleration(operator="Exists"),))
+ORDINARY = pod("ordinary", node="n")
+DAEMON = pod("daemon", node="n", kind="DaemonSet", owner="ds")
+CRITICAL_POD = pod("critical", node="n", shape=CRITICAL)
+CRITICAL_DAEMON = pod("critical-daemon", node="n", kind="DaemonSet", owner="ds", shape=CRITICAL)
+PROTECTED = pod("protected", node="n", annotations={names.DO_NOT_DISRUPT: "true"})
+PROTECTED_FOR_AN_HOUR = pod(
+    "for-an-hour", node="n", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON - timedelta(minutes=59)
+)
+PROTECTED_LONG_AGO = pod(
+    "long-ago", node="n", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON - timedelta(minutes=61)
+)
+ENDING = pod("ending", node="n", deleted=NOON - timedelta(seconds=59))
+STUCK = pod("stuck", node="n", deleted=NOON - timedelta(seconds=61))
+MIRROR = pod("mirror", node="n", owner="n", kind="Node")
+MARKED_MIRROR = pod("marked-mirror", node="n", annotations={names.CONFIG_MIRROR: "x"})
+DONE = pod("done", node="n", phase="Succeeded")
+FAILED = pod("failed", node="n", phase="Failed")
+TOLERANT = pod("tolerant", node="n", shape=STAYS)
+
+CASES: dict[str, tuple[tuple[Pod, ...], list[str], int]] = {
+    "an empty node is drained": ((), [], 0),
+    "ordinary pods leave first": (
+        (CRITICAL_DAEMON, CRITICAL_POD, DAEMON, ORDINARY),
+        ["ordinary"],
+        4,
+    ),
+    "then ordinary daemons": ((CRITICAL_DAEMON, CRITICAL_POD, DAEMON), ["daemon"], 3),
+    "then critical pods": ((CRITICAL_DAEMON, CRITICAL_POD), ["critical"], 2),
+    "critical daemons last": ((CRITICAL_DAEMON,), ["critical-daemon"], 1),
+    "a protected pod holds the drain and is not asked": ((PROTECTED, ORDINARY), ["ordinary"], 2),
+    "a protected pod holds back the tiers behind it": ((PROTECTED, DAEMON, CRITICAL_POD), [], 3),
+    "a pod protected for an hour holds while that lasts": ((PROTECTED_FOR_AN_HOUR,), [], 1),
+    "and is asked afterwards": ((PROTECTED_LONG_AGO,), ["long-ago"], 1),
+    "a pod that ends already is waited for, not asked again": ((ENDING, ORDINARY), ["ordinary"], 2),
+    "a pod that ends holds back the next tier": ((ENDING, DAEMON), [], 2),
+    "a pod that should have ended a minute ago holds nothing": ((STUCK,), [], 0),
+    "mirror pods hold nothing": ((MIRROR, MARKED_MIRROR), [], 0),
+    "pods that are done hold nothing": ((DONE, FAILED), [], 0),
+    "a pod that tolerates the taint stays": ((TOLERANT, DAEMON), ["daemon"], 1),
+    "pods are asked in a fixed order": ((pod("b", node="n"), pod("a", node="n")), ["a", "b"], 2),
+}
+
+
+@pytest.mark.parametrize(("pods", "evict", "waiting"), CASES.values(), ids=CASES.keys())
+def test_a_drain_goes_tier_by_tier(pods: tuple[Pod, ...], evict: list[str], waiting: int) -> None:
+    step = drain_step(pods, NOON)
+    assert [one.name for one in step.evict] == evict
+    assert step.waiting == waiting
+
+
+DEDICATED = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+DISRUPTED = {"key": names.DISRUPTED_TAINT.key, "effect": "NoSchedule"}
+OF_OTHER_EFFECT = {"key": names.DISRUPTED_TAINT.key, "effect": "NoExecute"}
+
+
+def taints_after(joined: Node, operations: list[dict[str, Any]]) -> list[dict[str, str]]:
+    document = msgspec.json.decode(msgspec.json.encode(joined))
+    taints: list[dict[str, str]] = jsonpatch.apply(document, operations)["spec"].get("taints", [])
+    return taints
+
+
+TAINTING: dict[str, tuple[tuple[dict[str, str], ...], list[dict[str, str]]]] = {
+    "a node without taints": ((), [DISRUPTED]),
+    "other taints stay": ((DEDICATED,), [DEDICATED, DISRUPTED]),
+    "one of the same key is replaced": ((OF_OTHER_EFFECT, DEDICATED), [DEDICATED, DISRUPTED]),
+}
+
+
+@pytest.mark.parametrize(("taints", "wanted"), TAINTING.values(), ids=TAINTING.keys())
+def test_a_disrupted_node_is_tainted_once(taints: tuple[dict[str, str], ...], wanted: list[dict[str, str]]) -> None:
+    joined = node("n", taints=taints)
+    assert taints_after(joined, disruption_patch(joined)) == wanted
+    assert disruption_patch(node("n", taints=tuple(wanted))) == []
+
+
+def test_healing_takes_the_taint_off_and_leaves_the_others() -> None:
+    joined = node("n", taints=(DISRUPTED, DEDICATED, OF_OTHER_EFFECT))
+    assert taints_after(joined, healing_patch(joined)) == [DEDICATED]
+    assert healing_patch(node("n", taints=(DEDICATED,))) == []
+
+
+def test_both_patches_are_guarded_by_the_taints_they_saw() -> None:
+    seen, now = node("n", taints=(DISRUPTED,)), node("n", taints=(DISRUPTED, DEDICATED))
+    with pytest.raises(jsonpatch.PatchError, match="test failed"):
+        taints_after(now, healing_patch(seen))
