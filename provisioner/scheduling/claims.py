@@ -108,9 +108,7 @@ class OpenClaim:
             self.heads = self._heads(state.points)
         ledger = self.offer.ledger
         if ledger is not None:
-            fitting = self.fitting()
-            priced = [one for one in self.offer.priced(state) if fitting >> one.row & 1]
-            charge = ledger.charge_of([one.row for one in self.offer.serving(state, priced)])
+            charge = ledger.charge_of(self.offer.planned(state, self._allowed(state), self.used))
             ledger.replace(self.charge, charge)
             self.charge = charge
 

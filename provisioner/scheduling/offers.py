@@ -1,6 +1,6 @@
 """What one NodePool can make: its instance types after daemons, and how pods narrow the choice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from provisioner.apis.names import INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
@@ -111,12 +111,24 @@ class Offer:
         """The types of `rows` on which `used` fits. Cost: O(rows)."""
         fitting = 0
         for row in members(rows):
-            for have, want in zip(self.room[row], used, strict=True):
-                if want > have:
-                    break
-            else:
+            if self._fits(row, used):
                 fitting |= 1 << row
         return fitting
+
+    def planned(self, state: State, rows: int, used: Sequence[int]) -> list[int]:
+        """What a claim is charged for: the cheapest type of `rows` on which `used` fits, and with minValues those that
+        serve them. At least one must fit.
+        """
+        priced = (one for one in self.priced(state) if rows >> one.row & 1 and self._fits(one.row, used))
+        if not self.min_values:
+            return [next(priced).row]
+        return [one.row for one in self.serving(state, priced)]
+
+    def _fits(self, row: int, used: Sequence[int]) -> bool:
+        for have, want in zip(self.room[row], used, strict=True):  # noqa: SIM110 - all() is twice as slow here
+            if want > have:
+                return False
+        return True
 
     def priced(self, state: State) -> tuple[Priced, ...]:
         """Types with their cheapest offering under the requirements of `state`, cheapest first."""
@@ -129,7 +141,7 @@ class Offer:
             for key, wanted in self.min_values.items()
         )
 
-    def serving(self, state: State, priced: Sequence[Priced]) -> list[Priced]:
+    def serving(self, state: State, priced: Iterable[Priced]) -> list[Priced]:
         """A short choice of `priced`, in its order, that serves the minValues: the cheapest one, and for each value that
         is still wanted the cheapest type that offers it.
         """
