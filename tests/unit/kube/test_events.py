@@ -96,7 +96,7 @@ def test_what_counts_as_the_same() -> None:
     events.publish(NODE, "Normal", "A", "one")
     events.publish(POD, "Normal", "B", "first", ("key",))
     events.publish(NODE, "Normal", "B", "second", ("key",))
-    events.publish(POD, "Normal", "C", "always", ttl=0)
+    events.publish(POD, "Normal", "C", "always")
     events.publish(POD, "Normal", "C", "always", ttl=0)
     events.flush()
     assert server.said() == [

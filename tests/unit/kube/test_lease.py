@@ -247,6 +247,19 @@ def test_when_renewal_fails_the_fence_falls_before_anybody_else_can_lead(failure
     assert fell[0] - last_good[0] >= 10, "a short outage costs nothing"
 
 
+def test_a_term_that_is_never_renewed_ends_as_early() -> None:
+    fell: list[float] = []
+
+    def script(wait: int) -> None:
+        world.server.fail = refusal(503)
+        if not world.fence().valid:
+            fell.append(world.clock.monotonic())
+
+    world = World(script)
+    world.run()
+    assert 10 <= fell[0] < 15, "others wait 15 s from the moment at which it took the lease"
+
+
 def test_a_short_outage_costs_nothing() -> None:
     def script(wait: int) -> None:
         world.server.fail = refusal(503) if 3 <= wait <= 5 else None

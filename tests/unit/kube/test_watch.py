@@ -388,3 +388,17 @@ def test_what_is_wrong_is_said_for_readiness() -> None:
     clock.advance(181)
     assert watch.complaint() == "configmaps were last heard of 181 s ago"
     assert watch.complaint(max_staleness=200) == ""
+
+
+def test_a_bad_object_at_the_end_of_a_stream_is_not_asked_for_again() -> None:
+    watch, api, _, _ = reflector(synced(), watching(event("ADDED", thing("x", 17) | {"data": 5})), watching())
+    for _ in range(3):
+        watch.step()
+    assert api.sent[2].query["resourceVersion"] == "17"
+
+
+def test_the_end_of_an_object_that_was_never_told_of_is_not_told() -> None:
+    bad = event("ADDED", thing("x", 2) | {"data": 5})
+    watch, _, recording, _ = reflector(watching(bad, bookmark(10, end=True), event("DELETED", thing("x", 11))))
+    watch.step()
+    assert recording.heard == ["bad x", "sync"]

@@ -17,6 +17,11 @@ def test_every_wait_is_between_base_and_cap_and_at_most_thrice_the_last(seed: in
         last = wait
 
 
+def test_waits_grow_to_the_cap() -> None:
+    jitter = DecorrelatedJitter(1.0, 15.0, random.Random(1))
+    assert max(jitter.next() for _ in range(30)) == 15.0
+
+
 def test_a_reset_begins_again() -> None:
     jitter = DecorrelatedJitter(1.0, 100.0, random.Random(1))
     for _ in range(20):
