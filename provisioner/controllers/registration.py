@@ -34,6 +34,7 @@ from provisioner.values.taints import Taint
 WAVE_IDLE_SECONDS = 0.25
 WAVE_LONGEST_SECONDS = 1.5
 _TRIES = 6
+_WHOLE = frozenset({"/spec/taints", "/metadata/labels", "/metadata/annotations"})
 _log = logs.get_logger(__name__)
 
 
@@ -156,12 +157,21 @@ def patch_node(client: Client, node: Node, patch_of: Callable[[Node], list[dict[
         if not operations or all(operation["op"] == "test" for operation in operations):
             return node
         try:
-            return client.patch(resources.NODES, name, operations, kind="json")
+            return client.patch(resources.NODES, name, _guarded(operations, node), kind="json")
         except (Invalid, Conflict):
             if attempt == _TRIES - 1:
                 raise
             node = client.get(resources.NODES, name)
     raise AssertionError("the loop returns or raises")
+
+
+def _guarded(operations: list[dict[str, Any]], node: Node) -> list[dict[str, Any]]:
+    """With a test of the version where a map or list that others write too is made whole, and nothing else guards it."""
+    tested = {operation["path"] for operation in operations if operation["op"] == "test"}
+    if not any(operation["path"] in _WHOLE and operation["path"] not in tested for operation in operations):
+        return operations
+    guard = {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}
+    return [guard, *operations]
 
 
 class Registrar:

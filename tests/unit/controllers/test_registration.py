@@ -8,9 +8,13 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.controllers.registration import appended, merged, missing, registration_patch
+from provisioner.controllers.registration import appended, merged, missing, patch_node, registration_patch
+from provisioner.controllers.termination import disruption_patch
+from provisioner.kube.client import Client
 from tests.support import jsonpatch
+from tests.support.clock import FakeClock
 from tests.support.cluster import claim, node
+from tests.support.kube import FakeApi, ok, refusal
 
 UNREGISTERED = {"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -179,3 +183,30 @@ def test_an_item_is_appended_once() -> None:
     assert appended("/l", [], "a", "a") == [{"op": "add", "path": "/l", "value": ["a"]}]
     assert appended("/l", ["b"], "a", "a") == [{"op": "add", "path": "/l/-", "value": "a"}]
     assert appended("/l", ["a", "b"], "a", "a") == []
+
+
+BARE = {"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {}, "status": {}}
+TAINTED = {"metadata": {"name": "n", "resourceVersion": "8"}, "spec": {"taints": [DEDICATED]}, "status": {}}
+
+
+def test_a_list_made_whole_is_guarded_by_the_version_it_was_decided_from() -> None:
+    api = FakeApi(ok(BARE))
+    patch_node(Client(api, FakeClock()), msgspec.convert(BARE, Node), disruption_patch)
+    (sent,) = api.sent
+    assert sent.body[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
+
+
+def test_a_node_that_changed_meanwhile_is_read_and_decided_again() -> None:
+    api = FakeApi(refusal(422, "Invalid"), ok(TAINTED), ok(TAINTED))
+    patch_node(Client(api, FakeClock()), msgspec.convert(BARE, Node), disruption_patch)
+    assert [sent.method for sent in api.sent] == ["PATCH", "GET", "PATCH"]
+    assert api.sent[2].body == [
+        {"op": "test", "path": "/spec/taints", "value": [DEDICATED]},
+        {"op": "add", "path": "/spec/taints", "value": [DEDICATED, {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]},
+    ]
+
+
+def test_a_patch_that_would_change_nothing_is_not_sent() -> None:
+    api = FakeApi()
+    patch_node(Client(api, FakeClock()), msgspec.convert(TAINTED, Node), lambda _: [{"op": "test", "path": "/x"}])
+    assert api.sent == []
