@@ -50,7 +50,7 @@ class Identity:
 
     @property
     def is_absent(self) -> bool:
-        """Whether files are named, their directory is there, and none of them is: an optional Secret that nobody made."""
+        """Whether files are named, their directories are there, and none of them is: an optional Secret not made yet."""
         paths = [Path(path) for path in (self.ca_file, self.cert_file, self.key_file) if path]
         return bool(paths) and all(path.parent.is_dir() and not path.exists() for path in paths)
 

@@ -348,10 +348,6 @@ def command(
 ) -> None:
     """Run the scheduler extender: brings planned pods to their nodes and holds their room."""
     logs.configure(log_level, log_format)
-    identity = Identity(reports_ca, reports_cert, reports_key, reports_server_name)
-    if identity.is_absent:
-        _log.warning("no reports over https: no certificates yet, restart when they are there", ca=reports_ca)
-        identity = Identity()
     config = Config(
         kubeconfig=kubeconfig,
         bind=bind,
@@ -362,11 +358,14 @@ def command(
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
-        reports=identity,
+        reports=Identity(reports_ca, reports_cert, reports_key, reports_server_name),
     )
     try:
         config.check()
-        config.reports.version()
+        if config.reports.is_absent:
+            _log.warning("no reports over https until the certificates are there", ca=reports_ca)
+        else:
+            config.reports.version()
         connect(kubeconfig).close()  # says now, not in the worker, that there is no usable configuration
     except (ValueError, ConfigError) as error:
         raise click.ClickException(str(error)) from error

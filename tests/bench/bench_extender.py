@@ -71,12 +71,12 @@ def board(nodes: int, planned: int) -> Board:
     made = Board(120.0, clock)
     made.depend_on([_Fresh()])
     now = clock.monotonic()
-    for pod in range(planned * PODS_PER_NODE):
-        made.table.set_pod(member(pod))
+    for number in range(planned * PODS_PER_NODE):
+        made.table.set_pod(member(number))
     for number in range(nodes):
         name = node_name(number)
         if number < planned:
-            pods = [member(pod) for pod in range(number * PODS_PER_NODE, (number + 1) * PODS_PER_NODE)]
+            pods = [member(waiting) for waiting in range(number * PODS_PER_NODE, (number + 1) * PODS_PER_NODE)]
             families: dict[tuple[str, str], list[str]] = {}
             for pod in pods:
                 families.setdefault((pod.owner, pod.klass), []).append(pod.uid)

@@ -31,7 +31,9 @@ def member(
     cores: float = 1,
     priority: int = 0,
     node: str = "",
-    **more: bool,
+    idle: bool = False,
+    daemon: bool = False,
+    static: bool = False,
 ) -> Member:
     """A pod of the replica set `rs` that asks for one core, unless told otherwise."""
     return Member(
@@ -43,7 +45,9 @@ def member(
         requests=cpus(cores),
         priority=priority,
         node=node,
-        **more,
+        idle=idle,
+        daemon=daemon,
+        static=static,
     )
 
 

@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.plan import Member, NodeFacts
+from extender.plan import ClaimFacts, Member, NodeFacts
 from provisioner.apis.plan import PlanEntry
 from provisioner.values.resources import Resources
 from tests.support.extender import HOLD_SECONDS, World, cpus, entry, member
@@ -58,6 +59,19 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.sampled_from(NODES).map(lambda name: lambda world: world.table.drop_node(name, world.now)),
 )
 
+
+def tell_node(facts: NodeFacts, world: World) -> None:
+    world.table.set_node(facts, world.now)
+
+
+def tell_claim(facts: ClaimFacts, world: World) -> None:
+    world.table.set_claim(facts, world.now)
+
+
+def tell_pod(pod: Member, world: World) -> None:
+    world.table.set_pod(pod)
+
+
 STRANGER = member("x", owner="other", klass="other")
 ASKERS = (STRANGER, *(member(uid, klass=klass, cores=1) for uid in (*UIDS, "new") for klass in KLASSES))
 
@@ -94,10 +108,9 @@ def test_the_order_of_facts_does_not_matter(history: list[Step], rng: random.Ran
     for step in history:
         step(world)
     table = world.table
-    told: list[Step] = []
-    told += [lambda world, facts=facts: world.table.set_node(facts, world.now) for facts in table._nodes.values()]
-    told += [lambda world, claim=claim: world.table.set_claim(claim, world.now) for claim in table._claims.values()]
-    told += [lambda world, pod=pod: world.table.set_pod(pod) for pod in table._members.values()]
+    told: list[Step] = [partial(tell_node, facts) for facts in table._nodes.values()]
+    told += [partial(tell_claim, claim) for claim in table._claims.values()]
+    told += [partial(tell_pod, pod) for pod in table._members.values()]
     results = []
     for _ in range(2):
         rng.shuffle(told)
