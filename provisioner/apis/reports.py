@@ -76,5 +76,7 @@ def decode_reports(body: bytes) -> tuple[Report, ...]:
         if not report.uid or len(report.uid) > _MAX_TEXT:
             raise ReportsError(f"reports[{position}].uid has {len(report.uid)} characters, 1 to {_MAX_TEXT} are legal")
         if len(report.node) > _MAX_TEXT:
-            raise ReportsError(f"reports[{position}].node has {len(report.node)} characters, at most {_MAX_TEXT} are legal")
+            raise ReportsError(
+                f"reports[{position}].node has {len(report.node)} characters, at most {_MAX_TEXT} are legal"
+            )
     return reports

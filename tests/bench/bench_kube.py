@@ -96,7 +96,9 @@ print(json.dumps({"cpu": cpu, "pss": pss_mib(), "grown": pss_mib() - before, "si
 
 
 def run(code: str, *arguments: str) -> dict[str, float]:
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 

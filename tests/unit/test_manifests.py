@@ -249,7 +249,7 @@ def test_the_image_has_the_programs_and_runs_as_the_user_of_the_pods() -> None:
     for package in ("certs", "extender", "provisioner", "webhook"):
         assert f"COPY {package} {package}" in text
     (user,) = re.findall(r"^USER (\d+):\d+$", text, re.MULTILINE)
-    assert {pod.values[0]["securityContext"]["runAsUser"] for pod in PODS} == {int(user)}  # type: ignore[index, call-overload]
+    assert {pod.values[0]["securityContext"]["runAsUser"] for pod in PODS} == {int(user)}  # type: ignore[index]
     assert 'ENTRYPOINT ["dovetail"]' in text
     ours = [container_of(name) for name in ("provisioner", "webhook", "extender")]
     assert [one["args"][0] for one in ours] == ["provisioner", "webhook", "extender"]
@@ -297,7 +297,8 @@ def called(call: ast.Call) -> str:
             return name
         case ast.Subscript(value=ast.Name(id=name)):
             return name
-    return ""
+        case _:
+            return ""
 
 
 def resource_of(call: ast.Call) -> resources.Resource[Any] | None:
@@ -419,7 +420,7 @@ def test_what_can_be_limited_to_a_name_is() -> None:
 
 
 def test_every_account_that_a_pod_uses_is_there_and_no_pod_uses_the_default_one() -> None:
-    used = {pod.values[0]["serviceAccountName"] for pod in PODS}  # type: ignore[index, call-overload]
+    used = {pod.values[0]["serviceAccountName"] for pod in PODS}  # type: ignore[index]
     assert used == {account["metadata"]["name"] for account in of_kind("ServiceAccount")}
 
 
@@ -430,3 +431,37 @@ def test_our_objects_of_a_namespace_are_in_ours() -> None:
         if one["metadata"].get("namespace", NAMESPACE) != NAMESPACE
     }
     assert elsewhere == {("RoleBinding", "dovetail-scheduler-authentication-reader"): "kube-system"}
+
+
+def test_the_example_certificates_are_the_secrets_that_the_pods_mount() -> None:
+    text = (MANIFESTS / "examples" / "report-certificates.yaml").read_text(encoding="utf-8")
+    made = {one["spec"]["secretName"]: one["spec"] for one in yaml.safe_load_all(text) if one["kind"] == "Certificate"}
+    mounted = {
+        volume["secret"]["secretName"]
+        for pod in PODS
+        for volume in pod.values[0]["volumes"]  # type: ignore[index]
+        if "secret" in volume
+    }
+    assert mounted == made.keys() - {"dovetail-report-ca"}
+    names = made["dovetail-report-server-tls"]["dnsNames"]
+    assert [f"--reports-server-name={name}" for name in names] == [
+        flag for flag in container_of("extender")["args"] if flag.startswith("--reports-server-name")
+    ]
+
+
+def test_no_role_names_a_generated_object_because_kustomize_would_rename_it_there() -> None:
+    kustomization = yaml.safe_load((MANIFESTS / "scheduler" / "kustomization.yaml").read_text(encoding="utf-8"))
+    generated = {one["name"] for one in kustomization["configMapGenerator"]}
+    named_in_roles = {
+        name
+        for role in (*of_kind("ClusterRole"), *of_kind("Role"))
+        for rule in role["rules"]
+        for name in rule.get("resourceNames", ())
+    }
+    assert not generated & named_in_roles
+    (volume,) = (
+        one
+        for one in named("Deployment", "dovetail-scheduler")["spec"]["template"]["spec"]["volumes"]
+        if "configMap" in one
+    )
+    assert {volume["configMap"]["name"]} == generated

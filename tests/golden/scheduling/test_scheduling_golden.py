@@ -98,7 +98,9 @@ def mixed_types(of: Pool, chance: random.Random) -> Pool:
 
 
 def anti(key: str = names.HOSTNAME_LABEL) -> Affinity:
-    return Affinity(pod_anti_affinity=PodAffinity(required=(PodAffinityTerm(topology_key=key, label_selector=LabelSelector()),)))
+    return Affinity(
+        pod_anti_affinity=PodAffinity(required=(PodAffinityTerm(topology_key=key, label_selector=LabelSelector()),))
+    )
 
 
 NO_LARGE = tuple(one for one in TYPES if one.name in {"small", "medium"})
@@ -106,9 +108,7 @@ DEAR_ZONE_B = instance_type("uneven", "2", "4Gi", zones=("a", "b"), unavailable=
 EMPTY_REQUIRED = Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=(NodeSelectorTerm(),))))
 NO_TERMS = Affinity(node_affinity=NodeAffinity(required=NodeSelector()))
 PREFERS_MARS = Affinity(
-    node_affinity=NodeAffinity(
-        preferred=(PreferredSchedulingTerm(weight=1, preference=term((ZONE, "In", ["mars"]))),)
-    ),
+    node_affinity=NodeAffinity(preferred=(PreferredSchedulingTerm(weight=1, preference=term((ZONE, "In", ["mars"]))),)),
     pod_anti_affinity=PodAffinity(
         preferred=(WeightedPodAffinityTerm(weight=1, pod_affinity_term=PodAffinityTerm(topology_key=ZONE)),)
     ),

@@ -93,7 +93,10 @@ def test_a_startup_taint_keeps_the_node_uninitialised() -> None:
     spec = {"startupTaints": [STARTUP]}
     patch = registration_patch(a_claim(spec=spec), node("n", taints=(UNREGISTERED,)))
     assert not patch.initialized
-    assert names.INITIALIZED_LABEL not in after(a_claim(spec=spec), node("n", taints=(UNREGISTERED,)))["metadata"]["labels"]
+    assert (
+        names.INITIALIZED_LABEL
+        not in after(a_claim(spec=spec), node("n", taints=(UNREGISTERED,)))["metadata"]["labels"]
+    )
 
 
 def test_our_own_annotations_stay_on_the_claim_and_others_go_to_the_node() -> None:
@@ -135,7 +138,11 @@ MISSING: dict[str, tuple[Node, dict[str, Any], tuple[str, str] | None]] = {
         {},
         ("KnownEphemeralTaintsExist", "node.kubernetes.io/not-ready:NoSchedule"),
     ),
-    "our own taint": (node("n", taints=(UNREGISTERED,)), {}, ("KnownEphemeralTaintsExist", "karpenter.sh/unregistered")),
+    "our own taint": (
+        node("n", taints=(UNREGISTERED,)),
+        {},
+        ("KnownEphemeralTaintsExist", "karpenter.sh/unregistered"),
+    ),
     "a taint of the pool": (node("n", taints=(DEDICATED,)), {}, None),
     "a requested resource that no plugin told yet": (
         node("n"),
@@ -202,7 +209,11 @@ def test_a_node_that_changed_meanwhile_is_read_and_decided_again() -> None:
     assert [sent.method for sent in api.sent] == ["PATCH", "GET", "PATCH"]
     assert api.sent[2].body == [
         {"op": "test", "path": "/spec/taints", "value": [DEDICATED]},
-        {"op": "add", "path": "/spec/taints", "value": [DEDICATED, {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]},
+        {
+            "op": "add",
+            "path": "/spec/taints",
+            "value": [DEDICATED, {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}],
+        },
     ]
 
 

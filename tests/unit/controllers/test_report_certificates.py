@@ -27,7 +27,7 @@ def test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one(tmp_path:
 
 
 def identity(directory: Path) -> Identity:
-    return Identity(*(str(directory / name) for name in ("ca.crt", "tls.crt", "tls.key")), "name")
+    return Identity(str(directory / "ca.crt"), str(directory / "tls.crt"), str(directory / "tls.key"), "name")
 
 
 def test_an_extender_without_its_files_has_no_identity(tmp_path: Path) -> None:

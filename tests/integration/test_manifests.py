@@ -1,0 +1,406 @@
+"""The manifests on a real control plane, and the programs with exactly the roles that the manifests give them.
+
+One dev cluster for the module. Its own kube-scheduler is stopped: the one of manifests/scheduler runs instead, like all
+other programs as a child process, with the command line of its Deployment and a token of its ServiceAccount. The
+webhook is called through its Service, made an ExternalName of this machine because nothing routes cluster addresses here.
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from certs.authority import Authority, Pair
+from provisioner.cli.harness.session import answers
+from provisioner.cli.harness.workload import REPOSITORY
+from provisioner.cli.progress import progress_for
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.support.clock import SystemClock
+from tests.support.eventually import eventually
+
+pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
+
+NAMESPACE = "dovetail-system"
+MANIFESTS = REPOSITORY / "manifests"
+PROGRAMS = ("provisioner", "webhook", "extender", "manifest-scheduler")
+READY_SECONDS = 90.0
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The cluster with everything applied and running."""
+
+    cluster: DevCluster
+    first: str
+    second: str
+
+    def get(self, *what: str) -> Any:
+        return json.loads(self.cluster.kubectl("get", *what, "-o", "json"))
+
+    def items(self, *what: str) -> list[Document]:
+        found: list[Document] = self.get(*what)["items"]
+        return found
+
+    def log(self, program: str) -> str:
+        return self.cluster.log(program).read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.fixture(scope="module")
+def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
+    cluster = DevCluster(temporary=True, extender=True, progress=progress_for(sys.__stderr__))
+    cluster.up()
+    try:
+        cluster.stop("kube-scheduler")
+        yield _run(cluster, tmp_path_factory.mktemp("programs"))
+    finally:
+        cluster.down()
+
+
+def _run(cluster: DevCluster, directory: Path) -> Applied:
+    first = "".join(_apply(cluster, name) for name in ("base", "scheduler"))
+    second = "".join(_apply(cluster, name) for name in ("base", "scheduler"))
+    _route_the_webhook(cluster)
+    server, client = _certificates(directory)
+    ports, run = cluster.ports, Applied(cluster, first, second)
+    provisioner = {
+        "bind-address": "127.0.0.1",
+        "metrics-port": ports["provisioner-metrics"],
+        "health-probe-port": ports["provisioner-health"],
+        "report-port": ports["provisioner-reports"],
+        "report-bind-address": "127.0.0.1",
+        "report-address": f"127.0.0.1:{ports['provisioner-reports']}",
+        "report-cert-dir": server,
+    }
+    webhook = {
+        "bind": f"127.0.0.1:{ports['webhook']}",
+        "metrics-bind": f"127.0.0.1:{ports['webhook-metrics']}",
+        "cert-dir": directory / "serving",
+    }
+    extender = {
+        "bind": f"127.0.0.1:{ports['extender']}",
+        "metrics-bind": f"127.0.0.1:{ports['extender-metrics']}",
+        "reports-ca": client / "ca.crt",
+        "reports-cert": client / "tls.crt",
+        "reports-key": client / "tls.key",
+    }
+    _start(run, "webhook", "dovetail-webhook", webhook)
+    _start(run, "extender", "dovetail-scheduler", extender)
+    _start_scheduler(run, directory)
+    _start(run, "provisioner", "dovetail-provisioner", provisioner)
+    pages = {
+        "provisioner": f"http://127.0.0.1:{ports['provisioner-health']}/readyz",
+        "webhook": f"http://127.0.0.1:{ports['webhook-metrics']}/readyz",
+        "extender": f"http://127.0.0.1:{ports['extender-metrics']}/readyz",
+    }
+    for name, page in pages.items():
+        eventually(lambda page=page: answers(page), f"{name} ready\n{run.log(name)[-2000:]}", READY_SECONDS, 0.2)  # type: ignore[misc]
+    eventually(lambda: _bundle(run), f"caBundle\n{run.log('webhook')[-2000:]}", READY_SECONDS, 0.5)
+    eventually(lambda: _holder(run), f"scheduler\n{run.log('manifest-scheduler')[-2000:]}", READY_SECONDS, 0.5)
+    return run
+
+
+def _apply(cluster: DevCluster, name: str) -> str:
+    return cluster.kubectl("apply", "--validate=strict", "-k", str(MANIFESTS / name))
+
+
+def _route_the_webhook(cluster: DevCluster) -> None:
+    outside = {"spec": {"type": "ExternalName", "externalName": "127.0.0.1", "clusterIP": None, "clusterIPs": None}}
+    cluster.kubectl("-n", NAMESPACE, "patch", "service", "dovetail-webhook", "--type=merge", "-p", json.dumps(outside))
+    path = "/webhooks/0/clientConfig/service/port"
+    port = [{"op": "replace", "path": path, "value": cluster.ports["webhook"]}]
+    cluster.kubectl("patch", "mutatingwebhookconfiguration", "dovetail-webhook", "--type=json", "-p", json.dumps(port))
+
+
+def _certificates(directory: Path) -> tuple[Path, Path]:
+    """The two optional Secrets as directories: of the provisioner, and of the extender."""
+    now = SystemClock().now()
+    authority = Authority.create("reports", now, 2)
+    server = authority.issue_server([f"dovetail-provisioner.{NAMESPACE}.svc"], [], now, 1)
+    client = authority.issue_client("dovetail-scheduler", [], now, 1)
+    return _write(directory / "server", server, authority), _write(directory / "client", client, authority)
+
+
+def _write(directory: Path, pair: Pair, authority: Authority) -> Path:
+    directory.mkdir()
+    for name, content in (("tls.crt", pair.cert_pem), ("tls.key", pair.key_pem), ("ca.crt", authority.certificate_pem)):
+        (directory / name).write_bytes(content)
+    return directory
+
+
+def _pod(run: Applied, deployment: str) -> Document:
+    found: Document = run.get("-n", NAMESPACE, "deployment", deployment)["spec"]["template"]["spec"]
+    return found
+
+
+def _container(pod: Document, name: str) -> Document:
+    (found,) = (container for container in pod["containers"] if container["name"] == name)
+    assert isinstance(found, dict)
+    return found
+
+
+def _kubeconfig(run: Applied, pod: Document) -> Path:
+    return run.cluster.service_account_kubeconfig(NAMESPACE, pod["serviceAccountName"])
+
+
+def _start(run: Applied, name: str, deployment: str, flags: dict[str, object]) -> None:
+    """The Deployment's own command line, with the places of this machine behind it: the last flag wins."""
+    pod = _pod(run, deployment)
+    given = {
+        "metadata.namespace": NAMESPACE,
+        "metadata.name": f"{deployment}-0",
+        "status.podIP": "127.0.0.1",
+        "requests.cpu": "1000",
+        "limits.memory": "1073741824",
+    }
+    container = _container(pod, name)
+    environment = {}
+    for variable in container["env"]:
+        source = next(iter(variable.get("valueFrom", {}).values()), {})
+        key = source.get("fieldPath") or source.get("resource")
+        environment[variable["name"]] = given[key] if key else variable["value"].replace("$(POD_IP)", "127.0.0.1")
+    added = [f"--{flag}={value}" for flag, value in {**flags, "kubeconfig": _kubeconfig(run, pod)}.items()]
+    command = [sys.executable, "-m", "provisioner.cli.main", *container["args"], *added]
+    run.cluster.start_program(name, command, {**environment, "PYTHONPATH": str(REPOSITORY)})
+
+
+def _start_scheduler(run: Applied, directory: Path) -> None:
+    pod = _pod(run, "dovetail-scheduler")
+    kubeconfig = str(_kubeconfig(run, pod))
+    (name,) = (volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume)
+    configuration = yaml.safe_load(run.get("-n", NAMESPACE, "configmap", name)["data"]["configuration.yaml"])
+    configuration["clientConnection"]["kubeconfig"] = kubeconfig
+    configuration["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{run.cluster.ports['extender']}"
+    file = directory / "scheduler.json"
+    file.write_text(json.dumps(configuration), encoding="utf-8")
+    places = {
+        "config": file,
+        "secure-port": run.cluster.ports["kube-scheduler"],
+        "bind-address": "127.0.0.1",
+        "authentication-kubeconfig": kubeconfig,
+        "authorization-kubeconfig": kubeconfig,
+    }
+    command = _container(pod, "kube-scheduler")["command"]
+    assert command[0] == "kube-scheduler"
+    arguments = [*command[1:], *(f"--{flag}={value}" for flag, value in places.items())]
+    run.cluster.start_program("manifest-scheduler", [str(run.cluster.bin("kube-scheduler")), *arguments])
+
+
+def _bundle(run: Applied) -> str:
+    (hook,) = run.get("mutatingwebhookconfiguration", "dovetail-webhook")["webhooks"]
+    return str(hook["clientConfig"].get("caBundle", ""))
+
+
+def _holder(run: Applied) -> str:
+    leases = {one["metadata"]["name"]: one["spec"] for one in run.items("-n", NAMESPACE, "leases")}
+    return str(leases.get("dovetail-scheduler", {}).get("holderIdentity", ""))
+
+
+# --- tests ----------------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_made_and_applying_it_again_changes_nothing(applied: Applied) -> None:
+    first, second = applied.first.splitlines(), applied.second.splitlines()
+    assert len(first) >= 40
+    assert {line.rsplit(" ", 1)[1] for line in first} == {"created"}, applied.first
+    assert len(second) == len(first)
+    # kubectl calls a PodDisruptionBudget configured always, because of how it merges selectors: the generation tells
+    assert {line.rsplit(" ", 1)[1] for line in second} <= {"unchanged", "configured"}, applied.second
+    for kind in ("deployments", "poddisruptionbudgets", "networkpolicies"):
+        generations = {
+            one["metadata"]["name"]: one["metadata"]["generation"] for one in applied.items("-n", NAMESPACE, kind)
+        }
+        assert set(generations.values()) == {1}, (kind, generations)
+
+
+def test_applying_again_keeps_the_bundle_that_the_webhook_put_in(applied: Applied) -> None:
+    file = str(MANIFESTS / "base" / "webhook-configuration.yaml")
+    again = json.loads(applied.cluster.kubectl("apply", "--dry-run=server", "-f", file, "-o", "json"))
+    assert again["webhooks"][0]["clientConfig"]["caBundle"] == _bundle(applied) != ""
+
+
+def test_the_namespace_takes_the_pods_of_every_deployment(applied: Applied) -> None:
+    def short() -> list[str]:
+        sets = applied.items("-n", NAMESPACE, "replicasets")
+        return (
+            [json.dumps(one["status"]) for one in sets if one["status"]["replicas"] != 2] if len(sets) == 3 else ["-"]
+        )
+
+    eventually(lambda: not short(), "two pods of each Deployment", 60.0, 0.5)
+
+
+def test_pods_run_on_plan_and_go_with_these_roles_and_no_other(applied: Applied) -> None:
+    cluster = applied.cluster
+    cluster.kubectl("create", "namespace", "quick-start")
+    cluster.kubectl("label", "namespace", "quick-start", "dovetail.dev/scheduler=enabled", "dovetail.dev/arch=arm64")
+    cluster.kubectl("apply", "--validate=strict", "-f", str(MANIFESTS / "examples" / "quick-start.yaml"))
+
+    def running() -> list[Document]:
+        pods = applied.items("-n", "quick-start", "pods")
+        up = [
+            pod
+            for pod in pods
+            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        ]
+        return up if len(up) == len(pods) == 10 else []
+
+    pods = eventually(running, f"ten pods running\n{applied.log('provisioner')[-3000:]}", 90.0, 0.5)
+    (claim,) = applied.items("nodeclaims")  # for these ten, and none for our own pods that wait for a node
+    nodes = {pod["spec"]["nodeName"] for pod in pods}
+    assert nodes == {claim["status"]["nodeName"]}
+    labels = applied.get("node", nodes.pop())["metadata"]["labels"]
+    assert labels["kubernetes.io/arch"] == "arm64"
+    for pod in pods:
+        assert pod["spec"]["schedulerName"] == "dovetail-scheduler"
+        assert "arch" in pod["metadata"]["annotations"]["dovetail.dev/stamped"]
+    events = {event["reason"] for event in applied.items("-n", "quick-start", "events")}
+    assert "Nominated" in events, events
+
+    cluster.kubectl("delete", "nodeclaim", claim["metadata"]["name"], "--wait=false")  # drained by evictions
+    eventually(
+        lambda: running() and claim["metadata"]["name"] not in _names(applied, "nodeclaims"),
+        f"the pods on another node\n{applied.log('provisioner')[-3000:]}",
+        120.0,
+        0.5,
+    )
+    soon = {"spec": {"disruption": {"consolidateAfter": "1s"}}}
+    cluster.kubectl("patch", "nodepool", "quick-start", "--type=merge", "-p", json.dumps(soon))
+    cluster.kubectl("-n", "quick-start", "scale", "deployment", "web", "--replicas=0")
+    eventually(
+        lambda: not _names(applied, "nodeclaims") and not _names(applied, "nodes"),
+        f"no node left\n{applied.log('provisioner')[-3000:]}",
+        120.0,
+        0.5,
+    )
+    for program in PROGRAMS:
+        lines = [line for line in applied.log(program).splitlines() if "forbidden" in line.lower()]
+        assert not lines, (program, lines[:5])
+
+
+def _names(run: Applied, kind: str) -> list[str]:
+    return [one["metadata"]["name"] for one in run.items(kind)]
+
+
+def test_reports_have_an_address_over_mtls(applied: Applied) -> None:
+    url = f"https://127.0.0.1:{applied.cluster.ports['provisioner-reports']}/reports"
+    leases = {one["metadata"]["name"]: one["metadata"] for one in applied.items("-n", NAMESPACE, "leases")}
+    assert leases["karpenter-leader-election"]["annotations"]["dovetail.dev/reports-url"] == url
+    eventually(lambda: url in applied.log("extender"), f"the extender knows {url}\n{applied.log('extender')[-2000:]}")
+
+
+def test_the_stamping_example_does_what_it_says(applied: Applied) -> None:
+    stamped = _dry_run(applied, "stamping.yaml", "stamped")
+
+    def wants(pod: str) -> dict[str, list[str]]:
+        affinity = stamped[pod]["spec"].get("affinity", {}).get("nodeAffinity", {})
+        terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+        return {one["key"]: sorted(one["values"]) for term in terms for one in term["matchExpressions"]}
+
+    assert wants("arm-on-demand") == {
+        "kubernetes.io/arch": ["arm64"],
+        "kubernetes.io/os": ["linux"],
+        "karpenter.sh/capacity-type": ["on-demand"],
+    }
+    assert wants("own-choice") == {"kubernetes.io/os": ["linux"], "karpenter.sh/capacity-type": ["spot"]}
+    assert wants("left-alone") == {}
+
+
+def test_the_scheduler_example_does_what_it_says(applied: Applied) -> None:
+    pods = _dry_run(applied, "scheduler-opt-in.yaml", "on-plan")
+    assert {name: pod["spec"]["schedulerName"] for name, pod in pods.items()} == {
+        "by-namespace": "dovetail-scheduler",
+        "by-name": "dovetail-scheduler",
+    }
+
+
+def _dry_run(run: Applied, example: str, namespace: str) -> dict[str, Document]:
+    """The pods of an example as the API server would store them; only the namespace is really made."""
+    file = MANIFESTS / "examples" / example
+    documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    (own,) = (one for one in documents if one["kind"] == "Namespace")
+    assert own["metadata"]["name"] == namespace
+    run.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(own))
+    eventually(lambda: run.items("-n", namespace, "serviceaccounts"), f"a service account in {namespace}")
+    answer = run.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(file), "-o", "json")
+    return {one["metadata"]["name"]: one for one in json.loads(answer)["items"] if one["kind"] == "Pod"}
+
+
+ALLOWED = """
+provisioner create nodeclaims.karpenter.sh
+provisioner patch nodeclaims.karpenter.sh/status
+provisioner create pods/eviction
+provisioner patch nodes
+webhook watch secrets dovetail-webhook-tls -n dovetail-system
+webhook patch mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
+webhook list namespaces
+scheduler create pods/binding
+scheduler patch nodes
+scheduler update leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
+"""
+REFUSED = """
+provisioner get secrets -n dovetail-system
+provisioner list secrets
+provisioner create pods
+provisioner delete pods
+provisioner patch pods
+provisioner create pods/exec
+provisioner create nodepools.karpenter.sh
+provisioner delete nodepools.karpenter.sh
+provisioner patch mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
+provisioner patch leases.coordination.k8s.io dovetail-certs -n dovetail-system
+provisioner patch leases.coordination.k8s.io karpenter-leader-election -n kube-system
+provisioner escalate clusterroles.rbac.authorization.k8s.io
+webhook list pods
+webhook patch nodes
+webhook list nodeclaims.karpenter.sh
+webhook get secrets dovetail-report-server-tls -n dovetail-system
+webhook list secrets
+webhook create secrets -n kube-system
+webhook create mutatingwebhookconfigurations.admissionregistration.k8s.io
+webhook patch mutatingwebhookconfigurations.admissionregistration.k8s.io another
+webhook delete mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
+webhook update leases.coordination.k8s.io kube-scheduler -n kube-system
+scheduler create nodes
+scheduler delete nodes
+scheduler patch nodeclaims.karpenter.sh
+scheduler delete nodeclaims.karpenter.sh
+scheduler list secrets
+scheduler update leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
+scheduler patch mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
+"""
+
+
+def _review(row: str) -> Document:
+    """A SubjectAccessReview from: who verb resource[.group][/subresource] [name] [-n namespace]."""
+    who, verb, what, *rest = shlex.split(row)
+    namespace = rest.pop() if "-n" in rest else ""
+    name = next((word for word in rest if word != "-n"), "")
+    path, _, below = what.partition("/")
+    resource, _, group = path.partition(".")
+    attributes = {"verb": verb, "group": group, "resource": resource, "subresource": below, "name": name}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{NAMESPACE}:dovetail-{who}",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"],
+            "resourceAttributes": {**attributes, "namespace": namespace},
+        },
+    }
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(ALLOWED, True), (REFUSED, False)], ids=["may", "may not"])
+def test_what_each_account_may_do(applied: Applied, rows: str, expected: bool) -> None:
+    wanted = [row for row in rows.splitlines() if row]
+    asked = {"apiVersion": "v1", "kind": "List", "items": [_review(row) for row in wanted]}
+    answers = json.loads(applied.cluster.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(asked)))["items"]
+    assert len(answers) == len(wanted)
+    wrong = [row for row, one in zip(wanted, answers, strict=True) if one["status"].get("allowed", False) != expected]
+    assert wrong == []

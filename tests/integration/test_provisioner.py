@@ -1,0 +1,307 @@
+"""The provisioner on a real control plane: from a pending pod to a machine, and back to nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.hash import nodepool_hash
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition, is_true
+from provisioner.apis.plan import decode_plan
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.resources import NODECLAIMS, NODES, PODS
+from provisioner.support.clock import SystemClock
+from provisioner.support.metrics import REGISTRY
+from tests.support.eventually import eventually
+from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot, conditions_of, prepare
+
+pytestmark = pytest.mark.plane
+
+NEVER = {"consolidateAfter": "Never"}
+
+
+@pytest.fixture(scope="module")
+def client(plane: DevCluster) -> Iterator[Client]:
+    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
+    found = Client(connection, SystemClock())
+    prepare(found)
+    yield found
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def provisioner(plane: DevCluster, client: Client) -> Iterator[InProcess]:
+    one = InProcess(str(plane.kubeconfig))
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def plot(client: Client, provisioner: InProcess) -> Iterator[Plot]:
+    one = Plot(client)
+    yield one
+    one.clear()
+
+
+def planned_pods(claim: NodeClaim) -> set[str]:
+    plan = decode_plan(claim.metadata.annotations[names.PLAN_ANNOTATION])
+    return {uid for entry in plan.pods for uid in entry.uids}
+
+
+def test_one_pod_gets_one_machine_which_goes_with_it(plot: Plot) -> None:
+    pool = plot.pool(labels={"tier": "gold"})
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    (claim,) = eventually(plot.initialized, "the claim is initialised", SECONDS)
+    (node,) = plot.nodes()
+    (pod,) = plot.pods()
+
+    told = conditions_of(claim)
+    assert {kind: told.get(kind) for kind in ("Launched", "Registered", "Initialized", "Ready")} == dict.fromkeys(
+        ("Launched", "Registered", "Initialized", "Ready"), "True"
+    )
+    assert planned_pods(claim) == {pod.uid}
+    assert claim.name.startswith(f"{pool}-")
+    assert claim.metadata.finalizers == (names.TERMINATION_FINALIZER,)
+    assert [(one.kind, one.name) for one in claim.metadata.owner_references] == [("NodePool", pool)]
+    assert claim.metadata.labels["tier"] == "gold"
+    assert claim.metadata.labels["karpenter.kwok.sh/kwoknodeclass"] == pool
+    assert claim.metadata.labels[names.INSTANCE_TYPE_LABEL] == node.metadata.labels[names.INSTANCE_TYPE_LABEL]
+    assert claim.status.node_name == node.metadata.name == pod.node_name
+    assert claim.status.provider_id == node.spec.provider_id
+
+    assert [taint.key for taint in node.spec.taints] == [TEAM]
+    assert node.metadata.labels["tier"] == "gold"
+    assert {key: node.metadata.labels.get(key) for key in (names.REGISTERED_LABEL, names.INITIALIZED_LABEL)} == {
+        names.REGISTERED_LABEL: "true",
+        names.INITIALIZED_LABEL: "true",
+    }
+    assert names.TERMINATION_FINALIZER in node.metadata.finalizers
+    assert [one.uid for one in node.metadata.owner_references] == [claim.metadata.uid]
+
+    status = eventually(lambda: (found := plot.node_pool(pool).status).nodes == 1 and found, "1 node is told", SECONDS)
+    assert str(status.resources["cpu"]) == str(node.status.capacity["cpu"])
+
+    plot.scale("web", 0)
+    plot.await_empty()
+    status = eventually(
+        lambda: (found := plot.node_pool(pool).status).nodes == 0 and found, "0 nodes are told", SECONDS
+    )
+    assert {key: str(status.resources[key]) for key in ("cpu", "memory", "pods", "nodes")} == dict.fromkeys(
+        ("cpu", "memory", "pods", "nodes"), "0"
+    )
+
+
+def test_a_claim_costs_at_most_six_writes_until_it_is_initialised(plot: Plot, provisioner: InProcess) -> None:
+    pool = plot.pool(disruption=NEVER)
+    before = provisioner.writes()
+    plot.deploy("web", 20)
+    eventually(lambda: len(plot.initialized(pool)) == 20, "20 claims are initialised", SECONDS, 0.2)
+    after = provisioner.writes()
+    spent = {
+        what: after[what] - before.get(what, 0)
+        for what in after
+        if what.partition(" ")[2].partition("/")[0] in ("nodeclaims", "nodes") and after[what] > before.get(what, 0)
+    }
+    print(f"{sum(spent.values()) / 20:.2f} writes a claim: {spent}")
+    assert spent["create nodeclaims"] == spent["create nodes"] == 20
+    assert sum(spent.values()) <= 6 * 20
+    plot.await_running(20)
+
+
+def test_a_slow_batch_does_not_hold_up_the_next(plot: Plot) -> None:
+    slow = plot.pool("-slow", delay="20m")
+    fast = plot.pool("-fast")
+    plot.deploy("slow", 2, pool=slow)
+    eventually(lambda: sum(bool(one.status.provider_id) for one in plot.claims(slow)) == 2, "two are launched", SECONDS)
+    plot.deploy("fast", 2, pool=fast)
+    plot.await_running(2, "fast")
+    eventually(lambda: len(plot.initialized(fast)) == 2, "the fast ones are initialised", SECONDS)
+    assert [conditions_of(one)["Registered"] for one in plot.claims(slow)] == ["Unknown", "Unknown"]
+    assert plot.nodes(slow) == []
+
+
+def answers_of(code: str) -> float:
+    return REGISTRY.get_sample_value("karpenter_pods_eviction_requests_total", {"code": code}) or 0.0
+
+
+def test_a_protected_pod_holds_the_drain_and_its_replacement_waits_ready(plot: Plot) -> None:
+    plot.pool(disruption=NEVER)
+    plot.daemonset("agent")
+    plot.deploy("guarded", 1, cpu="1")
+    plot.deploy("stubborn", 1, cpu="1", annotations={names.DO_NOT_DISRUPT: "true"})
+    plot.await_running(2)
+    (node,), (claim,) = plot.nodes(), plot.claims()
+    eventually(lambda: len(plot.pods("agent")) == 1, "the daemon's pod is there", SECONDS)
+    plot.protect("guarded")
+    refused = answers_of("429")
+
+    plot.client.delete(NODES, node.metadata.name)
+    eventually(lambda: answers_of("429") >= refused + 2, "the eviction was refused twice", SECONDS)
+    eventually(lambda: plot.events("FailedDraining", "Node", [node.metadata.name]), "the Node says why", SECONDS)
+    # a place for both is there before they may leave
+    fresh = eventually(
+        lambda: next((one for one in plot.initialized() if one.name != claim.name), None), "a replacement", SECONDS
+    )
+    assert planned_pods(fresh) == {pod.uid for pod in (*plot.pods("guarded"), *plot.pods("stubborn"))}
+    held = plot.client.get(NODES, node.metadata.name)
+    assert names.DISRUPTED_TAINT.key in {taint.key for taint in held.spec.taints}
+    assert held.metadata.labels[names.EXCLUDE_BALANCERS_LABEL] == names.EXCLUDE_BALANCERS_VALUE
+    assert {pod.node_name for pod in plot.pods("guarded")} == {node.metadata.name}
+    told = condition(plot.client.get(NODECLAIMS, claim.name).status.conditions, names.DRAINED)
+    assert told is not None
+    assert (told.status, told.reason) == ("Unknown", "Draining")
+
+    plot.unprotect("guarded")
+    eventually(
+        lambda: {pod.node_name for pod in plot.pods("guarded")} == {fresh.status.node_name},
+        "it has moved",
+        SECONDS,
+        0.2,
+    )
+    assert [one.metadata.name for one in plot.nodes() if one.metadata.name == node.metadata.name]
+    (stubborn,) = plot.pods("stubborn")
+    plot.client.patch(PODS, stubborn.name, {"metadata": {"annotations": {names.DO_NOT_DISRUPT: None}}}, plot.name)
+    eventually(lambda: [one.metadata.name for one in plot.nodes()] == [fresh.status.node_name], "it is gone", SECONDS)
+    eventually(lambda: [one.name for one in plot.claims()] == [fresh.name], "its claim is gone", SECONDS)
+    plot.await_running(2)
+    assert {pod.node_name for pod in plot.pods()} == {fresh.status.node_name}
+
+
+def test_limits_are_never_exceeded_and_pods_say_which(plot: Plot) -> None:
+    pool = plot.pool(disruption=NEVER, limits={"cpu": "8"})
+    plot.deploy("web", 4)
+    most = 0
+
+    def seen() -> int:
+        nonlocal most
+        most = max(most, len(plot.claims()))
+        return most
+
+    def complaints(word: str) -> set[str]:
+        seen()
+        waiting = [pod.name for pod in plot.pods() if not pod.node_name]
+        mine = [one for one in plot.events("FailedScheduling", "Pod", waiting) if one.source.component == "karpenter"]
+        return {one.involved_object.name for one in mine if pool in one.message and word in one.message}
+
+    plot.await_running(2)
+    eventually(lambda: len(complaints("cpu")) == 2, "both pods name the limit of cpu", SECONDS, 0.2)
+    assert seen() == 2
+    assert plot.node_pool(pool).status.nodes <= 2
+
+    plot.change_pool(pool, limits={"cpu": "100", "nodes": "3"})
+    plot.await_running(3)
+    eventually(lambda: len(complaints("nodes")) == 1, "one pod names the limit of nodes", SECONDS, 0.2)
+    assert seen() == 3
+
+    plot.change_pool(pool, limits={"nodes": "4"})
+    plot.await_running(4)
+    assert seen() == 4
+
+
+def test_a_budget_of_one_lets_empty_machines_go_one_at_a_time(plot: Plot) -> None:
+    plot.pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]})
+    plot.deploy("web", 3)
+    plot.await_running(3)
+    eventually(lambda: len(plot.initialized()) == 3, "three are initialised", SECONDS)
+    most = 0
+
+    def left() -> int:
+        nonlocal most
+        found = plot.claims()
+        most = max(most, sum(one.metadata.deletion_timestamp is not None for one in found))
+        return len(found)
+
+    plot.scale("web", 0)
+    for count in (2, 1, 0):
+        eventually(lambda count=count: left() <= count, f"at most {count} are left", SECONDS)
+    assert most == 1
+
+
+def test_a_budget_of_none_and_never_keep_empty_machines(plot: Plot) -> None:
+    frozen = plot.pool("-frozen", disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]})
+    never = plot.pool("-never", disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]})
+    plot.deploy("frozen", 2, pool=frozen)
+    plot.deploy("never", 1, pool=never)
+    plot.await_running(3)
+    for name in ("frozen", "never"):
+        plot.scale(name, 0)
+    blocked = eventually(
+        lambda: plot.events("DisruptionBlocked", "NodePool", [frozen]), "the pool says that it is blocked", SECONDS
+    )
+    assert "No allowed disruptions for disruption reason Empty" in blocked[0].message
+    assert len(plot.claims(frozen)) == 2
+    assert all(one.metadata.deletion_timestamp is None for one in plot.claims(frozen))
+
+    plot.change_pool(frozen, disruption={"budgets": [{"nodes": "100%"}]})
+    plot.await_empty(frozen)
+    (kept,) = plot.claims(never)
+    assert kept.metadata.deletion_timestamp is None
+    assert not is_true(kept.status.conditions, names.CONSOLIDATABLE)
+
+
+def test_an_invalid_pool_says_so_and_the_others_work(plot: Plot) -> None:
+    bad = plot.pool("-bad", ready=False, requirements=[{"key": "team", "operator": "Exists", "values": ["a"]}])
+    lost = plot.pool("-lost", ready=False, node_class=False)
+    good = plot.pool("-good")
+
+    def told(pool: str, kind: str) -> tuple[str, str, str]:
+        found = condition(plot.node_pool(pool).status.conditions, kind)
+        return ("", "", "") if found is None else (found.status, found.reason, found.message)
+
+    eventually(lambda: told(bad, names.READY)[0] == "False", "the bad pool is not Ready", SECONDS)
+    status, reason, message = told(bad, names.VALIDATION_SUCCEEDED)
+    assert (status, reason) == ("False", names.NODEPOOL_VALIDATION_FAILED)
+    assert message.startswith("spec.template.spec.requirements[3]: ")
+    eventually(lambda: told(lost, names.READY)[0] == "False", "the pool without class is not Ready", SECONDS)
+    assert told(lost, names.NODECLASS_READY)[:2] == ("False", names.NODECLASS_NOT_FOUND)
+    assert told(lost, names.VALIDATION_SUCCEEDED)[0] == "True"
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    assert {one.pool for one in plot.claims()} == {good}
+
+
+def test_the_hash_is_written_and_follows_the_template(plot: Plot) -> None:
+    pool = plot.pool()
+
+    def hashed() -> str:
+        return plot.node_pool(pool).metadata.annotations.get(names.NODEPOOL_HASH, "")
+
+    first = eventually(hashed, "the pool has its hash", SECONDS)
+    assert first == nodepool_hash(plot.node_pool(pool).spec.template)
+    assert plot.node_pool(pool).metadata.annotations[names.NODEPOOL_HASH_VERSION] == "v3"
+    plot.change_pool(pool, weight=7)
+    plot.change_pool(pool, template={"metadata": {"labels": {"tier": "gold"}}})
+    second = eventually(lambda: (found := hashed()) != first and found, "a label changes the hash", SECONDS)
+    assert second == nodepool_hash(plot.node_pool(pool).spec.template)
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    assert [one.metadata.annotations[names.NODEPOOL_HASH] for one in plot.claims()] == [second]
+
+
+def test_a_claim_that_nobody_can_read_stops_nothing(plot: Plot) -> None:
+    pool = plot.pool()
+    body = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": f"{plot.name}-odd", "labels": {names.NODEPOOL_LABEL: pool}},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": pool},
+            "requirements": [{"key": "team", "operator": "Exists", "values": ["a"]}],
+            "resources": {"requests": {"cpu": "1"}},
+        },
+    }
+    plot.client.create(NODECLAIMS, body)
+    odd = eventually(
+        lambda: condition(plot.client.get(NODECLAIMS, f"{plot.name}-odd").status.conditions, names.LAUNCHED),
+        "it says what is wrong",
+        SECONDS,
+    )
+    assert odd.status != "True"
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    assert [one.pool for one in plot.initialized()] == [pool]
