@@ -44,7 +44,7 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 PAGE_SIZE = 500
-READ_TIMEOUT_SECONDS = 60.0  # a kind in which nothing happens gets no bookmarks, so silence is asked about
+READ_TIMEOUT_SECONDS = 90.0  # servers send a bookmark about once a minute
 WATCH_TIMEOUT_SECONDS = (300, 600)  # drawn anew for each watch, so that not all of them end at once
 MIN_INTERVAL_SECONDS = 1.0  # between two requests of one reflector
 MAX_BACKOFF_SECONDS = 15.0
@@ -344,9 +344,6 @@ class Reflector(Generic[T]):
             for line in self._lines(path):
                 if self._line(line, relist):
                     relist = None
-        except _SilenceError:
-            if relist is not None and not self._cannot_watch_list_after_silence():
-                raise
         except ApiError as error:
             if relist is not None and self._cannot_watch_list(error):
                 self._watch_list = False
@@ -363,7 +360,7 @@ class Reflector(Generic[T]):
         """Whether a failure before the end of the initial events means that this server cannot do it."""
         if isinstance(error, BadRequest | Invalid) or error.status in (405, 500, 501):
             return True
-        self._watch_list_failures += isinstance(error, _SilenceError)
+        self._watch_list_failures += isinstance(error, ConnectionFailed) and error.reason == "ReadTimeout"
         return self._watch_list_failures >= 3
 
     def _lines(self, path: str) -> Iterator[bytes]:
@@ -383,9 +380,10 @@ class Reflector(Generic[T]):
             self._hear()
             yield from split_lines(response.stream(None))
         except (urllib3.exceptions.HTTPError, OSError) as error:
+            failed = connection_failed(error, f"GET {path}")
             if isinstance(error, urllib3.exceptions.ReadTimeoutError):
-                raise _SilenceError(f"nothing was heard for {self._read_timeout:g} s", f"GET {path}") from error
-            raise connection_failed(error, f"GET {path}") from error
+                failed.reason = "ReadTimeout"
+            raise failed from error
         finally:
             with self._lock:
                 self._response = None
