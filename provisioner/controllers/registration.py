@@ -264,6 +264,7 @@ class Registrar:
             for name in wave
             if (claim := self._cluster.claim(name)) is not None
             and claim.metadata.deletion_timestamp is None
+            and not is_true(claim.status.conditions, names.REGISTERED)  # offered again while its wave was under way
             and (node := self._cluster.node_of(claim)) is not None
         ]
         if self._nominates:

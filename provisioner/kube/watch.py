@@ -14,7 +14,7 @@ import random
 import threading
 import urllib.parse
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -44,11 +44,12 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 PAGE_SIZE = 500
-READ_TIMEOUT_SECONDS = 90.0  # servers send a bookmark about once a minute
+READ_TIMEOUT_SECONDS = 60.0  # a kind in which nothing happens gets no bookmarks, so silence is asked about
 WATCH_TIMEOUT_SECONDS = (300, 600)  # drawn anew for each watch, so that not all of them end at once
 MIN_INTERVAL_SECONDS = 1.0  # between two requests of one reflector
 MAX_BACKOFF_SECONDS = 15.0
 MAX_RETRY_AFTER_SECONDS = 60.0
+MAX_WATCH_LIST_FAILURES = 3  # streams that break off before everything was sent; then pages are tried
 
 _REQUESTS = metrics.counter("dovetail_watch_requests_total", "Lists and watches asked for.", ("resource",))
 _RELISTS = metrics.counter("dovetail_watch_relists_total", "How often everything was delivered.", ("resource",))
@@ -205,7 +206,7 @@ class Reflector(Generic[T]):
     def staleness(self) -> float:
         """Seconds since the server was last heard: an event, a bookmark or a list. Infinite before the first.
 
-        A server with nothing to say sends a bookmark about once a minute, so only more than `read_timeout` is a sign of trouble.
+        A kind in which nothing happens is silent, and is asked about after `read_timeout`; only more than that is a sign of trouble.
         """
         heard = self._heard
         return float("inf") if heard is None else max(0.0, self._clock.monotonic() - heard)
@@ -341,29 +342,29 @@ class Reflector(Generic[T]):
         path = _with_query(self._path, query)
         relist = _Relist() if initial else None
         try:
-            for line in self._lines(path):
-                if self._line(line, relist):
-                    relist = None
+            with contextlib.closing(self._lines(path)) as lines:
+                for line in lines:
+                    if self._line(line, relist):
+                        relist = None
+            if relist is not None and not self._stopping.is_set():
+                raise _SilenceError("the stream ended before everything was sent", f"GET {path}", maybe_applied=True)
         except ApiError as error:
-            if relist is not None and self._cannot_watch_list(error):
-                self._watch_list = False
-                self._watch_list_refused = error.status in (400, 405, 422, 501)
-                _log.info("no WatchList here, lists are read in pages", resource=str(self.resource), error=str(error))
-                self._asked = None  # the refusal was cheap; ask the other way at once
-                return
-            raise
-        if relist is not None and not self._stopping.is_set():
-            self._watch_list_failures += 1
-            raise ConnectionFailed("the stream ended before everything was sent", f"GET {path}", maybe_applied=True)
+            if relist is not None:
+                self._give_up_watch_list(error)
+            elif not isinstance(error, _SilenceError):  # where nothing happens it is silent, and nothing is wrong
+                raise
 
-    def _cannot_watch_list(self, error: ApiError) -> bool:
-        """Whether a failure before the end of the initial events means that this server cannot do it."""
-        if isinstance(error, BadRequest | Invalid) or error.status in (405, 500, 501):
-            return True
-        self._watch_list_failures += isinstance(error, ConnectionFailed) and error.reason == "ReadTimeout"
-        return self._watch_list_failures >= 3
+    def _give_up_watch_list(self, error: ApiError) -> None:
+        """Ask for pages next, if a failure during the initial events says that the server has no WatchList; else raise it."""
+        refused = isinstance(error, BadRequest | Invalid) or error.status in (405, 501)
+        self._watch_list_failures += isinstance(error, _SilenceError)
+        if not refused and error.status != 500 and self._watch_list_failures < MAX_WATCH_LIST_FAILURES:
+            raise error
+        self._watch_list, self._watch_list_refused = False, refused
+        self._asked = None  # ask the other way at once
+        _log.info("no WatchList here, lists are read in pages", resource=str(self.resource), error=str(error))
 
-    def _lines(self, path: str) -> Iterator[bytes]:
+    def _lines(self, path: str) -> Generator[bytes, None, None]:
         """The lines of one stream, each as soon as it is complete."""
         self._sent()
         response = self._connection.stream(path, read_timeout=self._read_timeout)
@@ -380,10 +381,10 @@ class Reflector(Generic[T]):
             self._hear()
             yield from split_lines(response.stream(None))
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            failed = connection_failed(error, f"GET {path}")
             if isinstance(error, urllib3.exceptions.ReadTimeoutError):
-                failed.reason = "ReadTimeout"
-            raise failed from error
+                silence = f"nothing was heard for {self._read_timeout:g} s"
+                raise _SilenceError(silence, f"GET {path}", maybe_applied=True) from error
+            raise connection_failed(error, f"GET {path}") from error
         finally:
             with self._lock:
                 self._response = None
@@ -518,6 +519,10 @@ class Reflector(Generic[T]):
             self.error = None
         self._watch_list_failures = 0
         self._backoff.reset()
+
+
+class _SilenceError(ConnectionFailed):
+    """A stream that had been answered said nothing more."""
 
 
 class _Relist:

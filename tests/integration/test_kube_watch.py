@@ -113,7 +113,7 @@ def test_an_event_arrives_within_milliseconds(own_plane: DevCluster, kube: Clien
         time.sleep(0.01)
     reflector.stop()
     connection.close()
-    assert sorted(late)[25] < 0.02, f"half of the events came more than 20 ms after the server's answer: {sorted(late)}"
+    assert sorted(late)[25] < 0.05, f"half of the events came more than 50 ms after the server's answer: {sorted(late)}"
 
 
 def test_a_cut_connection_loses_nothing_and_lists_nothing_again(
@@ -144,17 +144,30 @@ def test_a_cut_connection_loses_nothing_and_lists_nothing_again(
 def test_a_frozen_connection_is_given_up_after_the_read_timeout(
     kube: Client, proxy: TcpProxy, cut_off: Connection
 ) -> None:
-    reflector, mirror = reflect(cut_off, read_timeout=2.0)
+    reflector, mirror = reflect(cut_off, read_timeout=3.0)
     proxy.freeze()
     make(kube, "while-frozen")
-    time.sleep(3)
-    assert reflector.staleness() > 2
+    time.sleep(6)
+    assert reflector.staleness() > 5
+    assert reflector.error is not None, "a server that takes connections and says nothing is trouble"
     proxy.cut()
     proxy.thaw()
     agree(kube, mirror, reflector)
-    assert reflector.staleness() < 2
+    assert reflector.staleness() <= 4
     reflector.stop()
     assert reflector.relists == 1
+
+
+def test_a_kind_in_which_nothing_happens_is_not_stale(own_plane: DevCluster, kube: Client) -> None:
+    connection = connect(str(own_plane.kubeconfig))
+    reflector, mirror = reflect(connection, read_timeout=2.0)
+    time.sleep(7)
+    assert reflector.staleness() <= 3.5
+    assert reflector.error is None
+    make(kube, "at-last")
+    agree(kube, mirror, reflector)
+    reflector.stop()
+    connection.close()
 
 
 def test_while_the_server_is_away_it_is_asked_at_most_once_a_second(proxy: TcpProxy, cut_off: Connection) -> None:

@@ -290,6 +290,28 @@ def test_a_connection_that_is_cut_goes_on_from_the_last_version() -> None:
     assert watch.relists == 1
 
 
+def silence() -> Exception:
+    return urllib3.exceptions.ReadTimeoutError(urllib3.HTTPConnectionPool("fake"), "/", "Read timed out.")
+
+
+def test_a_kind_in_which_nothing_happens_is_asked_about_and_nothing_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    watch, api, _, clock = reflector(synced(thing("a", 1)), watching(silence()), watching(silence()))
+    for _ in range(3):
+        assert watch.step() == 0
+        clock.advance(60)
+    assert watch.error is None
+    assert [sent.query.get("resourceVersion") for sent in api.sent] == [None, "10", "10"]
+    assert [record.message for record in caplog.records] == []
+
+
+def test_a_first_stream_that_never_ends_is_given_up_for_pages_after_three_tries() -> None:
+    unfinished = [watching(event("ADDED", thing("a", 1)), silence()) for _ in range(3)]
+    watch, api, recording, _ = reflector(*unfinished, page(5, thing("a", 1)))
+    assert [watch.step() > 0 for _ in range(4)] == [True, True, False, False]
+    assert recording.heard == ["ADDED - a@1", "sync"]
+    assert api.sent[3].query.get("limit") == "500"
+
+
 def test_staleness_counts_from_the_last_sign_of_life() -> None:
     def pieces(clock: FakeClock) -> Iterator[bytes]:
         yield bookmark(10, end=True)
@@ -385,8 +407,8 @@ def test_what_is_wrong_is_said_for_readiness() -> None:
     assert watch.complaint().endswith("403 Forbidden: no rule")
     watch.step()
     assert watch.complaint() == ""
-    clock.advance(181)
-    assert watch.complaint() == "configmaps were last heard of 181 s ago"
+    clock.advance(121)
+    assert watch.complaint() == "configmaps were last heard of 121 s ago"
     assert watch.complaint(max_staleness=200) == ""
 
 
