@@ -163,7 +163,7 @@ def _start(run: Applied, name: str, deployment: str, flags: dict[str, object]) -
     container = _container(pod, name)
     environment = {}
     for variable in container["env"]:
-        source = next(iter(variable.get("valueFrom", {}).values()), {})
+        source: Document = next(iter(variable.get("valueFrom", {}).values()), {})
         key = source.get("fieldPath") or source.get("resource")
         environment[variable["name"]] = given[key] if key else variable["value"].replace("$(POD_IP)", "127.0.0.1")
     added = [f"--{flag}={value}" for flag, value in {**flags, "kubeconfig": _kubeconfig(run, pod)}.items()]
