@@ -325,8 +325,9 @@ ROWS = {
     "a limit on a resource that no type has is harmless": row(
         problem(sized(p="1 1Gi"), pool(types=(SMALL,), limits={"example.com/gpu": "0"})), "default/small: p"),
     "a limit is charged by the planned type, not by the largest possible": row(
-        problem(sized(a="1 1Gi", b="8 1Gi"), pool(types=(SMALL, LARGE), limits={"cpu": "10"})),
-        "default/large: b", "default/small: a"),
+        problem([pod("a", shape("2", selector={ZONE: "a"})), pod("b", shape("1", selector={ZONE: "b"}))],
+                pool(types=(SMALL, MEDIUM), limits={"cpu": "4"})),
+        "default/small: a", "default/small: b"),
     "two limits that only together bind are told together": row(
         problem(sized(p="1 1Gi"), pool(types=(instance_type("x", "2", "64Gi"), instance_type("y", "16", "4Gi")), limits={"cpu": "8", "memory": "8Gi"})),
         'p: NodePool "default": limits on cpu and memory leave room for no instance type that fits'),
