@@ -33,6 +33,7 @@ from provisioner.kube.resources import LEASES, NODECLAIMS, NODES, PODS, Resource
 from provisioner.kube.watch import Reflector
 from provisioner.support import health, logs
 from provisioner.support.clock import SystemClock
+from provisioner.support.http_worker import PatientWorker
 
 THREADS: Final = 4
 KEEPALIVE_SECONDS: Final = 120
@@ -193,7 +194,7 @@ class Server(BaseApplication):  # type: ignore[misc]
         settings: dict[str, Any] = {
             "bind": _bind_text(config.bind),
             "proc_name": "dovetail-extender",
-            "worker_class": "gthread",
+            "worker_class": PatientWorker,
             "workers": 1,
             "threads": THREADS,
             "keepalive": KEEPALIVE_SECONDS,

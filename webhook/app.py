@@ -100,7 +100,7 @@ def create_app(admission: Admission, reasons_not_ready: Callable[[], list[str]])
         admission: answers the reviews.
         reasons_not_ready: why no calls should be sent here now; an empty list means ready.
     """
-    app = Flask("webhook", static_folder=None)
+    app = Flask("dovetail-webhook", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
 
     @app.post("/mutate")

@@ -33,6 +33,7 @@ from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
 from provisioner.support import health, logs
 from provisioner.support.clock import SystemClock
+from provisioner.support.http_worker import PatientWorker
 from webhook.app import Admission, create_app
 from webhook.facts import ClusterFacts
 from webhook.registration import CONFIGURATION_NAME, RegistrationError, url_client, webhook_configuration
@@ -153,7 +154,7 @@ class Server(BaseApplication):  # type: ignore[misc]
         settings: dict[str, Any] = {
             "bind": _bind_text(config.bind),
             "proc_name": "dovetail-webhook",
-            "worker_class": "gthread",
+            "worker_class": PatientWorker,
             "workers": 1,
             "threads": THREADS,
             "keepalive": KEEPALIVE_SECONDS,

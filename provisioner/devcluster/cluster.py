@@ -478,7 +478,7 @@ class DevCluster:
         if name == "kube-scheduler":
             self._drop_lease()
         self._check_ports(components.ports_of(name))
-        self._spawn(name, argv, {})
+        self._spawn(name, argv, components.ENVIRONMENT)
 
     def _spawn(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Record:
         path = self._layout.record(name)

@@ -30,7 +30,7 @@ class Stage:
         self.again: list[str] = []
         self.healthy: list[tuple[str, bool]] = []
         self.broken: set[str] = set()
-        self._objects: dict[str, Any] = {}
+        self._objects: dict[tuple[str, str], Any] = {}
         client = Client(self.api, self.world.clock)
         self.registrar = Registrar(
             self.world.cluster,
