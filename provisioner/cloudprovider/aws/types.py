@@ -136,6 +136,7 @@ class Shape:
         """The shape of a class as its status stands.
 
         Args:
+            node_class: as the API server has it.
             group: what its placement group selector resolved to; it is not in the status.
             reserved: whether the feature gate ReservedCapacity is on.
         """
@@ -185,7 +186,10 @@ def type_of(
     """The instance type as `shape` makes it, still without offerings.
 
     Args:
+        info: what EC2 says of the type.
         zones: where EC2 offers the type.
+        shape: of the class.
+        settings: of the program.
         learned: what its nodes were seen to have; without it the memory is guessed.
 
     Cost: about 0.15 ms.
@@ -195,7 +199,9 @@ def type_of(
     if learned is not None:
         image = image_for(described, shape.amis)
         memory = learned(info.name, image.id) if image is not None else None
-    return InstanceType(info.name, described, _capacity(info, shape, settings, memory), _overhead(info, shape, settings))
+    return InstanceType(
+        info.name, described, _capacity(info, shape, settings, memory), _overhead(info, shape, settings)
+    )
 
 
 def image_for(requirements: Requirements, images: Iterable[AMI]) -> AMI | None:
