@@ -3,6 +3,7 @@
 Rows are dry-run requests, as in test_crds.py.
 """
 
+import pathlib
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from tests.support.definitions import GONE, Body, changed, send, with_definition
 
 pytestmark = pytest.mark.plane
 
+EXAMPLE: Final = pathlib.Path(__file__).parents[2] / "manifests" / "examples" / "ec2.yaml"
 CLASSES: Final = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
 TAGS: Final = {"karpenter.sh/discovery": "c"}
 BASE: Final[Body] = {
@@ -542,6 +544,13 @@ def test_its_names_and_columns(plane: DevCluster, client: Client, kept: Body, re
     wide = plane.kubectl("get", resource, kept["metadata"]["name"], "-o", "wide").splitlines()
     assert wide[0].split() == ["NAME", "READY", "AGE", "ROLE"]
     assert (wide[1].split()[1], wide[1].split()[3]) == ("True", "node-role")
+
+
+@pytest.mark.usefixtures("client")
+def test_the_example_is_admitted(plane: DevCluster) -> None:
+    answer = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(EXAMPLE), "-o", "json")
+    kinds = [one["kind"] for one in msgspec.json.decode(answer)["items"]]
+    assert kinds == ["EC2NodeClass", "EC2NodeClass", "NodePool", "NodePool"]
 
 
 def test_it_is_in_the_category(plane: DevCluster, kept: Body) -> None:

@@ -106,7 +106,7 @@ def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int) -> Findin
     late = minor > max(tables())
     problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]
     if _OWNED in kubelet:
-        problems.append(f"{_OWNED}: taints of nodes are written by the provisioner; use the NodePool's taints")
+        problems.append(f"{_OWNED}: taints of nodes are written by the provisioner, use those of the NodePool")
     if not problems:
         problems += _wrong_values(kubelet)
     warnings = unknown if late else ()
