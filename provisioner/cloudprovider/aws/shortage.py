@@ -2,7 +2,7 @@
 
 An offering that failed is closed, for longer each time. When its time is up it is not simply open again: one machine may be asked of it
 (a probe) while everybody else still goes elsewhere; each machine it gives admits four times as many, until it is trusted again. An offering whose
-family has just failed in the same zone and capacity type is doubted: open, but after the others, and one machine at a time first. Nothing is
+family has just failed in the same zone, capacity type and placement group is doubted: open, but after the others, and one machine at a time first. Nothing is
 inferred about other zones and other capacity types.
 
 The table has no clock and no I/O: callers pass `now` (aware) and keep `to_config` in a ConfigMap. Thread-safe.
@@ -134,7 +134,7 @@ class Shortages:
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._entries: dict[_Key, _Entry] = {}
-        self._families: dict[tuple[str, str, str], dict[Offer, datetime]] = {}
+        self._families: dict[_Key, dict[Offer, datetime]] = {}
         self._proved: dict[Offer, datetime] = {}
         self._doubt_probes: dict[Offer, _Entry] = {}
         self._version = 0
@@ -323,7 +323,7 @@ class Shortages:
             self._entries[key] = entry
             offer = _offer_of(key)
             if offer is not None:
-                self._families.setdefault((offer.capacity_type, offer.family, offer.zone), {})[offer] = entry.failed
+                self._families.setdefault(_family_key(offer), {})[offer] = entry.failed
             self._bound()
             self._changed()
 
@@ -339,7 +339,7 @@ class Shortages:
         self._changed()
 
     def _doubt_family(self, offer: Offer, now: datetime) -> None:
-        self._families.setdefault((offer.capacity_type, offer.family, offer.zone), {})[offer] = now
+        self._families.setdefault(_family_key(offer), {})[offer] = now
         self._doubt_probes.pop(offer, None)
 
     def _standing(self, offer: Offer, now: datetime) -> Standing:
@@ -359,7 +359,7 @@ class Shortages:
 
     def _doubted(self, offer: Offer, now: datetime) -> bool:
         """Whether a sibling failed lately, and since this one last gave a machine."""
-        group = (offer.capacity_type, offer.family, offer.zone)
+        group = _family_key(offer)
         siblings = self._families.get(group)
         if not siblings:
             return False
@@ -439,6 +439,10 @@ def _offer_key(offer: Offer) -> _Key:
 
 def _offer_of(key: _Key) -> Offer | None:
     return Offer(*key[1:]) if key[0] == "offer" and 4 <= len(key) <= 6 else None
+
+
+def _family_key(offer: Offer) -> _Key:
+    return offer.capacity_type, offer.family, offer.zone, offer.group
 
 
 def _quota_key(offer: Offer) -> _Key:
