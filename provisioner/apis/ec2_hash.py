@@ -58,7 +58,7 @@ def nodeclass_hash(spec: ec2.EC2NodeClassSpec, ca_bundle: str = "") -> str:
     Raises:
         QuantityError: a volume size is no quantity; the API server admits no such class.
 
-    Cost: some 2 ms with 16 KB of user data.
+    Cost: 0.5 ms, and 0.35 ms for each KB of user data.
     """
     kubelet = "null" if isinstance(spec.kubelet, UnsetType) or not spec.kubelet else go_json(spec.kubelet)
     return str(unordered((_spec(spec, None), string(spec.family), string(ca_bundle), string(kubelet))))
@@ -115,13 +115,15 @@ def claim_stamp(
 
     A claim of the former version whose hash is the class's in that version was made from what the class says now: it
     gets the class's hash. One with another hash was not: it keeps that, gets the version only and so has drifted. Of any
-    other version nothing can be said; like the provider we take the claim to be as the class is.
+    other version nothing can be said; like the provider we take the claim to be as the class is, unless it has drifted.
+
+    Going back to Karpenter 1.14 is safe once the condition Drifted is on such claims: it re-stamps all others.
 
     Args:
         annotations: of the claim.
         spec: of the class, as it is now.
         ca_bundle: as for `nodeclass_hash`.
-        drifted: whether the claim has the condition Drifted; it keeps its hash then, whatever that is.
+        drifted: whether the claim has the condition Drifted.
 
     Returns:
         Empty when there is nothing to do, which holds for every claim that has no hash at all.
@@ -130,10 +132,9 @@ def claim_stamp(
     found = annotations.get(ec2.HASH_ANNOTATION)
     if version == HASH_VERSION or found is None:
         return {}
-    keep = {ec2.HASH_VERSION_ANNOTATION: HASH_VERSION}
-    if drifted or (version == FORMER_VERSION and found != former_hash(spec, ca_bundle)):
-        return keep
-    return keep | {ec2.HASH_ANNOTATION: nodeclass_hash(spec, ca_bundle)}
+    version_only = {ec2.HASH_VERSION_ANNOTATION: HASH_VERSION}
+    other = found != former_hash(spec, ca_bundle) if version == FORMER_VERSION else drifted
+    return version_only if other else class_stamp(spec, ca_bundle)
 
 
 # --- the spec --------------------------------------------------------------------------------------------------

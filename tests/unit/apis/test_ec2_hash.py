@@ -50,7 +50,7 @@ TAKING_OVER: dict[str, tuple[dict[str, str], bool, dict[str, str], bool]] = {
     "of the former version, as the class is now": (hashed(FORMER, "v5"), False, hashed(NOW, "v6"), False),
     "of the former version, as the class was once": (hashed("17", "v5"), False, {VERSION: "v6"}, True),
     "of the former version, drifted already": (hashed("17", "v5"), True, {VERSION: "v6"}, True),
-    "drifted for another reason keeps its hash": (hashed(FORMER, "v5"), True, {VERSION: "v6"}, True),
+    "of the former version, drifted for another reason": (hashed(FORMER, "v5"), True, hashed(NOW, "v6"), False),
     "of an older version": (hashed("17", "v4"), False, hashed(NOW, "v6"), False),
     "of an older version, drifted already": (hashed("17", "v4"), True, {VERSION: "v6"}, True),
     "without version": ({HASH: "17"}, False, hashed(NOW, "v6"), False),

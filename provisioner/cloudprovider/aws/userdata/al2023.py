@@ -3,9 +3,11 @@
 Source: AWS spec 2.5. Differs: user data that begins like a script is one, even where it also parses as a YAML mapping.
 """
 
+import functools
 import re
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from provisioner.cloudprovider.aws.userdata import mime
@@ -92,8 +94,19 @@ def _text(node: NodeInput) -> str:
             "kubelet": kubelet,
         },
     }
-    return HEADING + yaml.dump(
-        document, Dumper=_Dumper, sort_keys=True, default_flow_style=False, width=1 << 20, allow_unicode=True
+    return HEADING + _yaml(msgspec.json.encode(document, order="sorted"))
+
+
+@functools.lru_cache(maxsize=512)
+def _yaml(document: bytes) -> str:
+    """YAML of a JSON document. Kept, because it takes 3 ms, and the nodes of a launch differ in little but maxPods."""
+    return yaml.dump(
+        msgspec.json.decode(document),
+        Dumper=_Dumper,
+        sort_keys=True,
+        default_flow_style=False,
+        width=1 << 20,
+        allow_unicode=True,
     )
 
 

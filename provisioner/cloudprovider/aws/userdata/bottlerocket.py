@@ -40,7 +40,7 @@ def settings_of(user_data: str) -> dict[str, Any]:
     """The user's settings, "settings" itself left out; {} without user data.
 
     Raises:
-        UserDataError: it is no TOML, or settings, settings.kubernetes or settings.bootstrap-commands is no table.
+        UserDataError: it is no TOML, or one of the tables that we write into is no table.
     """
     try:
         settings = tomllib.loads(user_data).get("settings", {})
@@ -48,7 +48,7 @@ def settings_of(user_data: str) -> dict[str, Any]:
         raise UserDataError(f"it is no TOML: {error}") from None
     if not isinstance(settings, dict):
         raise UserDataError("settings is no table")
-    for name in ("kubernetes", "bootstrap-commands"):
+    for name in ("autoscaling", "bootstrap-commands", "kubernetes"):
         if not isinstance(settings.get(name, {}), dict):
             raise UserDataError(f"settings.{name} is no table")
     if not isinstance(settings.get("kubernetes", {}).get("node-labels", {}), dict):
@@ -74,6 +74,9 @@ def render(node: NodeInput) -> str:
         "node-labels": {**user.get("node-labels", {}), **node.labels},
         "node-taints": _taints(node.taints),
     }
+    if "should-wait" in settings.get("autoscaling", {}):
+        # Our machines are in no auto scaling group: one that waited for its turn would never start the kubelet.
+        settings["autoscaling"] = {**settings["autoscaling"], "should-wait": False}
     if node.raid0:
         commands = settings.get("bootstrap-commands", {})
         settings["bootstrap-commands"] = {**commands, MOUNT_COMMAND: _mount(node.bottlerocket_version)}

@@ -34,7 +34,7 @@ def _flags(node: NodeInput) -> Iterator[str]:
     kubelet = node.kubelet
     if labels := label_flag(node.labels):
         yield labels
-    if taints := ",".join(f"{one.key}={one.value}:{one.effect}" for one in node.taints):
+    if taints := ",".join(map(str, node.taints)):
         yield f"--register-with-taints={_quoted(taints)}"
     yield f"--max-pods={node.max_pods}"
     if kubelet.get("podsPerCore") is not None:

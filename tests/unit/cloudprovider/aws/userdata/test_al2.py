@@ -22,7 +22,7 @@ exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1
 /etc/eks/bootstrap.sh 'prod' --apiserver-endpoint 'https://prod.eks.amazonaws.com' --b64-cluster-ca 'Q0EtQlVORExF' \\
 --dns-cluster-ip '10.100.0.10' \\
 --use-max-pods false \\
---kubelet-extra-args '--node-labels="karpenter.sh/capacity-type=spot,karpenter.sh/do-not-sync-taints=true,karpenter.sh/nodepool=p" --register-with-taints="dedicated=gpu:NoSchedule,karpenter.sh/unregistered=:NoExecute" --max-pods=58'
+--kubelet-extra-args '--node-labels="karpenter.sh/capacity-type=spot,karpenter.sh/do-not-sync-taints=true,karpenter.sh/nodepool=p" --register-with-taints="dedicated=gpu:NoSchedule,karpenter.sh/unregistered:NoExecute" --max-pods=58'
 --//--
 """
 

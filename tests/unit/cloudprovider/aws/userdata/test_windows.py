@@ -14,7 +14,7 @@ WHOLE = """<powershell>
 & $EKSBootstrapScriptFile -EKSClusterName 'prod' -APIServerEndpoint 'https://prod.eks.amazonaws.com' \
 -Base64ClusterCA 'Q0EtQlVORExF' -KubeletExtraArgs '--node-labels="karpenter.sh/capacity-type=spot,\
 karpenter.sh/do-not-sync-taints=true,karpenter.sh/nodepool=p" \
---register-with-taints="dedicated=gpu:NoSchedule,karpenter.sh/unregistered=:NoExecute" --max-pods=58' \
+--register-with-taints="dedicated=gpu:NoSchedule,karpenter.sh/unregistered:NoExecute" --max-pods=58' \
 -DNSClusterIP '10.100.0.10' -ServiceCIDR '10.100.0.0/16'
 </powershell>"""
 
