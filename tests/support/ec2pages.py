@@ -15,12 +15,14 @@ NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 def described_types() -> dict[str, dict[str, Any]]:
     """What DescribeInstanceTypes tells of every type; moto's copy of the real answers, as data."""
-    return _moto("instance_types.json.gz")
+    types: dict[str, dict[str, Any]] = _moto("instance_types.json.gz")
+    return types
 
 
 def offered_zones(region: str) -> list[dict[str, str]]:
     """Rows of DescribeInstanceTypeOfferings by availability zone; moto's copy of the real answers."""
-    return _moto("instance_type_offerings", "availability-zone", f"{region}.json.gz")
+    rows: list[dict[str, str]] = _moto("instance_type_offerings", "availability-zone", f"{region}.json.gz")
+    return rows
 
 
 def page(operation: str, answer: Mapping[str, Any]) -> bytes:

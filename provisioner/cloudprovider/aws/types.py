@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import AMI, CapacityReservation, EC2NodeClass, NetworkInterface
 from provisioner.cloudprovider.aws import labels, tables
@@ -256,6 +258,21 @@ def prefix_delegation(environment: Mapping[str, str]) -> bool:
     return environment.get("ENABLE_PREFIX_DELEGATION", "") in {"1", "t", "T", "true", "TRUE", "True"}
 
 
+def aws_node_environment(daemon_set: bytes) -> dict[str, str]:
+    """The variables of the container aws-node, from the JSON of its DaemonSet; only those with a plain value.
+
+    Raises:
+        msgspec.DecodeError: it is no DaemonSet.
+    """
+    found = msgspec.json.decode(daemon_set, type=_AwsNode)
+    return {
+        variable.name: variable.value
+        for container in found.spec.template.spec.containers
+        if container.name == "aws-node"
+        for variable in container.env
+    }
+
+
 def kube_reserved(info: TypeInfo, shape: Shape, settings: Settings) -> dict[str, str]:
     """What the kubelet keeps for itself, as the node's user data has to say it; the user's own values win."""
     pods = (
@@ -268,6 +285,32 @@ def kube_reserved(info: TypeInfo, shape: Shape, settings: Settings) -> dict[str,
     )
     computed = {CPU: f"{millis}m", MEMORY: f"{11 * pods + 255}Mi", EPHEMERAL_STORAGE: "1Gi"}
     return {**computed, **dict(shape.kubelet.kube_reserved)}
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class _Container(msgspec.Struct):
+    name: str
+    env: list[_Variable] = msgspec.field(default_factory=list)
+
+
+class _PodSpec(msgspec.Struct):
+    containers: list[_Container]
+
+
+class _PodTemplate(msgspec.Struct):
+    spec: _PodSpec
+
+
+class _DaemonSetSpec(msgspec.Struct):
+    template: _PodTemplate
+
+
+class _AwsNode(msgspec.Struct):
+    spec: _DaemonSetSpec
 
 
 def _capacity(info: TypeInfo, shape: Shape, settings: Settings, memory: int | None) -> Resources:

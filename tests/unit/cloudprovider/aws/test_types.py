@@ -412,6 +412,18 @@ def test_prefix_delegation_as_aws_node_reads_it(text: str, want: bool) -> None:
     assert types.prefix_delegation({}) is False
 
 
+def test_the_environment_of_aws_node() -> None:
+    env = [{"name": "ENABLE_PREFIX_DELEGATION", "value": "true"}, {"name": "NODE", "valueFrom": {"fieldRef": {}}}]
+    containers = [
+        {"name": "other", "env": [{"name": "X", "value": "y"}]},
+        {"name": "aws-node", "image": "i", "env": env},
+    ]
+    body = msgspec.json.encode({"kind": "DaemonSet", "spec": {"template": {"spec": {"containers": containers}}}})
+    assert types.aws_node_environment(body) == {"ENABLE_PREFIX_DELEGATION": "true", "NODE": ""}
+    with pytest.raises(msgspec.DecodeError):
+        types.aws_node_environment(b'{"kind": "Status"}')
+
+
 def test_the_shape_of_a_class() -> None:
     spec = {
         "amiSelectorTerms": [{"alias": "bottlerocket@latest"}],
