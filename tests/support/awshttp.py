@@ -1,5 +1,6 @@
-"""A server that speaks EC2's HTTP and nothing else: each answer is what the test's function returns for (action, form)."""
+"""A server that speaks AWS's HTTP and nothing else: each answer is what the test's function returns for (action, form)."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from urllib.parse import parse_qs
 import botocore.session
 
 Answer = tuple[int, bytes]
-Respond = Callable[[str, Mapping[str, str]], Answer]
+Respond = Callable[[str, Mapping[str, Any]], Answer]
 
 
 def error(status: int, code: str, message: str = "") -> Answer:
@@ -28,7 +29,7 @@ class Server:
     """
 
     def __init__(self, respond: Respond) -> None:
-        self.calls: list[dict[str, str]] = []
+        self.calls: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         outer = self
 
@@ -37,7 +38,13 @@ class Server:
 
             def do_POST(self) -> None:
                 length = int(self.headers.get("Content-Length", 0))
-                form = {name: values[0] for name, values in parse_qs(self.rfile.read(length).decode()).items()}
+                sent = self.rfile.read(length).decode()
+                target = self.headers.get("X-Amz-Target", "").rpartition(".")[2]  # services that speak JSON
+                form = (
+                    {**json.loads(sent), "Action": target}
+                    if target
+                    else {name: values[0] for name, values in parse_qs(sent).items()}
+                )
                 outer.calls.append(form)
                 outer.headers.append(dict(self.headers.items()))
                 status, body = respond(form.get("Action", ""), form)
