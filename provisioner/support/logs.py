@@ -28,7 +28,7 @@ REDACTED = "[redacted]"
 _ROOT = "dovetail"
 _LOGGING_ARGUMENTS = frozenset({"exc_info", "stack_info", "stacklevel", "extra"})
 _SECRET_NAME = re.compile(
-    r"token|passwd|password|secret_?(key|data|value|access_?key)|^secret$|authorization|private_?key|credential|user_?data",
+    r"token|passwd|password|secret_?(key|data|value|access_?key)|^secret$|authorization|private_?key|credential|user_?data(?!_?(bytes|size))",
     re.IGNORECASE,
 )
 _SECRET_TEXT = re.compile(

@@ -10,11 +10,12 @@ A YAML list, from a file or the key `discounts.yaml` of a ConfigMap; a row is
       until: 2027-03-31         # a day counts to its end, UTC; a time is exact
 
 The first row that matches a machine decides. Where it is used up, or its time is over, the list price holds: rows further down are not
-asked, so that the order is the owner's to choose. Only on-demand machines are discounted. Pure.
+asked, so that the order is the owner's to choose. Only on-demand machines are discounted. A plan counts the machines that
+run when it is made, so a plan of many at once may give more of them the discount than the row pays for. Pure.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
@@ -143,6 +144,16 @@ class LedgerPrices:
     region: str
     now: datetime
     os: str = "linux"
+
+    @property
+    def version(self) -> Hashable:
+        """Equal while every price that this gives is."""
+        taken = (*self.used, *(0 for _ in self.ledger.rows[len(self.used) :]))
+        pays = tuple(
+            not row.stale(self.now) and count < row.machines
+            for row, count in zip(self.ledger.rows, taken, strict=False)
+        )
+        return self.ledger, pays, self.region, self.os
 
     def adjusted(self, instance_type: str, zone: str, capacity_type: str, price: float) -> float:
         """The price that will be paid."""

@@ -6,15 +6,16 @@ Differs: an offering without a price is offered last instead of never, but for s
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.prices import LAST_RESORT_USD_PER_HOUR
-from provisioner.cloudprovider.aws.shortage import Offer
+from provisioner.cloudprovider.aws.prices import LAST_RESORT_USD_PER_HOUR, PriceAdjustment, PriceList, paid_price
+from provisioner.cloudprovider.aws.shortage import Offer, Shortages
 from provisioner.cloudprovider.aws.types import Shape
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -83,6 +84,38 @@ def offerings_of(
         for partition in partitions
     )
     return tuple(found)
+
+
+def market_of(
+    prices: PriceList,
+    adjustments: tuple[PriceAdjustment, ...],
+    shortages: Shortages,
+    now: datetime,
+    reserved: Mapping[str, int],
+    shifted: frozenset[str] = frozenset(),
+) -> tuple[Market, Hashable]:
+    """The market at `now`, and a version that is equal for as long as nothing in it changes: for `Catalogue.types`.
+
+    Args:
+        prices: the list of this moment.
+        adjustments: what changes list prices for decisions, in order: the discount ledger, then NodeOverlays.
+        shortages: the table.
+        now: aware.
+        reserved: machines left, by reservation id.
+        shifted: ids of zones that traffic is shifted away from.
+    """
+    market = Market(
+        price=lambda name, zone, kind: paid_price(prices, name, zone, kind, adjustments),
+        open=lambda offer: shortages.standing(offer, now).available,
+        reserved=dict(reserved),
+        spot_known=prices.spot_known,
+        shifted=shifted,
+    )
+    version = (
+        *(prices.version, prices.spot_known, tuple(one.version for one in adjustments)),
+        *(shortages.version(now), tuple(sorted(reserved.items())), shifted),
+    )
+    return market, version
 
 
 @functools.lru_cache(maxsize=4096)  # the same few in every type

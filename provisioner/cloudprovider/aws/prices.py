@@ -10,7 +10,7 @@ Differs: spot prices are minutes old, not hours; small moves of the spot market 
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -38,6 +38,11 @@ SPOT_PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 class PriceAdjustment(Protocol):
     """Whoever changes a price before decisions see it: a discount ledger, a NodeOverlay."""
+
+    @property
+    def version(self) -> Hashable:
+        """Equal while every price that it gives is."""
+        ...
 
     def adjusted(self, instance_type: str, zone: str, capacity_type: str, price: float) -> float:
         """What is taken instead of `price`; `price` itself where it has nothing to say."""
@@ -75,10 +80,6 @@ class PriceList:
                 return 0.0 if on_demand is None else on_demand / RESERVED_DIVISOR
             case _:
                 return on_demand
-
-    def has_price(self, instance_type: str) -> bool:
-        """Whether any offering of the type has one."""
-        return instance_type in self.on_demand or any(name == instance_type for name, _ in self.spot)
 
 
 def static_prices(region: str) -> PriceList:

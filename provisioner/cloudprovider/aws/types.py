@@ -118,6 +118,7 @@ class Shape:
         interfaces: those that the user wants; None leaves them to us.
         tracking: whether connection tracking is set.
         nested: whether nested virtualization is wanted.
+        prefixes: address prefixes that the first interface starts with.
         group: the placement group, resolved.
     """
 
@@ -130,6 +131,7 @@ class Shape:
     interfaces: tuple[NetworkInterface, ...] | None = None
     tracking: bool = False
     nested: bool = False
+    prefixes: int = 0
     reservations: tuple[CapacityReservation, ...] = ()
     group: PlacementGroup | None = None
 
@@ -154,6 +156,7 @@ class Shape:
             interfaces=node_class.network_interfaces if isinstance(spec.network_interfaces, tuple) else None,
             tracking=isinstance(spec.connection_tracking, ec2.ConnectionTracking),
             nested=nested == "enabled",
+            prefixes=spec.ip_prefix_count or 0,
             reservations=status.capacity_reservations if reserved else (),
             group=group,
         )
@@ -224,6 +227,8 @@ def unfit(info: TypeInfo, shape: Shape) -> str:
         return f"it cannot be in a placement group of strategy {shape.group.strategy}"
     if shape.tracking and info.hypervisor != "nitro" and not (info.bare_metal and info.ena):
         return "connection tracking can be set on Nitro machines only"
+    if shape.prefixes + 1 > info.ipv4_per_interface and shape.prefixes:
+        return f"its interfaces take {info.ipv4_per_interface} addresses, not {shape.prefixes} prefixes and one address"
     return _unfit_interfaces(info, shape)
 
 

@@ -10,10 +10,12 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws import labels, wire
 from provisioner.cloudprovider.aws.catalogue import Catalogue, Region
-from provisioner.cloudprovider.aws.offerings import Market, offerings_of
-from provisioner.cloudprovider.aws.prices import LAST_RESORT_USD_PER_HOUR
+from provisioner.cloudprovider.aws.discounts import Discount, Ledger, LedgerPrices
+from provisioner.cloudprovider.aws.offerings import Market, market_of, offerings_of
+from provisioner.cloudprovider.aws.prices import LAST_RESORT_USD_PER_HOUR, PriceBook
 from provisioner.cloudprovider.aws.shortage import Offer, Shortages
 from provisioner.cloudprovider.aws.types import PlacementGroup, Settings, Shape, type_of
+from provisioner.cloudprovider.aws.wire import SpotRow
 from provisioner.cloudprovider.types import Offering, by_price
 from provisioner.values.requirement import Operator, Requirements
 from tests.support import ec2pages
@@ -209,3 +211,29 @@ def test_a_type_that_is_sold_nowhere_can_be_launched_nowhere() -> None:
     found = {one.name: one for one in catalogue.types(SHAPE, Market(price), 1)}
     assert found["c5.large"].requirements[names.ZONE_LABEL].operator is Operator.DOES_NOT_EXIST
     assert not any(one.available for one in found["c5.large"].offerings)
+
+
+def test_a_market_of_all_that_decides() -> None:
+    book, table = PriceBook("us-east-1"), Shortages()
+    ledger = LedgerPrices(Ledger((Discount(0.01, type="m5.large"),)), (0,), "us-east-1", NOON)
+    table.failed(Offer("on-demand", "c5.large", "a"), NOON)
+
+    def now(**changes: Any) -> tuple[Market, object]:
+        facts: dict[str, Any] = {"adjustments": (ledger,), "now": NOON, "reserved": {"cr-1": 1}, **changes}
+        return market_of(book.current(), shortages=table, **facts)
+
+    market, version = now()
+    assert market.price("m5.large", "a", "on-demand") == 0.01
+    assert market.price("c5.large", "a", "on-demand") == 0.085
+    assert not market.open(Offer("on-demand", "c5.large", "a"))
+    assert market.open(Offer("on-demand", "c5.large", "b"))
+    assert now()[1] == version
+    assert hash(version)
+    others = [now(adjustments=()), now(reserved={"cr-1": 0}), now(shifted=frozenset({"x"}))]
+    table.failed(Offer("spot", "c5.large", "a"), NOON)
+    others.append(now())
+    book.refresh_spot(lambda: [SpotRow("m5.large", "a", 0.03, NOON)], NOON)
+    others.append(now())
+    others.append(now(now=NOON + timedelta(minutes=5)))
+    versions = [version, *(one for _, one in others)]
+    assert len(set(versions)) == len(versions)

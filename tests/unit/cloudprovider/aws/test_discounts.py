@@ -70,6 +70,18 @@ def test_spot_is_not_discounted() -> None:
     assert prices.adjusted("m5.large", "us-east-1a", "on-demand", LIST) == 0.05
 
 
+def test_versions_change_with_prices_only() -> None:
+    ledger = Ledger((Discount(0.05, family="m5", count=3, until=NOON + timedelta(days=1)),))
+
+    def version(used: int, now: datetime = NOON) -> object:
+        return discounts.LedgerPrices(ledger, (used,), REGION, now).version
+
+    assert version(0) == version(2) == version(1, NOON + timedelta(hours=1))
+    assert version(0) != version(3)
+    assert version(3) == version(9) == version(0, NOON + timedelta(days=1))
+    assert discounts.LedgerPrices(ledger, (), REGION, NOON).version == version(0)
+
+
 def test_next_change() -> None:
     ledger = Ledger(tuple(Discount(1, family="m5", until=NOON + timedelta(days=days)) for days in (3, -1, 2)))
     assert ledger.next_change(NOON) == NOON + timedelta(days=2)

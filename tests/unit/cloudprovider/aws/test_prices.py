@@ -257,6 +257,8 @@ def test_decisions_take_what_is_paid_metrics_the_list() -> None:
     ledger = LedgerPrices(Ledger((Discount(0.06, family="m5"),)), (0,), "us-east-1", NOON)
 
     class Overlay:
+        version = 1
+
         def adjusted(self, instance_type: str, zone: str, capacity_type: str, price: float) -> float:
             return price * 2
 

@@ -351,6 +351,10 @@ FITS = {
         replace(LINUX, group=PlacementGroup("pg", "cluster")),
         "it cannot be in a placement group of strategy cluster",
     ),
+    "prefixes that go": FitCase("t3.nano", replace(LINUX, prefixes=1), ""),
+    "prefixes too many": FitCase(
+        "t3.nano", replace(LINUX, prefixes=2), "its interfaces take 2 addresses, not 2 prefixes and one address"
+    ),
     "no interfaces chosen": FitCase("m4.large", replace(LINUX, interfaces=()), ""),
     "a card too many": FitCase("m5.large", cards((0, 0, "interface"), (1, 1, "interface")), "it has no network card 1"),
     "a device too many": FitCase(
@@ -434,6 +438,7 @@ def test_the_shape_of_a_class() -> None:
             "evictionHard": {"memory.available": "5%"},
         },
         "connectionTracking": {"udpTimeout": 30},
+        "ipPrefixCount": 2,
         "cpuOptions": {"nestedVirtualization": "enabled"},
         "networkInterfaces": [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}],
     }
@@ -458,7 +463,7 @@ def test_the_shape_of_a_class() -> None:
     assert shape.family == ec2.BOTTLEROCKET
     assert shape.zones == (("a", "id-a"), ("b", "id-b"))
     assert shape.kubelet == Kubelet(50, 4, (("cpu", "1"),), (), (("memory.available", "5%"),))
-    assert (shape.tracking, shape.nested, shape.group) == (True, True, group)
+    assert (shape.tracking, shape.nested, shape.prefixes, shape.group) == (True, True, 2, group)
     assert shape.interfaces is not None
     assert [one.id for one in shape.reservations] == ["cr-1"]
     assert Shape.of(class_of(spec, status), reserved=False).reservations == ()
