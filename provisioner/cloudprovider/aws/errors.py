@@ -9,6 +9,7 @@ Differs: quotas close everything that they count (a vCPU quota all types of its 
 """
 
 import enum
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -495,6 +496,7 @@ def launch_error(claim_name: str, failures: Sequence[Failure]) -> CloudError:
     return InsufficientCapacityError(claim_name, "; ".join(problems) or "EC2 launched nothing and did not say why")
 
 
+@functools.cache  # asked for every offering; there are some 1,400 names
 def quota_class(instance_type: str) -> str:
     """Which vCPU quota counts a type: "standard", "G and VT", "P"...; a family of its own for what we do not know.
 
