@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from provisioner.apis import buffer, karpenter, kwok, overlay
+from provisioner.apis import buffer, ec2, karpenter, kwok, overlay
 from provisioner.apis.schema import Rule, Schema
 
 Document = dict[str, Any]
@@ -205,6 +205,15 @@ DEFINITIONS: Final = (
             Column("ConditionsReason", ".status.conditions[*].reason"),
             _AGE,
         ),
+    ),
+    Definition(
+        type=ec2.EC2NodeClass,
+        api_version=ec2.API_VERSION,
+        plural="ec2nodeclasses",
+        description="An EC2NodeClass says how machines are made at EC2.",
+        categories=("karpenter",),
+        short_names=("ec2nc", "ec2ncs"),
+        columns=(Column("Ready", _READY), _AGE, Column("Role", ".spec.role", wide=True)),
     ),
     Definition(
         type=kwok.KWOKNodeClass,

@@ -12,6 +12,7 @@ import msgspec
 
 from provisioner.apis import core, meta
 from provisioner.apis.buffer import CapacityBuffer
+from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.overlay import NodeOverlay
@@ -170,3 +171,4 @@ CAPACITYBUFFERS = _kind(
 KWOKNODECLASSES = _kind(
     KWOKNodeClass, "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False
 )
+EC2NODECLASSES = _kind(EC2NodeClass, "karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", namespaced=False)

@@ -28,10 +28,16 @@ REDACTED = "[redacted]"
 _ROOT = "dovetail"
 _LOGGING_ARGUMENTS = frozenset({"exc_info", "stack_info", "stacklevel", "extra"})
 _SECRET_NAME = re.compile(
-    r"token|passwd|password|secret_?(key|data|value)|^secret$|authorization|private_?key|credential", re.IGNORECASE
+    r"token|passwd|password|secret_?(key|data|value|access_?key)|^secret$|authorization|private_?key|credential|user_?data(?!_?(bytes|size))",
+    re.IGNORECASE,
 )
 _SECRET_TEXT = re.compile(
-    r"(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
+    r"(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"  # key ids of AWS
+    r"|(?i:x-amz-(?:security-token|signature|credential))[\"']?\s*[=:]\s*[\"']?[^\s&\"',]+"
+    r"|(?i:secret_?access_?key|session_?token)[\"']?\s*[=:]\s*[\"']?[^\s&\"',]+"
+    r"|(?i:user_?data)[\"']?\s*[=:]\s*[\"']?[A-Za-z0-9+/=%]{16,}|<(?i:user_?data)>.*?(?:</(?i:user_?data)>|$)",
     re.DOTALL,
 )
 _PLAIN_TEXT = re.compile(r"[^\s\"=]+")

@@ -3,26 +3,19 @@
 Rows are dry-run requests, so nothing is left behind and a row takes a few milliseconds.
 """
 
-import copy
-import pathlib
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
 
-from provisioner.apis.crds import DEFINITIONS
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
-from provisioner.support.clock import SystemClock
+from tests.support.definitions import GONE, Body, changed, send, with_definitions
 
 pytestmark = pytest.mark.plane
 
-Body = dict[str, Any]
-CRDS: Final = pathlib.Path(__file__).parents[2] / "manifests" / "crds"
-GONE: Final = object()
 NODECLASS: Final = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 TAINT: Final = {"key": "dedicated", "effect": "NoSchedule", "value": "gpu"}
 
@@ -393,34 +386,10 @@ ROWS: Final[dict[str, Row]] = {
 }
 
 
-def changed(base: Body, changes: dict[str, Any]) -> Body:
-    body = copy.deepcopy(base)
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        at = body
-        for name in parents:
-            at = at.setdefault(name, {})
-        if value is GONE:
-            at.pop(last, None)
-        else:
-            at[last] = value
-    return body
-
-
 @pytest.fixture(scope="module")
 def client(plane: DevCluster) -> Client:
     """Of a cluster that has the definitions."""
-    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    names = [f"crd/{definition.plural}.{definition.group}" for definition in DEFINITIONS]
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
-    return Client(connect(str(plane.kubeconfig), user_agent="dovetail-tests"), SystemClock())
-
-
-def send(client: Client, method: str, path: str, body: Body, *, dry: bool = True) -> Body:
-    query = {"dryRun": "All"} if dry else {}
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    answer: Body = msgspec.json.decode(client.raw(method, path, body, query, content_type=kind))
-    return answer
+    return with_definitions(plane)
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))

@@ -164,6 +164,7 @@ def test_documents_are_the_same_each_time_and_share_nothing() -> None:
 def test_the_files() -> None:
     assert sorted(documents()) == [
         "autoscaling.x-k8s.io_capacitybuffers.yaml",
+        "karpenter.k8s.aws_ec2nodeclasses.yaml",
         "karpenter.kwok.sh_kwoknodeclasses.yaml",
         "karpenter.sh_nodeclaims.yaml",
         "karpenter.sh_nodeoverlays.yaml",

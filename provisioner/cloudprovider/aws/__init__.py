@@ -1,0 +1,1 @@
+"""EC2: machines launched with boto3, and all that has to be known before and after."""

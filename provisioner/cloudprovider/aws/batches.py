@@ -1,0 +1,93 @@
+"""Which claims are launched by one call, and which machine is whose, so that a crash at any point can be continued. Pure.
+
+Claims with equal requests form a batch. Before the call each is marked `<batch>/<attempt>/<ordinal>`; client token and tag of the fleet follow from
+batch and attempt alone. Whoever comes later sends the same call again, or looks the tag up, and gets the same machines; their ids, in
+order, belong to the ordinals, in order.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+BATCH_TAG: Final = "dovetail.dev/launch"
+_BATCH_LENGTH: Final = 20
+
+
+class MarkError(ValueError):
+    """An annotation that is no mark of a launch."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A claim's place in a launch: the annotation `dovetail.dev/launch`.
+
+    Attributes:
+        batch: names the claims that are launched together.
+        attempt: counts from 1; another one is another request.
+        ordinal: of the claim in its batch, from 0.
+    """
+
+    batch: str
+    attempt: int
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{self.batch}/{self.attempt}/{self.ordinal}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Mark":
+        """Read the annotation.
+
+        Raises:
+            MarkError: it is none.
+        """
+        parts = text.split("/")
+        if len(parts) != 3 or not parts[0] or not all(part.isascii() and part.isdigit() for part in parts[1:]):
+            raise MarkError(f"{text!r} is not <batch>/<attempt>/<ordinal>")
+        mark = cls(parts[0], int(parts[1]), int(parts[2]))
+        if mark.attempt < 1:
+            raise MarkError(f"{text!r}: attempts count from 1")
+        return mark
+
+    @property
+    def tag(self) -> str:
+        """The value of `BATCH_TAG` on the fleet and its machines."""
+        return f"{self.batch}/{self.attempt}"
+
+    @property
+    def token(self) -> str:
+        """The client token: the same for every claim of the attempt, 64 characters at most."""
+        return "dovetail-" + hashlib.blake2b(self.tag.encode(), digest_size=20).hexdigest()
+
+    def again(self) -> "Mark":
+        """The mark of the next attempt."""
+        return replace(self, attempt=self.attempt + 1)
+
+
+def batch_of(request: Mapping[str, Any], claims: Iterable[str]) -> str:
+    """A name for the launch of these claims (uids) by this request: the same again for the same, whoever asks."""
+    content = msgspec.json.encode([request, sorted(claims)], order="deterministic")
+    return hashlib.blake2b(content, digest_size=_BATCH_LENGTH // 2).hexdigest()
+
+
+def dealt(marks: Iterable[Mark], machines: Sequence[str]) -> dict[Mark, str]:
+    """Whose machine is which: the n-th id, in order, is that of ordinal n. Ordinals beyond the machines get none.
+
+    `machines` must be all that the attempt launched, those that are gone again too: a list that misses some deals wrongly. The answer of
+    CreateFleet is such a list, also when it is repeated with the same token; a describing call right after a launch is not.
+
+    Raises:
+        ValueError: two claims have the same ordinal, or the marks are of several attempts.
+    """
+    ordered = sorted(set(machines))
+    owners: dict[int, Mark] = {}
+    for mark in marks:
+        known = owners.setdefault(mark.ordinal, mark)
+        if known is not mark:
+            raise ValueError(f"two claims are marked {mark}")
+        if mark.tag != next(iter(owners.values())).tag:
+            raise ValueError(f"{mark} is of another attempt than {next(iter(owners.values()))}")
+    return {mark: ordered[ordinal] for ordinal, mark in sorted(owners.items()) if ordinal < len(ordered)}

@@ -1,0 +1,259 @@
+"""The discount ledger: prices that this account pays instead of the list's, as its owner writes them down.
+
+A YAML list, from a file or the key `discounts.yaml` of a ConfigMap; a row is
+
+    - family: m5                # or type: m5.large
+      region: us-east-1         # or zone: us-east-1a; neither: everywhere
+      os: linux                 # the default
+      usd_per_hour: 0.061       # one machine, in the currency of the partition
+      count: 20                 # or hourly_commitment: 12.50; neither: any number
+      until: 2027-03-31         # a day counts to its end, UTC; a time is exact
+
+The first row that matches a machine decides. Where it is used up, or its time is over, the list price holds: rows further down are not
+asked, so that the order is the owner's to choose. Only on-demand machines are discounted. A plan counts the machines that
+run when it is made, so a plan of many at once may give more of them the discount than the row pays for. Pure.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+
+import yaml
+
+from provisioner.apis import names
+
+CONFIG_KEY: Final = "discounts.yaml"
+_EPSILON: Final = 1e-9
+_FIELDS: Final = frozenset(
+    {"family", "type", "region", "zone", "os", "usd_per_hour", "count", "hourly_commitment", "until"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Discount:
+    """One row.
+
+    Attributes:
+        family: of instance types, "" where `type` is given.
+        type: one instance type, "" where `family` is given.
+        region: "" for everywhere.
+        zone: "" for every zone.
+        usd_per_hour: what one machine costs.
+        count: for how many machines; None for no such limit.
+        hourly_commitment: how much is paid for an hour of all of them; None for no such limit.
+        until: no longer valid from then on; None for always.
+    """
+
+    usd_per_hour: float
+    family: str = ""
+    type: str = ""
+    region: str = ""
+    zone: str = ""
+    os: str = "linux"
+    count: int | None = None
+    hourly_commitment: float | None = None
+    until: datetime | None = None
+
+    def matches(self, instance_type: str, zone: str, os: str, region: str) -> bool:
+        """Whether it is about such a machine."""
+        return (
+            (not self.type or self.type == instance_type)
+            and (not self.family or self.family == instance_type.partition(".")[0])
+            and (not self.zone or self.zone == zone)
+            and (not self.region or self.region == region)
+            and self.os == os
+        )
+
+    def stale(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.until is not None and now >= self.until
+
+    @property
+    def machines(self) -> float:
+        """For how many machines it pays; infinity for any number."""
+        if self.count is not None:
+            return self.count
+        if self.hourly_commitment is not None:
+            return math.floor(self.hourly_commitment / self.usd_per_hour + _EPSILON)
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """One running machine, as far as the ledger cares."""
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+    os: str = "linux"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All rows, in the owner's order."""
+
+    rows: tuple[Discount, ...] = ()
+
+    def used(self, machines: Iterable[Bought], region: str) -> tuple[int, ...]:
+        """How many of `machines` fall to each row, row by row; may be more than the row pays for."""
+        used = [0] * len(self.rows)
+        for machine in machines:
+            if machine.capacity_type != names.CAPACITY_ON_DEMAND:
+                continue
+            index = self._first(machine.instance_type, machine.zone, machine.os, region)
+            if index is not None:
+                used[index] += 1
+        return tuple(used)
+
+    def price(
+        self,
+        instance_type: str,
+        zone: str,
+        list_price: float,
+        used: tuple[int, ...],
+        region: str,
+        now: datetime,
+        os: str = "linux",
+    ) -> float:
+        """What one more such on-demand machine will cost."""
+        index = self._first(instance_type, zone, os, region)
+        if index is None:
+            return list_price
+        row = self.rows[index]
+        taken = used[index] if index < len(used) else 0
+        return list_price if row.stale(now) or taken >= row.machines else row.usd_per_hour
+
+    def next_change(self, now: datetime) -> datetime | None:
+        """When the next row ends."""
+        return min((row.until for row in self.rows if row.until is not None and row.until > now), default=None)
+
+    def _first(self, instance_type: str, zone: str, os: str, region: str) -> int | None:
+        return next(
+            (index for index, row in enumerate(self.rows) if row.matches(instance_type, zone, os, region)), None
+        )
+
+
+@dataclass(frozen=True)
+class LedgerPrices:
+    """The ledger as a `prices.PriceAdjustment`, at one instant."""
+
+    ledger: Ledger
+    used: tuple[int, ...]
+    region: str
+    now: datetime
+    os: str = "linux"
+
+    @property
+    def version(self) -> Hashable:
+        """Equal while every price that this gives is."""
+        taken = (*self.used, *(0 for _ in self.ledger.rows[len(self.used) :]))
+        pays = tuple(
+            not row.stale(self.now) and count < row.machines
+            for row, count in zip(self.ledger.rows, taken, strict=False)
+        )
+        return self.ledger, pays, self.region, self.os
+
+    def adjusted(self, instance_type: str, zone: str, capacity_type: str, price: float) -> float:
+        """The price that will be paid."""
+        if capacity_type != names.CAPACITY_ON_DEMAND:
+            return price
+        return self.ledger.price(instance_type, zone, price, self.used, self.region, self.now, self.os)
+
+
+def parse(text: str) -> tuple[Ledger, tuple[str, ...]]:
+    """Read a ledger.
+
+    Returns:
+        The ledger of the good rows, and one sentence for each that was left out, naming row and field.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
+        return Ledger(), (f"discount ledger: not YAML: {' '.join(str(error).split())}",)
+    if document is None:
+        return Ledger(), ()
+    if not isinstance(document, list):
+        return Ledger(), ("discount ledger: must be a list of rows",)
+    rows, problems = [], []
+    for index, fields in enumerate(document):
+        try:
+            rows.append(_row(fields))
+        except ValueError as error:
+            problems.append(f"discount ledger: row {index + 1} is left out: {error}")
+    return Ledger(tuple(rows)), tuple(problems)
+
+
+def _row(fields: Any) -> Discount:
+    if not isinstance(fields, Mapping):
+        raise ValueError("must be a mapping")  # noqa: TRY004  (about text)
+    unknown = sorted(str(name) for name in fields if name not in _FIELDS)
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]}; known are {', '.join(sorted(_FIELDS))}")
+    if bool(fields.get("family")) == bool(fields.get("type")):
+        raise ValueError("needs exactly one of family and type")
+    if fields.get("region") and fields.get("zone"):
+        raise ValueError("takes only one of region and zone")
+    if fields.get("count") is not None and fields.get("hourly_commitment") is not None:
+        raise ValueError("takes only one of count and hourly_commitment")
+    price = _number(fields, "usd_per_hour")
+    if price is None:
+        raise ValueError("usd_per_hour is missing")
+    commitment = _number(fields, "hourly_commitment")
+    if commitment is not None and price == 0:
+        raise ValueError("hourly_commitment needs a usd_per_hour above 0")
+    return Discount(
+        usd_per_hour=price,
+        family=_text(fields, "family"),
+        type=_text(fields, "type"),
+        region=_text(fields, "region"),
+        zone=_text(fields, "zone"),
+        os=_text(fields, "os") or "linux",
+        count=_count(fields.get("count")),
+        hourly_commitment=commitment,
+        until=_until(fields.get("until")),
+    )
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a text")  # noqa: TRY004  (about text)
+    return value.strip()
+
+
+def _number(fields: Mapping[str, Any], name: str) -> float | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a number of 0 or more")
+    return float(value)
+
+
+def _count(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("count must be a whole number of 0 or more")
+    return value
+
+
+def _until(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(
+                f"until must be a day or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
+            ) from None
+    if isinstance(value, datetime):
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, date):
+        return datetime.combine(value + timedelta(days=1), time(), UTC)
+    raise ValueError("until must be a day or a time")

@@ -1,0 +1,507 @@
+"""What an error of AWS means for us: how to go on, what is in short supply, which reason a condition gets. Pure.
+
+`classify` reads a code and a message (of an exception, or of one entry of CreateFleet's `Errors`) into a `Failure`; `classify_exception`
+takes whatever botocore raised; `launch_error` makes of the failures of one launch the error of `cloudprovider.errors` that its claim gets.
+
+Source: spec/karpenter-aws.md 5.6: same codes and same reasons.
+Differs: quotas close everything that they count (a vCPU quota all types of its class), not one offering after the other; a
+    failure that may have had its effect is told from one that cannot have had any.
+"""
+
+import enum
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from botocore import exceptions as botocore_errors
+
+from provisioner.cloudprovider.errors import CloudError, CreateError, InsufficientCapacityError, Retry
+
+
+class Kind(enum.Enum):
+    """What sort of failure it is."""
+
+    SHORTAGE = "shortage"
+    """EC2 has no such machine there now, or will not sell it."""
+    ADDRESSES = "addresses"
+    """The subnet has no free addresses."""
+    QUOTA = "quota"
+    """An account limit is reached."""
+    THROTTLED = "throttled"
+    """Too many calls; it had no effect."""
+    SERVER = "server"
+    """AWS failed; it may have had its effect."""
+    CONNECTION = "connection"
+    """No answer; it may have had its effect."""
+    DENIED = "denied"
+    """The permission is missing."""
+    CREDENTIALS = "credentials"
+    """We have no credentials, or they are not valid (any more)."""
+    NOT_FOUND = "not found"
+    """What the call names does not exist (any more)."""
+    EXISTS = "exists"
+    """What the call makes is there already."""
+    MISMATCH = "mismatch"
+    """The client token was used for another request."""
+    DRY_RUN = "dry run"
+    """No failure: the dry run would have succeeded."""
+    INVALID = "invalid"
+    """The request is wrong; the same one will always fail."""
+    UNKNOWN = "unknown"
+    """None of these."""
+
+
+class Scope(enum.Enum):
+    """What a failure says is not to be had now."""
+
+    NOTHING = "nothing"
+    OFFERING = "offering"
+    """This type in this zone and capacity type, in this placement group."""
+    SUBNET = "subnet"
+    """The subnet that was tried."""
+    ZONE_OF_GROUP = "zone of the placement group"
+    """Every type in this zone, for this placement group."""
+    CAPACITY_TYPE = "capacity type"
+    """Every type everywhere of this capacity type."""
+    VCPU_QUOTA = "vCPU quota"
+    """Every type that the same vCPU quota counts, in this capacity type: `quota_class`."""
+    FLEET_QUOTA = "fleet quota"
+    """All launches: it says nothing about machines."""
+    RESERVATION = "reservation"
+    """The reservation is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure, judged.
+
+    Attributes:
+        kind: what sort it is.
+        reason: for conditions and the metric of launch failures; Karpenter's words.
+        code: AWS's code, "" where there is none.
+        message: AWS's message.
+        retry: what helps.
+        scope: what is not to be had now.
+        advice: what a person should do, one sentence; "" where waiting is all.
+        maybe_done: whether the call may have had its effect all the same.
+    """
+
+    kind: Kind
+    reason: str
+    code: str
+    message: str
+    retry: Retry = Retry.LATER
+    scope: Scope = Scope.NOTHING
+    advice: str = ""
+    maybe_done: bool = False
+
+    @property
+    def unfulfillable(self) -> bool:
+        """Whether another offering may do: the failures that make up an insufficient capacity."""
+        return self.scope is not Scope.NOTHING
+
+    def __str__(self) -> str:
+        said = f"{self.code}: {self.message}" if self.code else self.message
+        return f"{said} ({self.advice})" if self.advice else said
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One row of the table; the first that matches decides."""
+
+    matches: Callable[[str, str], bool]
+    kind: Kind
+    reason: str
+    retry: Retry
+    scope: Scope = Scope.NOTHING
+    advice: str = ""
+    maybe_done: bool = False
+
+
+def _code(*codes: str) -> Callable[[str, str], bool]:
+    known = frozenset(codes)
+    return lambda code, _: code in known
+
+
+def _starts(*prefixes: str) -> Callable[[str, str], bool]:
+    return lambda code, _: code.startswith(prefixes)
+
+
+def _says(*parts: str) -> Callable[[str, str], bool]:
+    lowered = tuple(part.lower() for part in parts)
+    return lambda code, message: all(part in f"{code}: {message}".lower() for part in lowered)
+
+
+def _any(*matchers: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
+    return lambda code, message: any(matcher(code, message) for matcher in matchers)
+
+
+def _all(*matchers: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
+    return lambda code, message: all(matcher(code, message) for matcher in matchers)
+
+
+UNAUTHORIZED: Final = "Unauthorized"
+LAUNCH_FAILED: Final = "LaunchFailed"
+LAUNCH_TEMPLATE_NOT_FOUND: Final = "LaunchTemplateNotFound"
+SPOT_ROLE_FAILED: Final = "SpotSLRCreationFailed"
+
+_DENIED: Final = _any(
+    _starts("UnauthorizedOperation", "AccessDenied", "AuthFailure", "NotAuthorized", "Client.UnauthorizedOperation"),
+    _says("UnauthorizedOperation"),
+    _says("AccessDenied"),
+    _says("AuthFailure"),
+)
+_THROTTLE_CODES: Final = (
+    *("RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled"),
+    *("RequestThrottledException", "TooManyRequestsException", "SlowDown", "BandwidthLimitExceeded"),
+    *("LimitExceededException", "PriorRequestNotComplete", "EC2ThrottledException", "Client.RequestLimitExceeded"),
+)
+THROTTLES: Final = frozenset(_THROTTLE_CODES)
+"""Codes that mean: too many calls."""
+
+_RULES: Final[tuple[_Rule, ...]] = (
+    _Rule(_code("DryRunOperation"), Kind.DRY_RUN, "DryRunOperation", Retry.NEVER),
+    _Rule(
+        _any(
+            _code("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), _says("ServiceLinkedRoleCreationNotPermitted")
+        ),
+        Kind.DENIED,
+        SPOT_ROLE_FAILED,
+        Retry.OTHER_OFFERING,
+        Scope.CAPACITY_TYPE,
+        "create the service-linked role once per account: aws iam create-service-linked-role "
+        "--aws-service-name spot.amazonaws.com",
+    ),
+    _Rule(
+        _any(
+            _code("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId"),
+            _code("UnrecognizedClientException", "SignatureDoesNotMatch", "InvalidSignatureException"),
+            _code("IncompleteSignature", "MissingAuthenticationToken", "OptInRequired", "InvalidAccessKeyId"),
+            _says("AuthFailure", "not able to validate the provided access credentials"),
+        ),
+        Kind.CREDENTIALS,
+        UNAUTHORIZED,
+        Retry.LATER,
+        advice="check the role and the credentials that the provisioner runs under, and its clock",
+    ),
+    _Rule(
+        _says("Not authorized for images"),
+        Kind.DENIED,
+        "AMIAuthorizationFailure",
+        Retry.NEVER,
+        advice="share the image with this account, and allow the use of the key that encrypts its snapshots",
+    ),
+    _Rule(
+        _all(_DENIED, _says("explicit deny", "permissions boundary")),
+        Kind.DENIED,
+        UNAUTHORIZED,
+        Retry.NEVER,
+        advice="the permissions boundary of the controller's role denies the call: change the boundary, a policy is not enough",
+    ),
+    _Rule(
+        _all(_DENIED, _any(_says("explicit deny", "service control policy"), _says("service control policy"))),
+        Kind.DENIED,
+        UNAUTHORIZED,
+        Retry.NEVER,
+        advice="a service control policy of the organization denies the call: ask who owns the organization",
+    ),
+    _Rule(
+        _all(_DENIED, _says("permissions boundary")),
+        Kind.DENIED,
+        UNAUTHORIZED,
+        Retry.NEVER,
+        advice="the permissions boundary of the controller's role does not allow the call: add it there",
+    ),
+    _Rule(
+        _DENIED,
+        Kind.DENIED,
+        UNAUTHORIZED,
+        Retry.NEVER,
+        advice="add the permission to the controller's role; `dovetail aws check` lists what is missing",
+    ),
+    _Rule(
+        _says("InvalidParameter", "belong to different networks"),
+        Kind.INVALID,
+        "SecurityGroupSubnetVPCMismatch",
+        Retry.NEVER,
+        advice="the class's security groups and subnets must be of one VPC",
+    ),
+    _Rule(
+        _any(_says("iamInstanceProfile.name is invalid"), _says("Invalid IAM Instance Profile name")),
+        Kind.INVALID,
+        "InstanceProfileNameInvalid",
+        Retry.LATER,  # a profile that was just made takes some seconds to be known everywhere
+        advice="check that the instance profile exists; a new one takes some seconds to be known",
+    ),
+    _Rule(
+        _any(
+            _starts("InvalidLaunchTemplateName.NotFound", "InvalidLaunchTemplateId.NotFound"),
+            _says("InvalidLaunchTemplateName.NotFoundException"),
+            _says("InvalidLaunchTemplateId.NotFound"),
+        ),
+        Kind.NOT_FOUND,
+        LAUNCH_TEMPLATE_NOT_FOUND,
+        Retry.LATER,
+    ),
+    _Rule(
+        _says("User data is limited to"),
+        Kind.INVALID,
+        "UserDataSizeLimitExceeded",
+        Retry.NEVER,
+        advice="the class's user data, merged with ours, must be at most 16384 bytes",
+    ),
+    _Rule(
+        _starts("InvalidUserData"),
+        Kind.INVALID,
+        "InvalidUserData",
+        Retry.NEVER,
+        advice="EC2 cannot read the user data: check the class's own part of it",
+    ),
+    _Rule(
+        _any(_code("InvalidAMIID.Malformed"), _says("InvalidAMIID.Malformed")),
+        Kind.INVALID,
+        "InvalidAMIID",
+        Retry.NEVER,
+        advice="check the image ids in the class's amiSelectorTerms",
+    ),
+    _Rule(
+        _any(_starts("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable"), _says("InvalidAMIID.NotFound")),
+        Kind.NOT_FOUND,
+        "AMINotFound",
+        Retry.LATER,  # the next discovery drops the image
+        advice="the image is gone: check the class's amiSelectorTerms",
+    ),
+    _Rule(
+        _any(_code(*_THROTTLE_CODES), _says("RequestLimitExceeded")),
+        Kind.THROTTLED,
+        "RequestLimitExceeded",
+        Retry.LATER,
+    ),
+    _Rule(
+        _any(
+            _code("InternalError", "InternalFailure", "InternalServerError", "ServerInternal", "Unavailable"),
+            _code("ServiceUnavailable", "ServiceUnavailableException", "InternalServiceError", "InternalException"),
+            _code("RequestTimeout", "RequestTimeoutException", "Server.InternalError"),
+            _says("InternalError"),
+        ),
+        Kind.SERVER,
+        "InternalError",
+        Retry.LATER,
+        maybe_done=True,
+    ),
+    _Rule(
+        _says("not eligible for Free Tier"),
+        Kind.INVALID,
+        "FreeTierIneligible",
+        Retry.OTHER_OFFERING,
+        Scope.OFFERING,
+        "accounts of the free plan launch few types only: upgrade the plan, or allow those types in the NodePool",
+    ),
+    _Rule(
+        _any(_code("MaxFleetCountExceeded"), _says("MaxFleetCountExceeded")),
+        Kind.QUOTA,
+        "FleetQuotaExceeded",
+        Retry.LATER,
+        Scope.FLEET_QUOTA,
+        "raise the quota of EC2 Fleets in this region",
+    ),
+    _Rule(
+        _any(_code("PendingVerification"), _says("PendingVerification")),
+        Kind.QUOTA,
+        "AccountPendingVerification",
+        Retry.LATER,
+        advice="AWS is still checking the account in this region: that takes up to four hours",
+    ),
+    _Rule(
+        _any(_code("MaxSpotInstanceCountExceeded"), _says("MaxSpotInstanceCountExceeded")),
+        Kind.QUOTA,
+        "SpotQuotaExceeded",
+        Retry.OTHER_OFFERING,
+        Scope.VCPU_QUOTA,
+        "raise the quota of spot instance requests in this region",
+    ),
+    _Rule(
+        _any(_starts("VcpuLimitExceeded", "InstanceLimitExceeded"), _says("VcpuLimitExceeded")),
+        Kind.QUOTA,
+        "VCPULimitExceeded",
+        Retry.OTHER_OFFERING,
+        Scope.VCPU_QUOTA,
+        "raise the quota of running on-demand vCPUs for this class of types in this region",
+    ),
+    _Rule(
+        _any(_code("InsufficientFreeAddressesInSubnet"), _says("InsufficientFreeAddressesInSubnet")),
+        Kind.ADDRESSES,
+        "InsufficientFreeAddressesInSubnet",
+        Retry.OTHER_OFFERING,
+        Scope.SUBNET,
+        "add subnets with free addresses to the class",
+    ),
+    _Rule(
+        _says("limit of instances in this spread placement group"),
+        Kind.SHORTAGE,
+        LAUNCH_FAILED,
+        Retry.OTHER_OFFERING,
+        Scope.ZONE_OF_GROUP,
+        "a spread placement group takes seven instances a zone",
+    ),
+    _Rule(_code("ReservationCapacityExceeded"), Kind.SHORTAGE, LAUNCH_FAILED, Retry.OTHER_OFFERING, Scope.RESERVATION),
+    _Rule(
+        _any(
+            _code("InsufficientInstanceCapacity", "UnfulfillableCapacity", "Unsupported", "InsufficientCapacity"),
+            _code("InsufficientHostCapacity", "InsufficientReservedInstanceCapacity", "SpotMaxPriceTooLow"),
+        ),
+        Kind.SHORTAGE,
+        LAUNCH_FAILED,
+        Retry.OTHER_OFFERING,
+        Scope.OFFERING,
+    ),
+    _Rule(
+        _code("IdempotentParameterMismatch", "IdempotentInstanceTerminated", "ClientTokenConflict"),
+        Kind.MISMATCH,
+        "IdempotentParameterMismatch",
+        Retry.LATER,
+    ),
+    _Rule(
+        _any(
+            _code(
+                "QueueDoesNotExist",
+                "NoSuchEntity",
+                "ParameterNotFound",
+                "ResourceNotFoundException",
+                "InvalidGroup.NotFound",
+            ),
+            _code(
+                "AWS.SimpleQueueService.NonExistentQueue", "InvalidPlacementGroup.Unknown", "ParameterVersionNotFound"
+            ),
+            lambda code, _: code.endswith((".NotFound", ".NotFoundException")),
+        ),
+        Kind.NOT_FOUND,
+        LAUNCH_FAILED,
+        Retry.LATER,
+    ),
+    _Rule(
+        _any(
+            _code("EntityAlreadyExists", "ResourceInUseException", "InvalidPlacementGroup.Duplicate"),
+            lambda code, _: code.endswith((".AlreadyExistsException", ".AlreadyExists", ".Duplicate")),
+        ),
+        Kind.EXISTS,
+        LAUNCH_FAILED,
+        Retry.LATER,
+    ),
+    _Rule(
+        _any(
+            _starts("InvalidParameter", "MissingParameter", "Malformed", "ValidationError", "ValidationException"),
+            _starts("UnknownParameter", "InvalidInput", "UnsupportedOperation", "InvalidBlockDeviceMapping"),
+            _starts("InvalidSnapshot", "InvalidSubnet", "InvalidGroup", "InvalidKeyPair", "InvalidFleetConfig"),
+        ),
+        Kind.INVALID,
+        LAUNCH_FAILED,
+        Retry.NEVER,
+        advice="the request is refused as it is: check the class",
+    ),
+)
+
+_TIMEOUT_STATUS: Final = 408
+_THROTTLE_STATUS: Final = 429
+_SERVER_STATUS: Final = 500
+
+_TYPE_NAME: Final = re.compile(r"([a-z]+)(?:-[0-9a-z]+)?[0-9]", re.ASCII)
+_VCPU_CLASSES: Final = {
+    **dict.fromkeys(("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z"), "standard"),
+    "f": "F",
+    **dict.fromkeys(("g", "gr", "vt"), "G and VT"),
+    "p": "P",
+    "inf": "Inf",
+    "trn": "Trn",
+    "dl": "DL",
+    "x": "X",
+    "u": "high memory",
+    "hpc": "HPC",
+    "mac": "Mac",
+}
+
+
+def classify(code: str, message: str = "", status: int = 0) -> Failure:
+    """Judge one error of AWS.
+
+    Args:
+        code: as AWS sends it; a "Client." or "Server." in front does not matter.
+        message: as AWS sends it.
+        status: of the HTTP answer, 0 where there was none of its own.
+    """
+    bare = code.removeprefix("Client.").removeprefix("Server.")
+    for rule in _RULES:
+        if rule.matches(bare, message):
+            return Failure(
+                rule.kind, rule.reason, code, message, rule.retry, rule.scope, rule.advice, maybe_done=rule.maybe_done
+            )
+    if status == _THROTTLE_STATUS:
+        return Failure(Kind.THROTTLED, "RequestLimitExceeded", code, message)
+    if status >= _SERVER_STATUS or status == _TIMEOUT_STATUS:
+        return Failure(Kind.SERVER, "InternalError", code, message, maybe_done=True)
+    return Failure(Kind.UNKNOWN, LAUNCH_FAILED, code, message)
+
+
+def classify_exception(error: BaseException) -> Failure:
+    """Judge whatever a call of botocore raised; what is not from botocore is UNKNOWN, and its effect too."""
+    match error:
+        case botocore_errors.ClientError():
+            answer = error.response
+            status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            said = answer.get("Error", {})
+            return classify(str(said.get("Code", "")), str(said.get("Message", "")), int(status))
+        case (
+            botocore_errors.NoCredentialsError()
+            | botocore_errors.PartialCredentialsError()
+            | botocore_errors.CredentialRetrievalError()
+            | botocore_errors.TokenRetrievalError()
+            | botocore_errors.NoAuthTokenError()
+        ):
+            return Failure(
+                Kind.CREDENTIALS,
+                UNAUTHORIZED,
+                "",
+                str(error),
+                advice="give the provisioner a role: EKS Pod Identity, IRSA, or the instance's profile",
+            )
+        case botocore_errors.ParamValidationError():
+            return Failure(Kind.INVALID, LAUNCH_FAILED, "", str(error), Retry.NEVER)
+        case botocore_errors.HTTPClientError():  # cut off while it was answered
+            return Failure(Kind.CONNECTION, LAUNCH_FAILED, "", str(error), maybe_done=True)
+        case botocore_errors.ConnectionError():  # never reached
+            return Failure(
+                Kind.CONNECTION,
+                LAUNCH_FAILED,
+                "",
+                str(error),
+                advice="check DNS, routes and VPC endpoints to this service",
+            )
+        case _:
+            return Failure(Kind.UNKNOWN, LAUNCH_FAILED, "", f"{type(error).__name__}: {error}", maybe_done=True)
+
+
+def launch_error(claim_name: str, failures: Sequence[Failure]) -> CloudError:
+    """The error of a launch that gave no machine.
+
+    All failures unfulfillable, or none at all: insufficient capacity. Else the first that is not: what a person should see.
+    """
+    telling = next((failure for failure in failures if not failure.unfulfillable), None)
+    if telling is not None:
+        error = CreateError(telling.reason, str(telling))
+        error.retry = telling.retry
+        return error
+    problems = list(dict.fromkeys(map(str, failures)))
+    return InsufficientCapacityError(claim_name, "; ".join(problems) or "EC2 launched nothing and did not say why")
+
+
+@functools.cache  # asked for every offering; there are some 1,400 names
+def quota_class(instance_type: str) -> str:
+    """Which vCPU quota counts a type: "standard", "G and VT", "P"...; a family of its own for what we do not know.
+
+    Source: EC2 user guide, on-demand and spot instance quotas.
+    """
+    found = _TYPE_NAME.match(instance_type)
+    letters = found[1] if found else instance_type.partition(".")[0]
+    return _VCPU_CLASSES.get(letters, letters)
