@@ -8,6 +8,7 @@ import ipaddress
 import threading
 import urllib.parse
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 
 BATCH_SECONDS: Final = 0.1
+HEARTBEAT_SECONDS: Final = 3.0
+"""How often the leader hears of us, so that it leaves the way of planned pods to us (`provisioner.controllers.steering`)."""
 CAPACITY: Final = 1000
 TIMEOUT_SECONDS: Final = 3.0
 _LOG_EVERY_SECONDS: Final = 60.0
@@ -96,15 +99,18 @@ class Reporter:
     Args:
         identity: for https.
         clock: for the log.
+        steers: whether questions are answered from fresh data now; only then does the leader hear of us.
     """
 
-    def __init__(self, identity: Identity, clock: Clock) -> None:
+    def __init__(self, identity: Identity, clock: Clock, steers: Callable[[], bool] = lambda: False) -> None:
+        self._steers = steers
         self._identity = identity
         self._clock = clock
         self._queue: deque[Report] = deque()
         self._something = threading.Condition()
         self._stopping = False
         self._url = ""
+        self._greets = False  # a new leader hears of us at once
         self._pool: tuple[object, urllib3.PoolManager] | None = None
         self._logged_at = -_LOG_EVERY_SECONDS
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
@@ -145,20 +151,24 @@ class Reporter:
             except AddressError as error:
                 _log.warning("the leader's address for reports cannot be used", problem=str(error))
                 url = ""
-        self._url = url
+        with self._something:
+            self._url, self._greets = url, bool(url)
+            self._something.notify_all()
         _log.info("address for reports", url=url or "none")
 
     def _run(self) -> None:
         while True:
             with self._something:
-                self._something.wait_for(lambda: self._queue or self._stopping)
-                if not self._stopping:
+                self._something.wait_for(lambda: self._queue or self._stopping or self._greets, HEARTBEAT_SECONDS)
+                self._greets = False
+                if self._queue and not self._stopping:
                     self._something.wait_for(lambda: self._stopping, BATCH_SECONDS)  # gather what comes meanwhile
                 if self._stopping:
                     return
                 batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_REPORTS))]
             try:
-                self._send(batch)
+                if batch or (self._url and self._steers()):
+                    self._send(batch)
             except Exception as error:  # the thread outlives whatever a peer does
                 meters.REPORTS.labels("failed").inc(len(batch))
                 self._log("reports cannot be sent", error)

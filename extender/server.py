@@ -114,7 +114,7 @@ class Program:
         connection = connect(config.kubeconfig, user_agent=USER_AGENT, pool_size=4, qps=20, burst=40, clock=clock)
         self._config = config
         self.board = Board(config.hold_seconds, clock)
-        self.reporter = Reporter(config.reports, clock)
+        self.reporter = Reporter(config.reports, clock, lambda: not self.board.complaint())
         self.releaser = Releaser(self.board, Client(connection, clock))
         self._watched = _reflectors(connection, self.board)
         self._lease: Reflector[Any] = Reflector(

@@ -18,8 +18,10 @@ from provisioner.controllers.intake import Intake
 from provisioner.controllers.lifecycle import Lifecycle
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.nodepool import Health, PoolController
+from provisioner.controllers.plans import PlanWriter
 from provisioner.controllers.provisioning import Provisioner
 from provisioner.controllers.registration import Registrar
+from provisioner.controllers.steering import Steering
 from provisioner.controllers.store import ClaimWriter
 from provisioner.controllers.termination import Evictions, Termination
 from provisioner.kube import resources
@@ -160,6 +162,8 @@ class Controllers:
         cluster = caches.cluster
         self._workers = Pool(WRITERS, "writes")
         self._creates = Pool(WRITERS, "creates")
+        self._steering = Steering(options.nominate, clock)
+        self._plans = PlanWriter(cluster, client, self._creates)
         self._writer = ClaimWriter(client, cluster, self._carry_out)
         self._health = Health(self._pool_changed)
         self._lifecycle = Lifecycle(
@@ -182,7 +186,7 @@ class Controllers:
             metrics,
             self._workers,
             clock,
-            nominate=options.nominate,
+            nominates=self._steering.nominates,
             again=self._claims.add,
             health=self._health.note,
         )
@@ -220,6 +224,7 @@ class Controllers:
             retry=lambda why: self._intake.trigger(why),
             created=lambda claim: self._claims.add(claim.name),
             chance=random.Random(),
+            plans=self._plans,
         )
         self._intake = Intake(
             lambda: self._provisioner.run(),
@@ -263,6 +268,7 @@ class Controllers:
 
     def reported(self, reports: tuple[Report, ...]) -> None:
         """The extender left these pods without a node."""
+        self._steering.heard()
         self._metrics.reported(len(reports))
         self._intake.report([report.uid for report in reports])
 
@@ -330,6 +336,7 @@ class Controllers:
         for effect in effects:
             if isinstance(effect, PodSettled):
                 self._metrics.plan_pod(effect.outcome)
+                self._steering.settled(effect.outcome)
                 if effect.outcome in ("displaced", "expired"):
                     self._intake.trigger(effect.uid)
             elif isinstance(effect, NominationLost):
@@ -347,6 +354,8 @@ class Controllers:
         while not self._stop.wait(EXPIRE_SECONDS):
             try:
                 self._carry_out(self._cluster.expire())
+                for key in self._cluster.finished_node_plans():
+                    self._plans.changed(key)
                 self._metrics.state(self._cluster.snapshot())
             except Exception:
                 _log.exception("housekeeping failed, it goes on")

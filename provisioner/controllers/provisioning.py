@@ -4,7 +4,6 @@ import random
 import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 
 from provisioner.apis import names
 from provisioner.apis.core import ObjectReference
@@ -14,6 +13,7 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers import claims
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.plans import PlanWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError
@@ -21,7 +21,7 @@ from provisioner.kube.events import Recorder
 from provisioner.scheduling.problem import Bin, Pool, Problem
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.solver import solve
-from provisioner.state.cluster import Cluster
+from provisioner.state.cluster import EXISTING_TTL, Cluster
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -30,8 +30,6 @@ from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import Resources
 
-#: A pod that found room on a machine of now keeps it this long for kube-scheduler to bind it.
-EXISTING_TTL = timedelta(seconds=20)
 _NAME_LETTERS = string.ascii_lowercase + string.digits
 _log = logs.get_logger(__name__)
 
@@ -134,7 +132,9 @@ class Provisioner:
         retry: Callable[[str], None],
         created: Callable[[NodeClaim], None],
         chance: random.Random,
+        plans: PlanWriter,
     ) -> None:
+        self._plans = plans
         self._cluster, self._client, self._provider = cluster, client, provider
         self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
         self._counts, self._retry, self._created, self._chance = counts, retry, created, chance
@@ -236,6 +236,8 @@ class Provisioner:
             self._failed(name, str(error))
             return
         self._cluster.claim_written(claim)
+        if len(self._cluster.promised(name)) > len(planned.pods):  # a later batch came before the claim was there
+            self._plans.changed(name)
         self._metrics.claim_created(planned.pool)
         self._created(claim)
         self._nominate(f"nodeclaim/{name}", planned.pods)
@@ -246,28 +248,12 @@ class Provisioner:
         self._retry(f"failed/{name}")
 
     def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
-        """Room for pods on a machine of now; one that has not joined yet gets them written into its plan."""
+        """Room for pods on a machine of now, written into its plan."""
         claim = node.claim
-        if claim is None or node.initialized:
-            self._cluster.promise(node.key, pods, EXISTING_TTL)
-        else:
-            self._cluster.promise(node.key, pods, None)
-            if claim.metadata.uid:
-                self._workers.submit(lambda: self._extend_plan(claim, pods))
-        target = f"nodeclaim/{node.claim.metadata.name}" if node.claim is not None else ""
+        self._cluster.promise(node.key, pods, EXISTING_TTL if claim is None or node.initialized else None)
+        self._plans.changed(node.key)
+        target = f"nodeclaim/{claim.metadata.name}" if claim is not None else ""
         self._nominate(", ".join(part for part in (target, f"node/{node.name}" if node.name else "") if part), pods)
-
-    def _extend_plan(self, claim: NodeClaim, pods: tuple[Pod, ...]) -> None:
-        promised = {pod.uid: pod for pod in (*self._cluster.promised(claim.metadata.name), *pods)}
-        text = claims.plan_text(tuple(promised.values()))
-        if not text:
-            return
-        guard = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
-        body = {"metadata": {**guard, "annotations": {names.PLAN_ANNOTATION: text}}}
-        try:
-            self._cluster.claim_written(self._client.patch(resources.NODECLAIMS, claim.metadata.name, body))
-        except ApiError as error:
-            _log.info("the plan stays in memory only", nodeclaim=claim.metadata.name, error=str(error))
 
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:

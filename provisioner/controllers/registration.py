@@ -187,13 +187,13 @@ class Registrar:
         workers: Workers,
         clock: Clock,
         *,
-        nominate: bool,
+        nominates: Callable[[], bool],
         again: Callable[[str], None],
         health: Callable[[str, bool], None],
     ) -> None:
         self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
         self._metrics, self._workers, self._clock = metrics, workers, clock
-        self._nominates, self._again, self._health = nominate, again, health
+        self._nominates, self._again, self._health = nominates, again, health
         self._changed = threading.Condition()
         self._waiting: dict[str, float] = {}
         self._opened = 0.0
@@ -225,7 +225,7 @@ class Registrar:
         claim = self._cluster.claim(claim_name)
         node = self._cluster.node_of(claim) if claim is not None else None
         if (
-            self._nominates
+            self._nominates()
             and node is not None
             and claim is not None
             and is_true(claim.status.conditions, names.REGISTERED)
@@ -267,7 +267,7 @@ class Registrar:
             and not is_true(claim.status.conditions, names.REGISTERED)  # offered again while its wave was under way
             and (node := self._cluster.node_of(claim)) is not None
         ]
-        if self._nominates:
+        if self._nominates():
             pods = [
                 (pod, node.metadata.name)
                 for claim, node in pairs

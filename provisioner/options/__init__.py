@@ -306,7 +306,11 @@ class Options:
     instance_types_file_path: str = _setting(
         "", _TEXT, "Catalogue of instance types for kwok; empty is the built-in one."
     )
-    nominate: bool = _own(True, _BOOLEAN, "Nominate planned pods to their new node before its taint falls.")
+    nominate: str = _own(
+        "auto",
+        _Parser(_choice("true", "false", "auto"), "true|false|auto"),
+        "Nominate planned pods to their new node before its taint falls; auto does while no extender reports.",
+    )
     report_bind_address: str = _own(
         "", _Parser(_address, "ADDRESS"), "Address that the extender's reports are taken on; empty is all."
     )

@@ -27,6 +27,8 @@ from provisioner.values.taints import Taint
 
 #: How long a promise outlives the readiness of its machine.
 HOLD_TTL = timedelta(seconds=120)
+#: A pod that found room on a machine of now keeps it this long for kube-scheduler to bind it.
+EXISTING_TTL = timedelta(seconds=20)
 #: How long a promise whose pod is gone waits for the pod's successor.
 OPEN_SLOT_TTL = timedelta(seconds=30)
 
@@ -112,6 +114,7 @@ class Cluster:
         self._views: dict[str, NodeView] = {}
         self._dirty: set[str] = set()
         self._crowded: set[str] = set()  # machines whose room shrank since the promises were last looked at
+        self._node_plans: dict[str, str] = {}  # Node name -> plan that was read or written last
         self._gone: set[str] = set()  # claims whose deletion was seen; a late own write must not revive them
 
     # ------------------------------------------------------------------ events
@@ -123,6 +126,8 @@ class Cluster:
             effects: list[Effect] = []
             for name in sorted(self._claims):
                 effects += self._adopt_plan(self._claims[name])
+            for name in sorted(self._nodes):
+                self._adopt_node_plan(self._nodes[name])
             return effects
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> list[Effect]:
@@ -159,6 +164,7 @@ class Cluster:
             if new is None:
                 self._nodes.pop(name, None)
                 self._pod_event_at.pop(name, None)
+                self._node_plans.pop(name, None)
                 if self._node_of_provider.get(node.spec.provider_id) == name:
                     self._node_of_provider.pop(node.spec.provider_id)
                 self._dirty.add(_node_key(name))
@@ -170,9 +176,10 @@ class Cluster:
             claim = self._claim_of_provider.get(node.spec.provider_id)
             if claim is not None:
                 self._dirty.add(claim)
-            if new is not None and old is None and self._settled and claim is not None:
-                return self._review_plan(claim)
-            return []
+            if new is None or not self._settled:
+                return []
+            self._adopt_node_plan(new)
+            return self._review_plan(claim) if old is None and claim is not None else []
 
     def claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> list[Effect]:
         """A NodeClaim was added, changed or removed by somebody, or by a write of our own (see `claim_written`)."""
@@ -197,6 +204,11 @@ class Cluster:
         with self._lock:
             claim = self._claims.get(name)
             return self._drop_claim(claim) if claim is not None and not claim.metadata.uid else []
+
+    def node_plan_written(self, name: str, text: str) -> None:
+        """The plan annotation that is being written on a Node: what it says is known already."""
+        with self._lock:
+            self._node_plans[name] = text
 
     def pool_changed(self, old: NodePool | None, new: NodePool | None) -> list[Effect]:
         """A NodePool was added, changed or removed."""
@@ -302,12 +314,24 @@ class Cluster:
             return uid in self._slot_of
 
     def promised(self, claim: str) -> tuple[Pod, ...]:
-        """The unbound pods that this claim's live plan still waits for, by name."""
+        """The unbound pods that the live plan of this claim (or other `NodeView.key`) still waits for, by name."""
         with self._lock:
             plan = self._plans.get(claim)
             uids = [slot.uid for slot in plan.slots if slot.uid] if plan else []
             pods = [pod for uid in uids if (pod := self._waiting.get(uid)) is not None]
             return tuple(sorted(pods, key=lambda pod: pod.key))
+
+    def finished_node_plans(self) -> list[str]:
+        """Machines (`NodeView.key`) whose Node carries a plan that no promise is left of. Cost: the Nodes with a plan."""
+        with self._lock:
+            found = []
+            for name, text in self._node_plans.items():
+                node = self._nodes.get(name)
+                if text and node is not None:
+                    key = self._claim_of_provider.get(node.spec.provider_id) or _node_key(name)
+                    if not self._slots(key):
+                        found.append(key)
+            return sorted(found)
 
     def last_pod_event(self, node_name: str) -> datetime | None:
         """The last bind or end of a pod that is no daemon, as this process saw it."""
@@ -513,6 +537,22 @@ class Cluster:
         self._dirty.add(name)
         return []
 
+    def _adopt_node_plan(self, node: Node) -> None:
+        """Read the plan that another leader wrote on a machine of now: its pods keep their room for the usual time."""
+        name = node.metadata.name
+        text = node.metadata.annotations.get(names.PLAN_ANNOTATION, "")
+        if text == self._node_plans.get(name, ""):
+            return
+        self._node_plans[name] = text
+        if not text or _is_disrupted(node) or node.metadata.deletion_timestamp is not None:
+            return
+        try:
+            wanted = decode_plan(text)
+        except PlanError:
+            return  # somebody else's text
+        pods = [pod for _, _, uid in _promises(wanted) if (pod := self._waiting.get(uid)) is not None]
+        self.promise(self._claim_of_provider.get(node.spec.provider_id) or _node_key(name), pods, EXISTING_TTL)
+
     def _found_place(self, pod: Pod) -> bool:
         """Bound to a machine that stays."""
         if not pod.node_name:
@@ -545,7 +585,7 @@ class Cluster:
     def _close(self, slot: _Slot, pod: Pod) -> list[Effect]:
         """The pod of this promise runs somewhere: give the room back, or see it used."""
         claim = self._claims.get(slot.claim)
-        here = claim is not None and self._node_name(claim) == pod.node_name
+        here = pod.node_name == (self._node_name(claim) if claim is not None else slot.claim.removeprefix("node/"))
         self._remove(slot)
         effects: list[Effect] = [PodSettled(slot.claim, pod.uid, "planned" if here else "absorbed")]
         return effects + self._review_plan(slot.claim)

@@ -218,6 +218,19 @@ def test_silent_peers_do_not_hold_its_threads(hook: Hook) -> None:
         eventually(hook.stamps, "threads are free again", seconds=15)
 
 
+def test_peers_that_send_nothing_after_their_handshake_delay_nobody(hook: Hook) -> None:
+    """A Go client opens a connection for each request of a burst, and keeps those that it did not need after all."""
+    host, _, port = hook.address.rpartition(":")
+    anyone = ssl.create_default_context()
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    with contextlib.ExitStack() as peers:
+        for _ in range(40):  # many times its threads
+            peers.enter_context(socket.create_connection((host, int(port))))
+            peer = peers.enter_context(socket.create_connection((host, int(port))))
+            peers.enter_context(anyone.wrap_socket(peer))
+        assert requirements(hook.create(hook.namespace(), ARM64)) == [IN_ARM64], "within the time of one call"
+
+
 def test_a_dead_scheduler_gets_no_more_pods(hook: Hook) -> None:
     namespace = hook.namespace(scheduler="enabled")
 

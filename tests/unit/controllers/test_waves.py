@@ -40,7 +40,7 @@ class Stage:
             Metrics(),
             workers,
             self.world.clock,
-            nominate=nominate,
+            nominates=lambda: nominate,
             again=self.again.append,
             health=lambda name, good: self.healthy.append((name, good)),
         )

@@ -68,7 +68,13 @@ def test_the_context_is_kept_until_a_file_changes(tls: Config) -> None:
 
 def test_gunicorn_is_set_up_for_one_caller_with_a_long_breath() -> None:
     settings = Server(Config(bind=("::1", 8090))).cfg.settings
-    want = {"workers": 1, "worker_class_str": "gthread", "keepalive": 120, "preload_app": False, "accesslog": None}
+    want = {
+        "workers": 1,
+        "worker_class_str": "PatientWorker",
+        "keepalive": 120,
+        "preload_app": False,
+        "accesslog": None,
+    }
     server = Server(Config())
     assert server.cfg.worker_class_str == want.pop("worker_class_str")
     for name, value in want.items():

@@ -18,7 +18,7 @@ def test_without_anything_the_defaults_are_karpenters() -> None:
         1000,
         -1,
     )
-    assert options.nominate
+    assert options.nominate == "auto"
 
 
 FORMS = {
@@ -33,10 +33,16 @@ FORMS = {
     "a switch alone": (["--enable-profiling"], {}, "enable_profiling", True),
     "a switch with a value": (["--disable-controller-warmup=false"], {}, "disable_controller_warmup", False),
     "a switch does not eat the next flag": (["--enable-profiling", "--metrics-port=9"], {}, "metrics_port", 9),
-    "a switch turned off by its name": (["--no-nominate"], {}, "nominate", False),
+    "a switch turned off by its name": (
+        ["--no-disable-leader-election"],
+        {"DISABLE_LEADER_ELECTION": "true"},
+        "disable_leader_election",
+        False,
+    ),
+    "nominations may be left to the extender": (["--nominate", "false"], {}, "nominate", "false"),
     "a switch of Go's forms": ([], {"ENABLE_PROFILING": "T"}, "enable_profiling", True),
     "our own variable has our name": ([], {"DOVETAIL_PROVIDER": "kwok"}, "provider", "kwok"),
-    "a stranger's variable is not ours": ([], {"PROVIDER": "gcp", "NOMINATE": "maybe"}, "nominate", True),
+    "a stranger's variable is not ours": ([], {"PROVIDER": "gcp", "NOMINATE": "maybe"}, "nominate", "auto"),
     "the catalogue's variable is Karpenter's": (
         [],
         {"INSTANCE_TYPES_FILE_PATH": "/x.json"},
@@ -152,7 +158,7 @@ def test_help_lists_every_flag_with_its_variable() -> None:
     assert str(raised.value) == usage()
     for flag, variable in (
         ("--batch-max-duration DURATION", "$BATCH_MAX_DURATION"),
-        ("--nominate true|false", "$DOVETAIL_NOMINATE"),
+        ("--nominate true|false|auto", "$DOVETAIL_NOMINATE"),
     ):
         assert f"{flag}   {variable}" in usage()
 

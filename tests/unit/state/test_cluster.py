@@ -5,9 +5,11 @@ from datetime import timedelta
 import msgspec
 
 from provisioner.apis import names
-from provisioner.state.cluster import ClaimUnneeded, NominationLost, PodSettled
+from provisioner.apis.core import Node
+from provisioner.apis.pods import Pod
+from provisioner.state.cluster import ClaimUnneeded, Cluster, NominationLost, PodSettled
 from tests.support.clock import NOON
-from tests.support.cluster import World, bound, claim, node, pod
+from tests.support.cluster import World, bound, claim, node, plan_text, pod
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -189,8 +191,6 @@ def test_a_cleared_nomination_of_a_promised_pod_is_told() -> None:
 
 
 def test_plans_are_read_against_everything_after_a_restart() -> None:
-    from provisioner.state.cluster import Cluster
-
     world, one, two = World(), pod("one"), pod("two")
     restarted = Cluster(lambda _: {}, world.clock.now)
     restarted.claim_changed(None, claim("a", pods=(one, two), provider_id="kwok://a", true=(names.LAUNCHED,)))
@@ -208,8 +208,6 @@ def test_a_plan_that_cannot_be_read_leaves_the_claim_in_use() -> None:
 
 
 def test_the_first_listing_starts_no_consolidation_clock_and_later_binds_do() -> None:
-    from provisioner.state.cluster import Cluster
-
     world = World()
     cluster = Cluster(lambda _: {}, world.clock.now)
     cluster.pod_changed(None, pod("old", node="a"))
@@ -230,3 +228,46 @@ def test_room_kept_on_a_machine_of_now_ends_by_itself() -> None:
     world.clock.advance(21)
     world.cluster.expire()
     assert world.view("a").room["cpu"] == 3900
+
+
+def planned_on(machine: Node, *pods: Pod) -> Node:
+    """The Node with a plan on it."""
+    annotations = {names.PLAN_ANNOTATION: plan_text(pods)}
+    return msgspec.structs.replace(machine, metadata=msgspec.structs.replace(machine.metadata, annotations=annotations))
+
+
+def test_a_plan_on_a_node_that_another_leader_wrote_keeps_its_room_for_a_while() -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.machine("a")
+    machine = world.cluster.node("a")
+    assert machine is not None
+    annotated = planned_on(machine, one)
+    world.cluster.node_changed(machine, annotated)
+    assert world.view("a").room["cpu"] == 2900
+    assert world.cluster.promised("a") == (one,)
+    world.clock.advance(21)
+    world.cluster.expire()
+    world.cluster.node_changed(annotated, annotated)
+    assert world.view("a").room["cpu"] == 3900, "the same text is not read twice"
+    assert world.cluster.finished_node_plans() == ["a"], "and its annotation may go"
+
+
+def test_a_plan_that_we_write_ourselves_is_not_read_back() -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.machine("a")
+    machine = world.cluster.node("a")
+    assert machine is not None
+    world.cluster.node_plan_written("a", plan_text((one,)))
+    world.cluster.node_changed(machine, planned_on(machine, one))
+    assert world.cluster.promised("a") == ()
+
+
+def test_a_pod_on_an_unmanaged_node_that_it_was_promised_is_on_plan() -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.cluster.node_changed(None, node("n"))
+    world.cluster.promise("node/n", (one,), timedelta(seconds=20))
+    effects = world.cluster.pod_changed(one, bound(one, "n"))
+    assert effects == [PodSettled("node/n", "one", "planned")]
