@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from msgspec import field
 
-from provisioner.apis import names
 from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta, OwnerReference
 from provisioner.values.taints import Taint, Toleration
 
@@ -396,6 +395,18 @@ class SelectedPods(Object, frozen=True, kw_only=True):
     selector: LabelSelector | None = None
 
 
+class LabelledMeta(BriefMeta, frozen=True, kw_only=True):
+    """Identity and labels."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class LabelledNamespace(Object, frozen=True, kw_only=True):
+    """A Namespace, of which only the labels are read."""
+
+    metadata: LabelledMeta = LabelledMeta()
+
+
 class PodSelecting(Object, frozen=True, kw_only=True):
     """A ReplicaSet or StatefulSet without its template."""
 
@@ -452,17 +463,10 @@ class ObjectReference(Object, frozen=True, kw_only=True):
     field_path: str = ""
 
 
-class BindingAnnotations(Object, frozen=True, kw_only=True):
-    """What the volume binder writes on a claim."""
-
-    bind_completed: str = field(default="", name=names.BIND_COMPLETED)
-    selected_node: str = field(default="", name=names.SELECTED_NODE)
-
-
 class VolumeClaimMeta(BriefMeta, frozen=True, kw_only=True):
-    """The metadata of a volume claim; an ephemeral one is owned by its pod."""
+    """The metadata of a volume claim; an ephemeral one is owned by its pod. See `apis.volumes` for the annotations kept."""
 
-    annotations: BindingAnnotations = BindingAnnotations()
+    annotations: dict[str, str] = field(default_factory=dict)
     owner_references: tuple[OwnerReference, ...] = ()
 
 
@@ -520,12 +524,6 @@ class PersistentVolumeSpec(Object, frozen=True, kw_only=True):
     aws_elastic_block_store: AWSElasticBlockStoreSource | None = None
 
 
-class VolumeMeta(BriefMeta, frozen=True, kw_only=True):
-    """The metadata of a volume; labels may tell its zone, and claims may select by them."""
-
-    labels: dict[str, str] = field(default_factory=dict)
-
-
 class PersistentVolumeStatus(Object, frozen=True, kw_only=True):
     """Pending, Available, Bound, Released or Failed."""
 
@@ -533,9 +531,9 @@ class PersistentVolumeStatus(Object, frozen=True, kw_only=True):
 
 
 class PersistentVolume(Object, frozen=True, kw_only=True):
-    """v1 PersistentVolume, as scheduling reads it."""
+    """v1 PersistentVolume, as scheduling reads it; labels may tell its zone, and claims may select by them."""
 
-    metadata: VolumeMeta = VolumeMeta()
+    metadata: LabelledMeta = LabelledMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
@@ -553,16 +551,10 @@ class TopologySelectorTerm(Object, frozen=True, kw_only=True):
     match_label_expressions: tuple[TopologySelectorLabelRequirement, ...] = ()
 
 
-class ClassAnnotations(Object, frozen=True, kw_only=True):
-    """Whether the class is the one of claims that name none."""
-
-    is_default: str = field(default="", name=names.DEFAULT_STORAGE_CLASS)
-
-
 class StorageClassMeta(BriefMeta, frozen=True, kw_only=True):
     """The metadata of a StorageClass."""
 
-    annotations: ClassAnnotations = ClassAnnotations()
+    annotations: dict[str, str] = field(default_factory=dict)
     creation_timestamp: datetime | None = None
 
 
