@@ -553,9 +553,9 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
     world = finished(chosen)
     if world is None:
         return
-    for one in problem.bins:
-        if not world.refusal(pod, world.machine(one.name), strict=True):
-            yield f"on {one.name}"
+    for standing in problem.bins:
+        if not world.refusal(pod, world.machine(standing.name), strict=True):
+            yield f"on {standing.name}"
     for number, claim in enumerate(result.claims):
         name = claim_name(number, claim)
         pool = pool_of(problem, claim)
