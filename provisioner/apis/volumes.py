@@ -28,7 +28,7 @@ def decode_volume_claim(data: bytes) -> PersistentVolumeClaim:
     """
     claim = _CLAIM.decode(data)
     meta, spec = claim.metadata, claim.spec
-    annotations = {key: meta.annotations[key] for key in _KEPT_ANNOTATIONS if key in meta.annotations}
+    annotations: dict[str, str] = {key: meta.annotations[key] for key in _KEPT_ANNOTATIONS if key in meta.annotations}
     return msgspec.structs.replace(
         claim,
         metadata=msgspec.structs.replace(

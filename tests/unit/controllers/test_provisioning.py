@@ -69,7 +69,7 @@ def test_a_pools_own_labels_are_requirements() -> None:
     assert one.requirements.requirement(names.ARCH_LABEL).is_single == "arm64"
 
 
-def test_machines_take_part_unless_they_leave() -> None:
+def test_machines_take_pods_unless_they_leave() -> None:
     world = world_of(pool())
     for name in ("stays", "claim-goes", "node-goes", "disrupted"):
         world.machine(name)
@@ -80,7 +80,9 @@ def test_machines_take_part_unless_they_leave() -> None:
     world.cluster.node_changed(None, node("node-goes", deletionTimestamp=NOON.isoformat()))
     taint = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
     world.cluster.node_changed(None, node("disrupted", taints=(taint,)))
-    assert [one.name for one in ask(world).bins] == ["stays", "coming"]
+    bins = ask(world).bins
+    assert [one.name for one in bins if not one.leaving] == ["stays", "coming"]
+    assert {one.name for one in bins if one.leaving} == {"claim-goes", "node-goes", "disrupted"}
 
 
 def test_a_machine_shows_its_room_less_what_is_promised() -> None:
