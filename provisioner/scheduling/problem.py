@@ -40,15 +40,6 @@ class DevicePolicy(enum.StrEnum):
     """Their resource claims are no constraint."""
 
 
-class ReservedPolicy(enum.StrEnum):
-    """What becomes of a pod for which a reservation would do, while other claims hold all of it."""
-
-    STRICT = "Strict"
-    """It waits for the next run, so that a reservation is used up before anything is bought (provisioning)."""
-    FALLBACK = "Fallback"
-    """It takes spot or on-demand (what-if questions)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Pool:
     """A NodePool that may make machines now (ready, not static, not deleting).
@@ -160,7 +151,7 @@ class Problem:
         namespaces: labels by namespace, for namespaceSelectors; a namespace that is absent has no labels.
         storage: PVCs and what they lead to. A pod whose PVC is not in it gets no place.
         spread_defaults: topology spread for pods without.
-        preferences, min_values, devices, reserved: policies.
+        preferences, min_values, devices: policies.
         reservation_label: the label of an offering that says which reservation it draws from; "" where the provider has
             none, then each reserved offering of a type is a reservation of its own.
     """
@@ -176,5 +167,4 @@ class Problem:
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT
     devices: DevicePolicy = DevicePolicy.REFUSE
-    reserved: ReservedPolicy = ReservedPolicy.STRICT
     reservation_label: str = ""
