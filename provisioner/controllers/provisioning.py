@@ -38,10 +38,11 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.values.quantity import QuantityError
-from provisioner.values.requirement import RequirementError, Requirements
+from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
 from provisioner.values.resources import Resources
 
 _NAME_LETTERS = string.ascii_lowercase + string.digits
+_NOT_RESERVED = Requirements.of([Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.NOT_IN, [names.CAPACITY_RESERVED])])
 _log = logs.get_logger(__name__)
 
 
@@ -51,12 +52,14 @@ class Policies:
 
     Attributes:
         spread: cluster default spread constraints, without selectors.
+        reserves: whether reserved capacity may be used.
     """
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT
     devices: DevicePolicy = DevicePolicy.REFUSE
     spread: tuple[TopologySpreadConstraint, ...] = ()
+    reserves: bool = True
 
     @classmethod
     def of(cls, options: Options) -> "Policies":
@@ -76,6 +79,7 @@ class Policies:
                 )
                 for one in options.scheduler_config
             ),
+            reserves=options.feature_gates.reserved_capacity,
         )
 
 
@@ -127,7 +131,7 @@ def problem_of(
     `policies` is what the flags say; `bins` keeps machines from one question to the next.
     """
     usable = [view for view in snapshot.pools if manages(view.pool) and is_usable(view.pool)]
-    pools = [pool for view in usable if (pool := _pool(view, types_of(view.pool))) is not None]
+    pools = [pool for view in usable if (pool := _pool(view, types_of(view.pool), policies)) is not None]
     around = snapshot.around
     return Problem(
         pods=pods,
@@ -160,7 +164,7 @@ def is_usable(pool: NodePool) -> bool:
     )
 
 
-def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool | None:
+def _pool(view: PoolView, types: tuple[InstanceType, ...], policies: Policies) -> Pool | None:
     template = view.pool.spec.template
     reference = view.pool.node_class_ref
     labels = {
@@ -174,10 +178,13 @@ def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool | None:
     except (RequirementError, QuantityError) as error:
         _log.warning("nodepool cannot be read, it is left out", nodepool=view.pool.metadata.name, error=str(error))
         return None
+    requirements = requirements.merged(Requirements.from_labels(labels))
+    if not policies.reserves:
+        requirements = requirements.merged(_NOT_RESERVED)
     return Pool(
         name=view.pool.metadata.name,
         weight=view.pool.spec.weight,
-        requirements=requirements.merged(Requirements.from_labels(labels)),
+        requirements=requirements,
         taints=view.pool.taints,
         startup_taints=view.pool.startup_taints,
         instance_types=types,
