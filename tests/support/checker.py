@@ -18,7 +18,7 @@ from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, Pool, Problem, ReservedPolicy
+from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, Pool, Problem
 from provisioner.scheduling.reasons import UnsupportedConstraint
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.requirement import Requirement, Requirements
@@ -498,8 +498,8 @@ def _overlooked(problem: Problem, result: Result) -> Iterator[str]:
 def _excused(problem: Problem, pod: Pod) -> bool:
     """Left out for reasons that kube-scheduler does not have.
 
-    A local volume's machine to come (Karpenter drops the host name, kube-scheduler does not), a claim of an ephemeral volume that
-    is not made yet, a reservation that is waited for.
+    A local volume's machine to come (Karpenter drops the host name, kube-scheduler does not), and a claim of an ephemeral volume
+    that is not made yet.
     """
     world = world_of(problem)
     for key, ephemeral in world.claim_keys(pod):
@@ -514,12 +514,7 @@ def _excused(problem: Problem, pod: Pod) -> bool:
         kind = problem.storage.classes.get(claim.spec.storage_class_name or "")
         if kind is not None and kind.provisioner == "kubernetes.io/no-provisioner":
             return True
-    return problem.reserved is ReservedPolicy.STRICT and any(
-        offering.capacity_type == names.CAPACITY_RESERVED and offering.available
-        for pool in problem.pools
-        for one in pool.instance_types
-        for offering in one.offerings
-    )
+    return False
 
 
 def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:

@@ -476,10 +476,14 @@ class World:
 
     # --- many pods ---
 
-    def stuck(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
-        """Bind all, in whichever order works; what cannot be bound in any, with the reason. They become part of this world."""
+    def in_order(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+        """Bind all where they are put, in an order in which that works, and give it; who is missing in it cannot be bound.
+
+        They become part of this world.
+        """
         waiting = sorted(placements, key=lambda one: (not near_terms(one[0].shape), one[0].uid))
         by_name = {one.name: one for one in self.machines}
+        order = []
         while waiting:
             left = []
             for pod, name in waiting:
@@ -487,10 +491,17 @@ class World:
                     left.append((pod, name))
                 else:
                     by_name[name].placed.append(pod)
+                    order.append((pod, name))
             if len(left) == len(waiting):
-                return [(pod, self.refusal(pod, by_name[name])) for pod, name in left]
+                break
             waiting = left
-        return []
+        return order
+
+    def stuck(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+        """Bind all, in whichever order works; what cannot be bound in any, with the reason."""
+        listed = list(placements)
+        bound = {pod.uid for pod, _ in self.in_order(listed)}
+        return [(pod, self.refusal(pod, self.machine(name))) for pod, name in listed if pod.uid not in bound]
 
 
 def machine_label(machine: Machine, key: str) -> str | None:
