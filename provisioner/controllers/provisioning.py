@@ -253,6 +253,7 @@ class Provisioner:
         seconds = self._clock.monotonic() - started
         self._metrics.scheduling_duration(seconds)
         self._metrics.unschedulable_pods(len(result.unplaced))
+        self._metrics.plan(result.usd_per_hour)
         batch = Batch(
             len(pods),
             len(result.claims),
@@ -320,7 +321,7 @@ class Provisioner:
             text = texts.get(id(unplaced.reasons))
             if text is None:
                 text = texts[id(unplaced.reasons)] = f"Failed to schedule pod, {unplaced}"
-                empty |= _pools_without_types(unplaced.reasons)
+                empty |= pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
             self._recorder.publish(_reference_of(pod), "Warning", "FailedScheduling", text, ttl=0)
@@ -405,7 +406,8 @@ class Told:
         return due
 
 
-def _pools_without_types(reasons: Iterable[Reason]) -> dict[str, str]:
+def pools_without_types(reasons: Iterable[Reason]) -> dict[str, str]:
+    """What to tell each NodePool among the reasons that has no instance type to offer at all."""
     return {
         reason.pool: f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}"
         for reason in reasons

@@ -154,12 +154,11 @@ class Wiring(Plot):
     def node_of(self, pod: str, namespace: str = "") -> Node:
         """The node on which a pod of this plot runs, once it does."""
         where = namespace or self.name
-        found: Pod = eventually(
-            lambda: one if (one := self.client.get(PODS, pod, where)).phase == "Running" else None,
-            f"{pod} runs; it was told {self.told(pod)}",
-            SECONDS,
-            0.1,
-        )
+
+        def running() -> list[Pod]:
+            return [one for one in (self.client.get(PODS, pod, where),) if one.phase == "Running"]
+
+        (found,) = eventually(running, f"{pod} runs; it was told {self.told(pod)}", SECONDS, 0.1)
         return next(one for one in self.nodes() if one.metadata.name == found.node_name)
 
     def zone_of(self, pod: str) -> str:
@@ -224,7 +223,6 @@ def client(plane: DevCluster) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def program(plane: DevCluster, client: Client) -> Iterator[Program]:
-    assert client  # the CRDs are there
     one, disks = Program(str(plane.kubeconfig)), FakeProvisioner(client)
     yield one
     one.stop()

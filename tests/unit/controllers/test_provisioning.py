@@ -15,9 +15,10 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.controllers.provisioning import Bins, Policies, Told, opted_out, problem_of
+from provisioner.controllers.provisioning import Bins, Policies, Told, opted_out, pools_without_types, problem_of
 from provisioner.options import Options
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy, Problem
+from provisioner.scheduling.reasons import NoInstanceTypes, NoPools, PoolRefuses, TooLarge
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod, pool
 from tests.support.problems import shape, term
@@ -213,6 +214,14 @@ def test_of_many_pods_each_run_tells_some_until_all_were_told() -> None:
     runs = [told.due(many, float(second)) for second in range(4)]
     assert [len(run) for run in runs] == [Told.AT_ONCE, Told.AT_ONCE, 1, 0]
     assert [found for run in runs for found in run] == many
+
+
+def test_a_pool_without_any_instance_type_is_told_itself() -> None:
+    cpu = PoolRefuses("small", TooLarge("cpu", 2000, 1000))
+    assert pools_without_types([NoPools(), cpu, PoolRefuses("empty", NoInstanceTypes(0))]) == {
+        "empty": "NodePool requirements filtered out all compatible available instance types: "
+        "the provider offers no instance types"
+    }
 
 
 NO_POOL = term((names.NODEPOOL_LABEL, "DoesNotExist", []))
