@@ -57,7 +57,7 @@ class ResizeStatus(Object, frozen=True, kw_only=True):
     resources: ResourceRequirements | None = None
 
 
-class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
+class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict=True):
     """The class of a pod: equal pods have one shape, the same object within a process.
 
     Attributes:
@@ -98,6 +98,11 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
 
     def __repr__(self) -> str:
         return f"PodShape({self.key} {self.namespace} {dict(self.requests)}{' ' + self.error if self.error else ''})"
+
+    @property
+    def derived(self) -> dict[str, object]:
+        """What others conclude from this value alone and keep with it, so that it is concluded once per class."""
+        return self.__dict__
 
 
 _by_key: WeakValueDictionary[str, PodShape] = WeakValueDictionary()

@@ -4,10 +4,12 @@ A set of types is one integer, bit i for the i-th type in order of name. Each qu
 depends on nothing but the types, so it may be kept as long as they are.
 """
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from provisioner.apis.names import NODES
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.bits import mask_of
 from provisioner.values.requirement import Requirement, Requirements
@@ -52,6 +54,38 @@ class Catalogue:
         self._matching: dict[tuple[Requirement, bool], int] = {}
         self._available: dict[Requirements, int] = {}
         self._priced: dict[Requirements, tuple[Priced, ...]] = {}
+        self._steps: dict[str, tuple[list[int], list[int]]] = {}
+
+    def amount(self, row: int, name: str) -> int:
+        """What one machine of a type counts against a limit on `name`."""
+        return 1 if name == NODES else self.types[row].capacity.amount(name)
+
+    def within(self, name: str, amount: int) -> int:
+        """Types that count at most `amount` against a limit on `name`."""
+        steps = self._steps.get(name)
+        if steps is None:
+            steps = self._steps[name] = self._step(name)
+        amounts, masks = steps
+        position = bisect_right(amounts, amount)
+        return masks[position - 1] if position else 0
+
+    def largest(self, name: str) -> int:
+        """The most that one machine of any type counts against a limit on `name`."""
+        self.within(name, 0)
+        return max(self._steps[name][0], default=0)
+
+    def _step(self, name: str) -> tuple[list[int], list[int]]:
+        """Distinct amounts, ascending, and for each the types with at most that much."""
+        by_amount: dict[int, int] = {}
+        for row in range(len(self.types)):
+            amount = self.amount(row, name)
+            by_amount[amount] = by_amount.get(amount, 0) | 1 << row
+        amounts = sorted(by_amount)
+        masks, mask = [], 0
+        for amount in amounts:
+            mask |= by_amount[amount]
+            masks.append(mask)
+        return amounts, masks
 
     def matching(self, requirement: Requirement, *, defined: bool) -> int:
         """Types that can be in a state which `requirement` allows.
@@ -138,6 +172,29 @@ class Catalogue:
         if state is None or state.complement:
             return frozenset()
         return frozenset(value for value in state.values if allowed.has(value))
+
+    def values(self, key: str, rows: int, requirements: Requirements) -> tuple[str, ...] | None:
+        """The values of one label that machines of `rows` can have under `requirements`, sorted; None where unknown.
+
+        Known is what offerings or types say; a label that some say with a complement (any value but) is unknown.
+        """
+        asked = requirements.get(key)
+        found: set[str] = set()
+        if key in self._offering_keys:
+            for one in self._compatible(requirements):
+                if key in one and self._offered_masks[one] & rows:
+                    if one[key].complement:
+                        return None
+                    found |= one[key].values
+        elif key in self._by_key:
+            for state, holders in self._by_key[key].items():
+                if holders & rows:
+                    if state.complement:
+                        return None
+                    found |= state.values
+        else:
+            return None
+        return tuple(sorted(value for value in found if asked is None or asked.has(value)))
 
     def _compatible(self, requirements: Requirements) -> Iterator[Requirements]:
         for one in self._offered:

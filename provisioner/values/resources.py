@@ -67,6 +67,26 @@ class Resources(Mapping[str, int]):
         """The amount of `name`, 0 where it is absent."""
         return self._amounts[self._names.index(name)] if name in self._names else 0
 
+    def amounts_of(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """The amounts of `names` in their order, 0 where one is absent."""
+        if names == self._names:
+            return self._amounts
+        mine = dict(zip(self._names, self._amounts, strict=True))
+        return tuple([mine.get(name, 0) for name in names])
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The names of which there is more than 0."""
+        amounts = self._amounts
+        if not amounts or min(amounts) > 0:
+            return self._names
+        return tuple([name for name, amount in zip(self._names, amounts, strict=True) if amount > 0])
+
+    @property
+    def negative(self) -> bool:
+        """Whether any amount is below 0, as of a node that is overcommitted."""
+        return bool(self._amounts) and min(self._amounts) < 0
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Resources):
             return NotImplemented

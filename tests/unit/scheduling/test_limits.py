@@ -1,15 +1,17 @@
 """The ledger of a pool's limits."""
 
 from provisioner.scheduling.bits import members
+from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.limits import Ledger
 from provisioner.values.resources import Resources
 from tests.support.problems import GPU, LARGE, MEDIUM, SMALL
 
 TYPES = (GPU, LARGE, MEDIUM, SMALL)
+CATALOGUE = Catalogue(TYPES)
 
 
 def ledger(**limits: str) -> Ledger:
-    return Ledger(Resources.parse({name.replace("_", "/"): amount for name, amount in limits.items()}), TYPES)
+    return Ledger(Resources.parse({name.replace("_", "/"): amount for name, amount in limits.items()}), CATALOGUE)
 
 
 def names_of(mask: int) -> list[str]:
