@@ -83,6 +83,20 @@ class Attempt:
         while self.waiting and self._again(dict(self.waiting)):
             pass
 
+    def tied(self) -> set[PodClass]:
+        """The classes with pods without a place that have to do with other pods: in another order they may find one."""
+        if self.placing.topology.empty:
+            return set()
+        return {one for one in self.waiting if not self.run_for(one, one.ladder[-1], 0).plan.plain}
+
+    def left_by_priority(self) -> list[tuple[int, int]]:
+        """(priority, pods without a place), highest first; less is better."""
+        left: dict[int, int] = {}
+        for one, start in self.waiting.items():
+            priority = -one.shape.priority
+            left[priority] = left.get(priority, 0) + len(one.pods) - start
+        return sorted(left.items())
+
     def broken(self) -> set[Count]:
         """The spread constraints that what was placed first holds no longer, because of what was placed later."""
         usable = self.placing.usable

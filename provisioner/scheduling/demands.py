@@ -164,7 +164,8 @@ class Facts:
         filter: required node affinity, node selector and tolerations.
         pod: what selectors see.
         requests: of one pod.
-        order: sort key of its class: priority, cpu, memory, each descending; then the class key.
+        order: sort key of its class: priority, cpu, memory, each descending; of equals those first that can go to few
+            places, last those that keep others away from whole domains; then the class key.
         ports: of the node, that it takes.
         plain: nothing ties it to other pods, to volumes, ports or devices, and it wishes nothing but perhaps no
             PreferNoSchedule taint.
@@ -178,7 +179,7 @@ class Facts:
         self.requests: Final = shape.requests
         self.pod: Final = label_set(shape.namespace, shape.labels)
         amount = shape.requests.amount
-        self.order: Final = (-shape.priority, -amount(CPU), -amount(MEMORY), shape.key)
+        self.order: Final = (-shape.priority, -amount(CPU), -amount(MEMORY), _rank(shape), shape.key)
         self.ports: Final[Ports] = ports_of(shape.host_ports) if shape.host_ports else ()
         affinity = shape.affinity
         self.plain: Final = not (
@@ -339,6 +340,16 @@ class Facts:
         if not more:
             return selector
         return tuple(sorted({*selector, *more}, key=lambda entry: (entry[0], entry[1], sorted(entry[2]))))
+
+
+def _rank(shape: PodShape) -> int:
+    affinity = shape.affinity
+    if affinity is not None and affinity.pod_anti_affinity is not None:
+        if any(one.topology_key != HOSTNAME_LABEL for one in affinity.pod_anti_affinity.required):
+            return 2
+    if shape.node_selector or shape.volumes or (affinity is not None and affinity.node_affinity is not None):
+        return 0
+    return 1
 
 
 def facts_of(shape: PodShape) -> Facts:

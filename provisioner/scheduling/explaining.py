@@ -264,33 +264,42 @@ class Explainer:
                 if clash(port, other):
                     taken |= places
         add("didn't have free ports for the requested pod ports", taken)
-        apart = blocked = spread = 0
-        away = 0
+        apart = blocked = spread = away = 0
+        named: dict[str, set[str]] = {"away": set(), "apart": set(), "blocked": set(), "spread": set()}
         for host in plan.apart:
             apart |= host.with_at_least(1)
+            named["apart"].add(host.count.key)
         for host in plan.blocked:
             blocked |= host.with_at_least(1)
+            named["blocked"].add(host.count.key)
         for host in plan.together:
             away |= ~host.with_at_least(1)
+            named["away"].add(host.count.key)
         for host, skew, own, _ in plan.spreads:
             floor = host.emptiest(host.eligible & placing.usable)
             spread |= host.with_at_least(floor + skew + (0 if own else 1))
+            named["spread"].add(host.count.key)
         for ap in plan.axes:
-            could = ap.axis.could
+            could, key = ap.axis.could, ap.axis.key
             for counter in ap.apart:
                 apart |= _domains(could, [pods > 0 for pods in counter.counts])
+                named["apart"].add(key)
             for counter in ap.blocked:
                 blocked |= _domains(could, [pods > 0 for pods in counter.counts])
+                named["blocked"].add(key)
             if not plan.bootstraps or placing.anywhere(plan):
                 for counter in ap.together:
                     away |= ~_domains(could, [pods > 0 for pods in counter.counts])
+                    named["away"].add(key)
             for counter, skew, own, least in ap.spreads:
                 top = placing.least(run, counter, least) + skew - (1 if own else 0)
                 spread |= ~_domains(could, [pods <= top for pods in counter.counts])
-        add("didn't match pod affinity rules", away)
-        add("didn't match pod anti-affinity rules", apart)
-        add("didn't satisfy existing pods' anti-affinity rules", blocked)
-        add("didn't match pod topology spread constraints", spread)
+                named["spread"].add(key)
+        keys = {name: ", ".join(sorted(some)) for name, some in named.items()}
+        add(f"didn't match pod affinity rules ({keys['away']})", away)
+        add(f"didn't match pod anti-affinity rules ({keys['apart']})", apart)
+        add(f"didn't satisfy existing pods' anti-affinity rules ({keys['blocked']})", blocked)
+        add(f"didn't match pod topology spread constraints ({keys['spread']})", spread)
         return found
 
 

@@ -159,7 +159,8 @@ class Run:
 
     Attributes:
         pods: the class.
-        demand: its node filter, volumes included.
+        demand: its own node filter, by which nodes count for its spread.
+        filter: that and what its volumes demand.
         start: number of its first pod without a place.
         end: number after the last pod to be placed.
         caps: (counter, max_skew) of hostname spreads by which it counts itself.
@@ -167,10 +168,20 @@ class Run:
         soft: whether to leave room for the spread of other pods.
     """
 
-    __slots__ = ("caps", "closed", "easy", "end", "filter", "need", "plan", "pods", "ports", "soft", "start", "volumes")
+    __slots__ = ("caps", "closed", "demand", "easy", "end", "filter", "need", "plan", "pods", "ports", "soft", "start", "volumes")
 
-    def __init__(self, pods: PodClass, node_filter: NodeFilter, plan: Plan, need: Need, closed: int, start: int) -> None:
+    def __init__(
+        self,
+        pods: PodClass,
+        demand: NodeFilter,
+        node_filter: NodeFilter,
+        plan: Plan,
+        need: Need,
+        closed: int,
+        start: int,
+    ) -> None:
         self.pods: Final = pods
+        self.demand: Final = demand
         self.filter: Final = node_filter
         self.plan: Final = plan
         self.need: Final = need
@@ -207,6 +218,7 @@ class Placing:
         self._closed: Final[dict[int, int]] = {}
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
+        self._offers: Final[dict[tuple[NodeFilter, Axis], frozenset[int]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self.ports: Final[dict[Port, int]] = {}
@@ -280,8 +292,8 @@ class Placing:
         """Put as many pods of a run as find a place, on new claims too where `opening`."""
         if not run.left:
             return
-        if not opening:
-            self._spread(run, opening=False)
+        self._spread(run, opening=False)
+        if not opening or not run.left:
             return
         self._spread(run, opening=True)
         if run.left and run.soft and (run.plan.guarded or any(one.wanted for one in run.plan.axes)):
@@ -291,7 +303,7 @@ class Placing:
 
     def _spread(self, run: Run, *, opening: bool) -> None:
         plan = run.plan
-        if plan.together and plan.bootstraps and not self.anywhere(plan):
+        if plan.bootstraps and not self.anywhere(plan):
             self._bootstrap(run, opening=opening)
             if not run.left or not self.anywhere(plan):
                 return
@@ -486,12 +498,10 @@ class Placing:
 
     def _universe(self, run: Run, counter: DomainCounter) -> frozenset[int]:
         """The domains of eligible machines, and those in which the class itself may have a new one."""
-        reach = self._reachable(run, counter.axis)
-        if len(reach) == len(counter.axis.values):
-            return reach
-        if counter.count in self.cautious:
-            reach |= self._offered(run, counter.axis)
-        return reach.union(counter.existing(self.usable))
+        offered = self._offered(run, counter.axis)
+        if len(offered) == len(counter.axis.values):
+            return offered
+        return offered.union(counter.existing(self.usable))
 
     def _shares(
         self, run: Run, ap: AxisPlan, legal: list[int], pods: int, *, opening: bool
@@ -566,12 +576,21 @@ class Placing:
         return found
 
     def _offered(self, run: Run, axis: Axis) -> frozenset[int]:
-        """The domains in which any pool that admits the class may have a machine, however small."""
-        return frozenset(
-            axis.index[value]
-            for account in self._ground(run.filter)[1]
-            for value in account.offer.domains(account.offer.base, axis.key)
-        )
+        """The domains of available offerings that the pods' own node filter admits, however small the machines are."""
+        own = run.demand
+        key = (own, axis)
+        found = self._offers.get(key)
+        if found is None:
+            found = self._offers[key] = frozenset(
+                axis.index[value]
+                for account in self._ground(own)[1]
+                for term in own.terms
+                for state in (account.offer.narrowed(account.offer.base, term),)
+                if state is not None
+                for value in account.offer.domains(state, axis.key)
+                if value in axis.index
+            )
+        return found
 
     # ------------------------------------------------------------------ places
 
@@ -983,7 +1002,7 @@ def run_of(
     number = numbers.get(key)
     if number is None:
         number = numbers[key] = len(numbers)
-    return Run(pods, node_filter, plan, need, number, start)
+    return Run(pods, demand.filter, node_filter, plan, need, number, start)
 
 
 _NOWHERE: Final = Place(None, None, None)

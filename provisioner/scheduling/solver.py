@@ -34,6 +34,8 @@ from provisioner.values.resources import Resources
 _SPARE_CATALOGUES: Final = 4
 """Kept beside those of the problem at hand, for callers that ask about other pools in turn."""
 _MOST_ATTEMPTS: Final = 6
+_MOST_TURNS: Final = 3
+"""How often those who found no place for what others did are tried before them."""
 _MOST_STATES: Final = 20_000
 _catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
 """By identity of the tuple, which is held so that the identity stays its own; the last used is last. What is kept is
@@ -103,9 +105,23 @@ class _Solution:
         could cost a pod its place that comes before others; then each priority is finished before the next.
         """
         attempt = self._legal(by_priority=False)
-        if attempt.waiting and attempt.delayed and len({one.shape.priority for one in self.classes}) > 1:
-            return self._legal(by_priority=True)
+        by_priority = attempt.delayed and len({one.shape.priority for one in self.classes}) > 1
+        if attempt.waiting and by_priority:
+            attempt = self._legal(by_priority=True)
+        for _ in range(_MOST_TURNS):
+            urgent = attempt.tied()
+            if not urgent or not self._to_front(urgent):
+                break
+            other = self._legal(by_priority=by_priority)
+            if other.left_by_priority() < attempt.left_by_priority():
+                attempt = other
         return attempt
+
+    def _to_front(self, urgent: set[PodClass]) -> bool:
+        """Try these first of their priority from now on; whether that is another order."""
+        before = list(self.classes)
+        self.classes.sort(key=lambda one: (one.facts.order[0], one not in urgent))
+        return before != self.classes
 
     def _legal(self, *, by_priority: bool) -> Attempt:
         cautious: set[Count] = set()

@@ -123,7 +123,7 @@ class HostCounter:
 class DomainCounter:
     """Pods of one count by domain of an axis; attributes as of `HostCounter`, domains in place of places."""
 
-    __slots__ = ("axis", "cautious", "count", "counts", "eligible", "held", "raised", "total")
+    __slots__ = ("axis", "count", "counts", "eligible", "held", "raised", "total")
 
     def __init__(self, count: Count, axis: Axis, eligible: int) -> None:
         self.count: Final = count
@@ -133,7 +133,6 @@ class DomainCounter:
         self.held: Final[dict[tuple[int, int], set[int]]] = {}
         self.total = 0
         self.raised = False
-        self.cautious = False
 
     def add(self, domain: int, pods: int) -> None:
         """So many more pods in a domain."""
@@ -241,9 +240,10 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
         top += step
         left -= step * taken
     extra = left if ceiling is None or top < ceiling else 0
+    more = set(sorted(order[:taken])[:extra])  # all of these are equal now
     shares = []
     for number in range(taken):
-        share = top - levels[number] + (1 if number < extra else 0)
+        share = top - levels[number] + (1 if order[number] in more else 0)
         if share > 0:
             shares.append((order[number], share))
     return shares

@@ -24,12 +24,12 @@ def test_types_above_any_limit_are_not_allowed() -> None:
 
 
 def test_a_resource_that_a_type_lacks_counts_as_none_of_it() -> None:
-    book = Ledger(Resources.of({"example.com/gpu": 0}), TYPES)
+    book = Ledger(Resources.of({"example.com/gpu": 0}), CATALOGUE)
     assert names_of(book.allowed({})) == ["large", "medium", "small"]
 
 
 def test_below_zero_nothing_is_allowed_not_even_none_of_it() -> None:
-    assert Ledger(Resources.of({"example.com/gpu": -1}), TYPES).allowed({}) == 0
+    assert Ledger(Resources.of({"example.com/gpu": -1}), CATALOGUE).allowed({}) == 0
 
 
 def test_a_charge_makes_room_for_the_claim_that_has_it() -> None:
