@@ -197,6 +197,6 @@ def _told_apart(
     return [(msgspec.structs.replace(shape, labels=shape.labels | dict(more)), some) for more, some in parts.items()]
 
 
-def _order(one: PodClass) -> tuple[tuple[int, int, int, int, str], datetime, str]:
+def _order(one: PodClass) -> tuple[tuple[int, int, int, int], datetime, str]:
     first = one.pods[0]
     return one.facts.order, first.created, first.uid

@@ -165,7 +165,7 @@ class Facts:
         pod: what selectors see.
         requests: of one pod.
         order: sort key of its class: priority, cpu, memory, each descending; of equals those first that can go to few
-            places, last those that keep others away from whole domains; then the class key.
+            places, last those that keep others away from whole domains. Ties go by the age of the first pod.
         ports: of the node, that it takes.
         plain: nothing ties it to other pods, to volumes, ports or devices, and it wishes nothing but perhaps no
             PreferNoSchedule taint.
@@ -179,7 +179,7 @@ class Facts:
         self.requests: Final = shape.requests
         self.pod: Final = label_set(shape.namespace, shape.labels)
         amount = shape.requests.amount
-        self.order: Final = (-shape.priority, -amount(CPU), -amount(MEMORY), _rank(shape), shape.key)
+        self.order: Final = (-shape.priority, -amount(CPU), -amount(MEMORY), _rank(shape))
         self.ports: Final[Ports] = ports_of(shape.host_ports) if shape.host_ports else ()
         affinity = shape.affinity
         self.plain: Final = not (

@@ -176,15 +176,20 @@ class Explainer:
     def _reasons(self, one: PodClass, run: Run) -> tuple[Reason, ...]:
         reasons: list[Reason] = []
         topology = () if run.plan.plain and not run.ports else tuple(self._ruled_out(run))
-        refusal: BinsRefuse | None = self._placing.bins.refusal(run.filter, run.need, self._left, topology)
+        need = self._placing.first_need(run)
+        refusal: BinsRefuse | None = self._placing.bins.refusal(run.filter, need, self._left, topology)
         if refusal is not None:
             reasons.append(refusal)
         if not self._placing.accounts:
             reasons.append(NoPools())
         for account in self._placing.accounts:
-            constraint = explain(account, run.filter, run.need, run.ports)
+            constraint = explain(account, run.filter, need, run.ports)
             own = one.ladder[-1].filter
-            if own != run.filter and isinstance(explain(account, own, run.need, run.ports), Unexplained):
+            if (
+                own != run.filter
+                and not isinstance(constraint, Unexplained)
+                and isinstance(explain(account, own, need, run.ports), Unexplained)
+            ):
                 constraint = VolumesElsewhere(constraint)
             if isinstance(constraint, Unexplained):
                 constraint = self._relation(account, run)

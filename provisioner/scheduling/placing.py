@@ -429,8 +429,11 @@ class Placing:
         placed = 0
         dead: set[int] = set()
         while placed < limit:
-            legal = [domain for domain in self._legal(run, ap, together=together) if domain not in dead]
-            shares = self._shares(run, ap, legal, limit - placed, opening=opening)
+            leads = self._leads(run, ap)
+            # a single counter that the pods raise themselves is kept even by the shares
+            even = leads[0][0] if len(leads) == 1 and leads[0][3] and not ap.alone else None
+            legal = [domain for domain in self._legal(run, ap, even, together=together) if domain not in dead]
+            shares = self._shares(run, ap, leads, legal, limit - placed, opening=opening)
             if not shares:
                 break
             died = False
@@ -471,8 +474,10 @@ class Placing:
             leads += [(counter, skew, 1, False) for counter, skew in ap.wanted]
         return leads
 
-    def _legal(self, run: Run, ap: AxisPlan, *, together: bool) -> list[int]:
-        """The domains that take one more pod of the class, as far as counts go."""
+    def _legal(
+        self, run: Run, ap: AxisPlan, even: DomainCounter | None = None, *, together: bool
+    ) -> list[int]:
+        """The domains that take one more pod of the class, as far as counts other than `even` go."""
         domains: Iterable[int] = range(len(ap.axis.values))
         for other in ap.blocked:
             domains = [domain for domain in domains if not other.counts[domain]]
@@ -482,6 +487,8 @@ class Placing:
             for other in ap.together:
                 domains = [domain for domain in domains if other.counts[domain]]
         for counter, skew, own, least in ap.spreads:
+            if counter is even:
+                continue
             top = self.least(run, counter, least) + skew - (1 if own else 0)
             domains = [domain for domain in domains if counter.counts[domain] <= top]
         return list(domains)
@@ -504,12 +511,18 @@ class Placing:
         return offered.union(counter.existing(self.usable))
 
     def _shares(
-        self, run: Run, ap: AxisPlan, legal: list[int], pods: int, *, opening: bool
+        self,
+        run: Run,
+        ap: AxisPlan,
+        leads: Sequence[tuple[DomainCounter, int, int, bool]],
+        legal: list[int],
+        pods: int,
+        *,
+        opening: bool,
     ) -> list[tuple[int, int]]:
         """How many pods to put in which domain next."""
         if not legal:
             return []
-        leads = self._leads(run, ap)
         if ap.alone:
             return [(domain, 1) for domain in self._preferred(run, ap, legal, opening=opening)][:pods]
         if not leads:
@@ -749,7 +762,7 @@ class Placing:
 
     def _take(self, run: Run, place: Place, low: int, cap: int, pins: tuple[Pin, ...]) -> int:
         """Put pods on a place that has to be looked at closely; how many, -1 if there is no room whatever the domain."""
-        first = self._first_need(run, place)
+        first = self.first_need(run, place)
         if place.state is None:
             return self._take_bin(run, place, first, cap)
         account = place.account
@@ -787,11 +800,11 @@ class Placing:
             head[d] -= amount * (count - 1)
         return count
 
-    def _first_need(self, run: Run, place: Place) -> Need:
-        """What the first pod of a class takes of this place: its volumes are attached with it."""
+    def first_need(self, run: Run, place: Place | None = None) -> Need:
+        """What the first pod of a class takes of a place (a new one): its volumes are attached with it."""
         if not run.volumes:
             return run.need
-        attached = place.attached or set()
+        attached = place.attached if place is not None and place.attached is not None else frozenset()
         amounts = dict(run.need)
         for d, driver in self._drivers():
             new = sum(1 for volume in run.volumes if volume[0] == driver and volume not in attached)
@@ -912,7 +925,7 @@ class Placing:
         if not account.expect(need, limit):
             self._make_exact(account)
         bare = plan.plain and not run.ports and not self.axes and not self.topology.picky
-        first = self._first_need(run, _NOWHERE)
+        first = self.first_need(run)
         while placed < limit:
             place = opened(account, state)
             cap = min(cap_all, limit - placed)
@@ -1003,6 +1016,3 @@ def run_of(
     if number is None:
         number = numbers[key] = len(numbers)
     return Run(pods, demand.filter, node_filter, plan, need, number, start)
-
-
-_NOWHERE: Final = Place(None, None, None)

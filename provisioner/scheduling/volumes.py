@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, StorageClass, Volume
-from provisioner.apis.names import BIND_COMPLETED, normalized_label
+from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, ZONE_LABEL, normalized_label
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.filters import TRIVIAL, FilterError, Term, read_term
 from provisioner.scheduling.problem import Storage
@@ -137,7 +137,8 @@ def _reach(
                 raise VolumeError(f"persistentvolume {spec.volume_name} of claim {key} does not exist")
             if volume.metadata.deletion_timestamp is not None:
                 raise VolumeError(f"persistentvolume {spec.volume_name} of claim {key} is being deleted")
-            return _bound_terms(volume), _attachment(key, claim, spec, storage)
+            terms = _combined(_bound_terms(volume), (_labelled(volume),))
+            return terms, _attachment(key, claim, spec, storage)
     storage_class = _class(key, spec, storage)
     if storage_class.volume_binding_mode != "WaitForFirstConsumer" and claim is not None:
         raise VolumeError(f"persistentvolumeclaim {key} waits to be bound (immediate binding)")
@@ -179,6 +180,21 @@ def _bound_terms(volume: PersistentVolume) -> tuple[Term, ...]:
             raise VolumeError(str(error)) from None
         terms.append(term)
     return tuple(dict.fromkeys(terms))
+
+
+def _labelled(volume: PersistentVolume) -> Term:
+    """What the zone and region labels of a volume demand; "__" stands between several.
+
+    Source: kube-scheduler 1.36 plugins/volumezone.
+    """
+    return Term(
+        Requirements.of(
+            Requirement.of(stable, Operator.IN, text.split("__"))
+            for label, text in volume.metadata.labels.items()
+            for stable in (normalized_label(label),)
+            if stable in (ZONE_LABEL, REGION_LABEL) and text
+        )
+    )
 
 
 def _allowed_terms(storage_class: StorageClass) -> tuple[Term, ...]:
