@@ -504,11 +504,17 @@ class Placing:
         return min((counts[domain] for domain in universe), default=0)
 
     def _universe(self, run: Run, counter: DomainCounter) -> frozenset[int]:
-        """The domains of eligible machines, and those in which the class itself may have a new one."""
-        offered = self._offered(run, counter.axis)
-        if len(offered) == len(counter.axis.values):
-            return offered
-        return offered.union(counter.existing(self.usable))
+        """The domains of eligible machines, and those in which the class itself may have a new one.
+
+        A domain where the class fits nothing may still come to exist by another class; where that has broken what was
+        placed before, every domain that is offered counts from the start.
+        """
+        reach = self._reachable(run, counter.axis)
+        if counter.count in self.cautious:
+            reach = reach | self._offered(run, counter.axis)
+        if len(reach) == len(counter.axis.values):
+            return reach
+        return reach.union(counter.existing(self.usable))
 
     def _shares(
         self,
