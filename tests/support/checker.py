@@ -19,7 +19,6 @@ from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, Pool, Problem
-from provisioner.scheduling.reasons import UnsupportedConstraint
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.requirement import Requirement, Requirements
 from tests.support.kubescheduler import (
@@ -239,6 +238,17 @@ def nominal(claim: PlannedClaim, options: Iterable[Option]) -> Option | None:
         if planned == (one.type.name, one.offering.zone, one.offering.capacity_type):
             return one
     return None
+
+
+def could_be_made(problem: Problem, shapes: Iterable[PodShape]) -> tuple[Machine, ...]:
+    """One machine of every kind that any pool may make."""
+    listed = list(shapes)
+    return tuple(
+        machine_of(problem, option, "could-be")
+        for pool in problem.pools
+        for one in pool.instance_types
+        for option in machines(problem, pool, one, pool.requirements, listed)
+    )
 
 
 def placements_of(result: Result) -> list[tuple[Pod, str]]:
@@ -489,7 +499,7 @@ def _overlooked(problem: Problem, result: Result) -> Iterator[str]:
     seen = set()
     for one in result.unplaced:
         klass = (one.pod.shape.key, one.pod.owner, tuple(sorted(one.pod.labels.items())))
-        if klass in seen or _excused(problem, one.pod) or isinstance(one.reasons[0], UnsupportedConstraint):
+        if klass in seen or _excused(problem, one.pod):
             continue
         seen.add(klass)
         yield from (f"{one.pod.name} would fit {place}" for place in places_for(problem, result, one.pod))
@@ -531,12 +541,7 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
             return
         chosen[claim_name(number, claim)] = planned
     keys = topology_keys([*problem.pods, *(one for bin_ in problem.bins for one in bin_.pods)], world_of(problem))
-    could_be = tuple(
-        (option.labels, pool.taints)
-        for pool in problem.pools
-        for one in pool.instance_types
-        for option in machines(problem, pool, one, pool.requirements, [pod.shape])
-    )
+    could_be = could_be_made(problem, [pod.shape])
     placements = placements_of(result)
 
     def finished(machines_to_come: Mapping[str, Option]) -> World | None:
@@ -555,9 +560,10 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
         name = claim_name(number, claim)
         pool = pool_of(problem, claim)
         widened = _unsettled(pool, claim)
-        good: dict[str, InstanceType] = {}
+        minimal = any(one.min_values for one in pool.requirements.values())
+        good: list[Option] = []
         for one in pool.instance_types:
-            if one.name not in claim.instance_types or one.name in good:
+            if one.name not in claim.instance_types:
                 continue
             for option in machines(problem, pool, one, widened, [*(other.shape for other in claim.pods), pod.shape]):
                 moved = any(
@@ -576,30 +582,51 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
                     if not fits(needs(other.shape for other in fresh.placed), fresh.room):
                         continue
                 if there is not None and not there.refusal(pod, there.machine(name), strict=True):
-                    good[one.name] = one
-                    break
-        if good and not _short(problem, pool, widened, good.values()):
-            yield f"on {claim!r} as {min(good)}"
+                    good.append(option)
+                    if not minimal:
+                        break
+        if good and not _short(problem, pool, good):
+            yield f"on {claim!r} as {min(one.type.name for one in good)}"
     for pool in problem.pools:
+        minimal = any(one.min_values for one in pool.requirements.values())
         left = left_of(pool, [claim for claim in result.claims if claim.pool == pool.name])
-        good = {}
+        good = []
         for one in pool.instance_types:
             if any(counted(one.capacity).get(name, 0) > amount for name, amount in left.items()):
                 continue
             for option in machines(problem, pool, one, pool.requirements, [pod.shape]):
-                if not filter_matches(pod.shape, option.labels, NEW):
+                if not filter_matches(pod.shape, option.labels, NEW) or _held(problem, result, option):
                     continue
                 extended = finished({**chosen, "one-more": option})
                 if extended is not None and not extended.refusal(pod, extended.machine("one-more"), strict=True):
-                    good[one.name] = one
-                    break
-        if good and not _short(problem, pool, pool.requirements, good.values()):
-            yield f"on a new {min(good)} of {pool.name}"
+                    good.append(option)
+                    if not minimal:
+                        break
+        if good and not _short(problem, pool, good):
+            yield f"on a new {min(one.type.name for one in good)} of {pool.name}"
 
 
-def _short(problem: Problem, pool: Pool, asked: Requirements, types: Iterable[InstanceType]) -> bool:
-    strict = problem.min_values is MinValuesPolicy.STRICT
-    return strict and bool(short_of_min_values(pool.requirements, asked, types))
+def _held(problem: Problem, result: Result, option: Option) -> bool:
+    """Whether the machine is of a reservation of which other claims hold all."""
+    if option.offering.capacity_type != names.CAPACITY_RESERVED:
+        return False
+    name = (
+        option.offering.requirements.requirement(problem.reservation_label).is_single
+        if problem.reservation_label
+        else None
+    )
+    if name is None:
+        return True  # whose machines are which cannot be told from outside
+    return sum(1 for claim in result.claims if name in claim.reservations) >= option.offering.reservation_capacity
+
+
+def _short(problem: Problem, pool: Pool, good: Iterable[Option]) -> bool:
+    """Whether machines of these kinds have too few values for the pool's minValues, and that matters."""
+    listed = list(good)
+    return problem.min_values is MinValuesPolicy.STRICT and any(
+        len({one.labels[key] for one in listed if key in one.labels}) < (requirement.min_values or 0)
+        for key, requirement in pool.requirements.items()
+    )
 
 
 def _unsettled(pool: Pool, claim: PlannedClaim) -> Requirements:
@@ -616,7 +643,7 @@ def _priority_wrong(problem: Problem, result: Result) -> Iterator[str]:
     seen = set()
     for one in result.unplaced:
         priority = one.pod.shape.priority
-        if one.pod.shape.key in seen or _excused(problem, one.pod) or isinstance(one.reasons[0], UnsupportedConstraint):
+        if one.pod.shape.key in seen or _excused(problem, one.pod):
             continue
         seen.add(one.pod.shape.key)
         kept = Result(

@@ -5,7 +5,7 @@ itself. A `World` is a cluster at one moment; a pod is judged against it as it s
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from provisioner.apis import names
@@ -209,8 +209,9 @@ class World:
 
     Attributes:
         spread: the topology spread constraints of a pod that has none, selectors deduced already, by UID.
-        more_domains: by topology key, label sets and taints of machines that could be made: `strict` judgement counts
-            their domains as empty ones.
+        more_domains: machines that could be made: `strict` judgement counts their domains as empty ones, for pods that fit
+            on them.
+        strict: always judge so.
         ignore_devices: DRA claims are no constraint.
     """
 
@@ -220,8 +221,9 @@ class World:
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     spread: Mapping[str, tuple[TopologySpreadConstraint, ...]] = field(default_factory=dict)
-    more_domains: tuple[tuple[Labels, tuple[Taint, ...]], ...] = ()
+    more_domains: tuple[Machine, ...] = ()
     ignore_devices: bool = False
+    strict: bool = False
 
     def copy(self) -> "World":
         """The same, with pods that can be placed apart."""
@@ -249,7 +251,7 @@ class World:
     def misfit(self, pod: Pod, machine: Machine) -> str:
         """What has to do with this pod and this machine alone."""
         shape = pod.shape
-        if shape.error or pod.gated:
+        if shape.error or pod.gated or any(amount < 0 for amount in shape.requests.values()):
             return "cannot be scheduled at all"
         if shape.resource_claims and not self.ignore_devices:
             return "has resource claims"
@@ -284,10 +286,13 @@ class World:
                 yield f"{pod.namespace}/{pod.name}-{volume.name}", True
 
     def _volumes(self, pod: Pod, machine: Machine) -> str:
-        for key, _ in self.claim_keys(pod):
+        for key, ephemeral in self.claim_keys(pod):
             why = self._claim(key, machine)
             if why:
                 return why
+            owners = self.claims[key].metadata.owner_references
+            if ephemeral and not any(one.controller and one.uid == pod.uid for one in owners):
+                return f"volume claim {key} was not made for this pod"
         for key, _ in self.claim_keys(pod):
             if "ReadWriteOncePod" in self.claims[key].spec.access_modes:
                 users = (one for other in self.machines for one in other.everyone())
@@ -417,11 +422,11 @@ class World:
                 if domain in counts:
                     counts[domain] += found
             domains = dict(counts)
-            if strict and constraint.topology_key != names.HOSTNAME_LABEL:
-                for labels, taints in self.more_domains:
-                    value = labels.get(constraint.topology_key)
-                    if value is not None and _counts(pod, constraint, labels, taints, ""):
-                        domains.setdefault(value, 0)
+            if (strict or self.strict) and constraint.topology_key != names.HOSTNAME_LABEL:
+                for could_be in self.more_domains:
+                    value = could_be.labels.get(constraint.topology_key)
+                    if value is not None and value not in domains and self._could_take(could_be, pod, constraint):
+                        domains[value] = 0
             least = min(domains.values(), default=0)
             if len(counts) < (constraint.min_domains or 1):
                 least = 0
@@ -429,6 +434,14 @@ class World:
             if counts.get(here, 0) + own - least > constraint.max_skew:
                 return f"spread over {constraint.topology_key}: {counts} with {here} next"
         return ""
+
+    def _could_take(self, could_be: Machine, pod: Pod, constraint: TopologySpreadConstraint) -> bool:
+        """Whether a machine that does not exist yet is one over which the pod spreads: it must be able to run there."""
+        return (
+            _counts(pod, constraint, could_be.labels, could_be.taints, could_be.node_name)
+            and all(tolerated(pod.shape.tolerations, one) for one in could_be.taints)
+            and fits(needs([pod.shape]), could_be.room)
+        )
 
     # --- affinity between pods ---
 
@@ -479,9 +492,23 @@ class World:
     def in_order(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
         """Bind all where they are put, in an order in which that works, and give it; who is missing in it cannot be bound.
 
-        They become part of this world.
+        They become part of this world. Pods of higher priority come first, as in kube-scheduler's queue, where that works at all.
         """
-        waiting = sorted(placements, key=lambda one: (not near_terms(one[0].shape), one[0].uid))
+        listed = list(placements)
+        longest: list[tuple[Pod, str]] = []
+        for key in _ORDERS:
+            attempt = self.copy()
+            order = attempt._bind(sorted(listed, key=key))
+            if len(order) > len(longest) or not longest:
+                longest = order
+            if len(longest) == len(listed):
+                break
+        for pod, name in longest:
+            self.machine(name).placed.append(pod)
+        return longest
+
+    def _bind(self, waiting: list[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+        """Bind what can be bound, round by round, and give the order."""
         by_name = {one.name: one for one in self.machines}
         order = []
         while waiting:
@@ -502,6 +529,20 @@ class World:
         listed = list(placements)
         bound = {pod.uid for pod, _ in self.in_order(listed)}
         return [(pod, self.refusal(pod, self.machine(name))) for pod, name in listed if pod.uid not in bound]
+
+
+def _looks_at_others(pod: Pod) -> int:
+    return len(near_terms(pod.shape)) + sum(1 + (one.min_domains or 0) for one in pod.shape.spread)
+
+
+_ORDERS: tuple[Callable[[tuple[Pod, str]], tuple[object, ...]], ...] = (
+    lambda one: (-one[0].shape.priority, not near_terms(one[0].shape), -_looks_at_others(one[0]), one[0].uid),
+    lambda one: (not near_terms(one[0].shape), -_looks_at_others(one[0]), one[0].uid),
+    lambda one: (-one[0].shape.priority, _looks_at_others(one[0]), one[0].uid),
+    lambda one: (-_looks_at_others(one[0]), one[0].uid),
+    lambda one: (one[1], one[0].uid),
+)
+"""Orders in which binding is tried; within each, whoever can be bound is, round by round."""
 
 
 def machine_label(machine: Machine, key: str) -> str | None:

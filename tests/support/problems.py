@@ -35,7 +35,7 @@ from provisioner.apis.core import (
     VolumeClaimMeta,
     VolumeNodeAffinity,
 )
-from provisioner.apis.meta import LabelSelector
+from provisioner.apis.meta import LabelSelector, OwnerReference
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.apis.shapes import shape_of
 from provisioner.cloudprovider.types import InstanceType, Offering
@@ -303,8 +303,9 @@ def volume_claim(
     modes: Sequence[str] = ("ReadWriteOnce",),
     namespace: str = "default",
     deleted: bool = False,
+    owner: str = "",
 ) -> PersistentVolumeClaim:
-    """A claim, bound where a volume is named."""
+    """A claim, bound where a volume is named; one made for an ephemeral volume is owned by its pod, by name."""
     return PersistentVolumeClaim(
         metadata=VolumeClaimMeta(
             name=name,
@@ -312,6 +313,11 @@ def volume_claim(
             uid=f"uid-{name}",
             annotations={BIND_COMPLETED: "yes"} if volume and completed else {},
             deletion_timestamp=EPOCH if deleted else None,
+            owner_references=(
+                OwnerReference(api_version="v1", kind="Pod", name=owner, uid=f"uid-{owner}", controller=True),
+            )
+            if owner
+            else (),
         ),
         spec=PersistentVolumeClaimSpec(storage_class_name=kind, volume_name=volume, access_modes=tuple(modes)),
         status=PersistentVolumeClaimStatus(phase=phase or ("Bound" if volume else "Pending")),
