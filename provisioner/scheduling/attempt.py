@@ -45,7 +45,8 @@ class Attempt:
         self.waiting: dict[PodClass, int] = {}
         self._plans: Final[dict[Relations, Plan]] = {}
         self._numbers: Final[dict[tuple[NodeFilter, Need], int]] = {}
-        accounts = [Account(number, offer) for number, offer in enumerate(offers)]
+        pods, load = _whole(classes, needs, len(bins.dimensions.names))
+        accounts = [Account(number, offer, pods, load) for number, offer in enumerate(offers)]
         topology = _topology(problem, classes, accounts, bins, tallies)
         self._skews: Final = _skews(classes)
         self.placing: Final = Placing(bins, accounts, bins.dimensions, topology, cautious)
@@ -170,6 +171,18 @@ class Attempt:
         if plan is None:
             plan = self._plans[relations] = Plan(relations, self.placing.topology, self._skews)
         return run_of(one, demand, plan, self.needs[one], self._numbers, start)
+
+
+def _whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
+    """How many pods there are, and what they take together."""
+    load = [0] * dimensions
+    pods = 0
+    for one in classes:
+        count = len(one.pods)
+        pods += count
+        for d, amount in needs[one]:
+            load[d] += amount * count
+    return pods, load
 
 
 def _topology(

@@ -19,55 +19,39 @@ class Account:
 
     Attributes:
         claims: the places that are claims of this pool.
-        exact: limits or minValues have to be looked at for every pod.
+        exact: limits or minValues have to be looked at for every pod; else they are so far away that all pods of the
+            problem cannot reach them.
     """
 
-    __slots__ = ("_names", "_opened", "_slack", "_used", "claims", "exact", "ledger", "number", "offer")
+    __slots__ = ("_load", "_names", "_pods", "_slack", "claims", "exact", "ledger", "number", "offer")
 
-    def __init__(self, number: int, offer: Offer) -> None:
+    def __init__(self, number: int, offer: Offer, pods: int, load: Sequence[int]) -> None:
+        """For a problem of so many pods that take `load` together."""
         self.number: Final = number
         self.offer: Final = offer
         self.claims = 0
         self.ledger: Ledger | None = None
         self._slack: Slack | None = None
         self._names: tuple[str, ...] = ()
-        self._opened = 0
-        self._used = [0] * len(offer.dimensions.names)
+        self._pods: Final = pods
+        self._load: Final = load
         remaining = offer.pool.remaining
+        self.exact = bool(offer.min_values)
         if remaining is not None:
             self.ledger = Ledger(remaining, offer.catalogue)
             self._names = tuple(remaining)
             self._slack = Slack(remaining)
-        self.exact = bool(offer.min_values)
+            self.exact = self.learn(offer.base) or self.exact
 
-    def expect(self, need: Need, pods: int) -> bool:
-        """Up to so many pods are about to come; False where limits must be looked at from now on, and were not so far."""
+    def learn(self, state: State) -> bool:
+        """Some claim is about to be in this state; whether limits have to be looked at from now on, and were not so far."""
         slack = self._slack
-        if slack is None or self.exact:
-            return True
-        used = self._used
-        for d, amount in need:
-            used[d] += amount * pods
-        return slack.covers(self._opened + pods, used)
-
-    def came(self, need: Need, expected: int, pods: int, claims: int) -> None:
-        """Of the pods that were expected so many have come, and so many claims were opened."""
-        if self._slack is None:
-            return
-        self._opened += claims
-        used = self._used
-        for d, amount in need:
-            used[d] -= amount * (expected - pods)
-
-    def learn(self, state: State) -> None:
-        """Some claim is in this state now."""
-        if self._slack is not None and not self.exact and not self._slack.knows(state.number):
-            catalogue = self.offer.catalogue
-            self._slack.learn(
-                state.number,
-                self.offer.stairs(state, self._names),
-                {name: catalogue.largest(name) for name in self._names},
-            )
+        if slack is None or self.exact or slack.knows(state.number):
+            return False
+        catalogue = self.offer.catalogue
+        largest = {name: catalogue.largest(name) for name in self._names}
+        slack.learn(state.number, self.offer.stairs(state, self._names), largest)
+        return not slack.covers(self._pods, self._load)
 
 
 class Place:

@@ -56,9 +56,11 @@ class AxisPlan:
         adds: counters that count it, or what it guards.
         strict: whether a machine without the label is out of the question.
         alone: two such pods cannot share a domain.
+        lead: (counter, max_skew, min_domains) of the only counter that the pods raise and that has to stay even; only
+            set where it decides alone.
     """
 
-    __slots__ = ("adds", "alone", "apart", "axis", "blocked", "spreads", "strict", "together", "wanted")
+    __slots__ = ("adds", "alone", "apart", "axis", "blocked", "lead", "spreads", "strict", "together", "wanted")
 
     def __init__(self, axis: Axis) -> None:
         self.axis: Final = axis
@@ -70,6 +72,7 @@ class AxisPlan:
         self.adds: list[DomainCounter] = []
         self.strict = False
         self.alone = False
+        self.lead: tuple[DomainCounter, int, int]
 
 
 class Plan:
@@ -87,6 +90,7 @@ class Plan:
         "axes",
         "blocked",
         "bootstraps",
+        "even",
         "guarded",
         "plain",
         "single",
@@ -149,9 +153,25 @@ class Plan:
         self.bootstraps: Final = bool(relations.together) and all(
             topology.includes(count, relations) for count in relations.together
         )
+        self.even: Final = self._even()
         self.plain: Final = not (
             self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
         )
+
+
+    def _even(self) -> AxisPlan | None:
+        """The only axis, where shares by one counter settle everything."""
+        if len(self.axes) != 1:
+            return None
+        (ap,) = self.axes
+        if ap.together or ap.apart or ap.blocked:
+            return None
+        leads = [(counter, skew, least) for counter, skew, own, least in ap.spreads if own]
+        leads += [(counter, skew, 1) for counter, skew in ap.wanted]
+        if len(leads) != 1:
+            return None
+        (ap.lead,) = leads
+        return ap
 
 
 class Run:
@@ -166,9 +186,10 @@ class Run:
         caps: (counter, max_skew) of hostname spreads by which it counts itself.
         easy: no term, port or volume has to be looked at on a claim.
         soft: whether to leave room for the spread of other pods.
+        ties: whether anything besides hosts has to know where its pods are.
     """
 
-    __slots__ = ("caps", "closed", "demand", "easy", "end", "filter", "need", "plan", "pods", "ports", "soft", "start", "volumes")
+    __slots__ = ("caps", "closed", "demand", "easy", "end", "filter", "need", "plan", "pods", "ports", "soft", "start", "ties", "volumes")
 
     def __init__(
         self,
@@ -193,6 +214,7 @@ class Run:
         self.caps: Final = [(counter, skew) for counter, skew, own, _ in plan.spreads if own]
         self.easy: Final = len(node_filter.terms) == 1 and node_filter.terms[0].trivial and not self.ports
         self.soft = True
+        self.ties: Final = bool(self.ports or plan.axes or plan.guarded)
 
     @property
     def left(self) -> int:
@@ -292,6 +314,9 @@ class Placing:
         """Put as many pods of a run as find a place, on new claims too where `opening`."""
         if not run.left:
             return
+        even = run.plan.even
+        if even is not None and self._evenly(run, even):
+            return
         self._spread(run, opening=False)
         if not opening or not run.left:
             return
@@ -300,6 +325,32 @@ class Placing:
             run.soft = False  # nobody has a right to be left an empty domain
             self._spread(run, opening=True)
             run.soft = True
+
+    def _evenly(self, run: Run, ap: AxisPlan) -> bool:
+        """The common case: one axis, one counter that the pods raise, room for all; whether that was so."""
+        axis = ap.axis
+        counter, skew, least = ap.lead
+        counts = counter.counts
+        total = len(counts)
+        if len(self._universe(run, counter)) < max(total, least):
+            return False
+        domains: Sequence[int] = axis.numbers
+        for other, other_skew, own, other_least in ap.spreads:
+            if not own:
+                top = self.least(run, other, other_least) + other_skew
+                domains = [domain for domain in domains if other.counts[domain] <= top]
+        ceiling: int | None = None
+        if len(domains) < total:
+            outside = min(count for domain, count in enumerate(counts) if domain not in domains)
+            ceiling = outside + skew
+        candidates = self._candidates(run)
+        if not candidates:
+            return False
+        for domain, share in water_fill(counts, domains, run.left, ceiling):
+            places = candidates & axis.could[domain]
+            if not places or self._fill(run, places, share, axis.pins[domain]) < share:
+                return False
+        return not run.left
 
     def _spread(self, run: Run, *, opening: bool) -> None:
         plan = run.plan
@@ -673,98 +724,103 @@ class Placing:
         return placed
 
     def _fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:
-        need, places, plan = run.need, self.places, run.plan
+        """Pods into these places, the first first; how many. The innermost loop of all."""
+        need, places, plan, caps = run.need, self.places, run.plan, run.caps
         single = plan.single or bool(run.ports)
         easy = run.easy and not run.volumes
-        caps = run.caps
-        placed = closed = 0
-        expected = self._expect(run, limit)
+        fixed = ALL  # places whose domain need not be settled first
+        for axis, _ in pins:
+            fixed &= axis.fixed
+        adds, spreads = plan.adds, plan.spreads
+        start = first = run.start
+        end = start + limit
+        touched = closed = 0
         while candidates:
             low = candidates & -candidates
             i = low.bit_length() - 1
             candidates ^= low
-            cap = 1 if single else limit - placed
+            cap = 1 if single else end - start
             for counter, skew in caps:
                 rest = skew + counter.floor - counter.counts.get(i, 0)
-                cap = min(cap, rest)
+                if rest < cap:  # noqa: PLR1730 - min() is a call
+                    cap = rest
             if cap <= 0:
                 continue
             place = places[i]
             head = place.head
             account = place.account
             if head is not None and (
-                (account is None and not run.volumes)
-                or (easy and account is not None and not account.exact and all(axis.fixed & low for axis, _ in pins))
+                not run.volumes if account is None else easy and fixed & low and not account.exact
             ):
-                count = cap
                 for d, amount in need:
                     times = head[d] // amount
-                    if times < count:  # noqa: PLR1730 - min() is a call, and this is the innermost loop
-                        count = times
-                if count <= 0:
+                    if times < cap:  # noqa: PLR1730 - min() is a call
+                        cap = times
+                if cap <= 0:
                     closed |= low
                     continue
                 for d, amount in need:
-                    head[d] -= amount * count
+                    head[d] -= amount * cap
             else:
-                count = self._take(run, place, low, cap, pins)
-                if count <= 0:
-                    if count < 0:
+                run.start = start
+                cap = self._take(run, place, low, cap, pins)
+                if cap <= 0:
+                    if cap < 0:
                         closed |= low
                     continue
-            start = run.start
-            place.placed.append((run.pods, start, start + count))
-            run.start = start + count
-            placed += count
-            if not plan.plain or run.ports:
-                self._account_for(run, i, low, count, pins)
-            if placed >= limit:
+            place.placed.append((run.pods, start, start + cap))
+            start += cap
+            touched |= low
+            for host in adds:
+                host.add(i, low, cap)
+            if start >= end:
                 break
+        run.start = start
         if closed:
-            self._closed[run.closed] = self._closed.get(run.closed, 0) | closed
-        self._came(run, expected, placed, 0)
-        if placed:
+            self._closed[run.closed] |= closed
+        if touched:
             self.touched = True
-        return placed
+            for host, skew, _, least in spreads:
+                host.held[skew, least] = host.held.get((skew, least), 0) | touched
+            if run.ties:
+                self._account_for(run, touched, start - first, pins)
+        return start - first
 
-    def _expect(self, run: Run, pods: int) -> int:
-        for account in self._ground(run.filter)[1]:
-            if not account.expect(run.need, pods):
-                self._make_exact(account)
-        return pods
-
-    def _came(self, run: Run, expected: int, placed: int, claims: int, opened_by: Account | None = None) -> None:
-        for account in self._ground(run.filter)[1]:
-            mine = opened_by is None or opened_by is account
-            account.came(run.need, expected, placed if mine else 0, claims if mine else 0)
-
-    def _make_exact(self, account: Account) -> None:
-        make_exact(account, [self.places[i] for i in members(account.claims)])
-
-    def _account_for(self, run: Run, i: int, low: int, count: int, pins: tuple[Pin, ...]) -> None:
-        """Everything that counts these pods counts them."""
+    def _account_for(self, run: Run, touched: int, count: int, pins: tuple[Pin, ...]) -> None:
+        """Everything that counts the pods of one fill counts them; hosts have done so already."""
         plan = run.plan
-        for host in plan.adds:
-            host.add(i, low, count)
-        for host, skew, _, least in plan.spreads:
-            host.held[skew, least] = host.held.get((skew, least), 0) | low
         if not run.soft:
             for host, _ in plan.guarded:
                 host.raised = True
         for port in run.ports:
-            self.ports[port] = self.ports.get(port, 0) | low
+            self.ports[port] = self.ports.get(port, 0) | touched
         for ap in plan.axes:
             domain = next((domain for axis, domain in pins if axis is ap.axis), -1)
             if domain < 0:
                 continue
             for counter in ap.adds:
-                if counter.eligible == ALL or counter.eligible & low:
+                if counter.eligible == ALL or not touched & ~counter.eligible:
                     counter.add(domain, count)
+                else:
+                    counter.add(domain, self._eligible_pods(run, touched & counter.eligible, count))
             for counter, skew, _, least in ap.spreads:
                 counter.held.setdefault((skew, least), set()).add(domain)
             if not run.soft:
                 for counter, _ in ap.wanted:
                     counter.raised = True
+
+    def _eligible_pods(self, run: Run, places: int, count: int) -> int:
+        """Of the last `count` pods of a run, those that were put on `places`."""
+        first = run.start - count
+        return sum(
+            end - start
+            for i in members(places)
+            for pods, start, end in self.places[i].placed
+            if pods is run.pods and start >= first
+        )
+
+    def _make_exact(self, account: Account) -> None:
+        make_exact(account, [self.places[i] for i in members(account.claims)])
 
     def _take(self, run: Run, place: Place, low: int, cap: int, pins: tuple[Pin, ...]) -> int:
         """Put pods on a place that has to be looked at closely; how many, -1 if there is no room whatever the domain."""
@@ -788,7 +844,8 @@ class Placing:
                 continue
             if state is not before:
                 self._narrowed(place, low, state, open_pins)
-            account.learn(state)
+            if account.learn(state):
+                self._make_exact(account)
             return count
         if not open_pins or not fitting(place, place.state, run.need, 1):
             return -1
@@ -925,40 +982,56 @@ class Placing:
     def _open_in(
         self, run: Run, account: Account, state: State, limit: int, cap_all: int, pins: tuple[Pin, ...]
     ) -> int:
-        placed = claims = 0
-        need, plan = run.need, run.plan
-        account.learn(state)
-        if not account.expect(need, limit):
+        if account.learn(state):
             self._make_exact(account)
-        bare = plan.plain and not run.ports and not self.axes and not self.topology.picky
+        plan, places = run.plan, self.places
         first = self.first_need(run)
-        while placed < limit:
-            place = opened(account, state)
-            cap = min(cap_all, limit - placed)
-            count = self._load(run, place, state, first, cap)
-            if not count:
-                break
-            i = len(self.places)
+        plain = first is run.need and not account.exact and len(state.points) == 1
+        start = begin = run.start
+        end = start + limit
+        touched = 0
+        while start < end:
+            cap = min(cap_all, end - start)
+            if plain:
+                point = state.points[0]
+                cap = most(point, run.need, cap)
+                if not cap:
+                    break
+                head = list(point)
+                for d, amount in run.need:
+                    head[d] -= amount * cap
+                place = Place(account, state, head)
+            else:
+                place = opened(account, state)
+                cap = self._load(run, place, state, first, cap)
+                if not cap:
+                    break
+            i = len(places)
             low = 1 << i
-            self.places.append(place)
-            account.claims |= low
-            self.usable |= low
-            claims += 1
-            start = run.start
-            place.placed.append((run.pods, start, start + count))
-            run.start = start + count
-            placed += count
-            if not bare:
-                for axis in self.axes:
-                    axis.enter(low, self._domains_of(account, state, axis))
-                for counter in self.topology.picky:
-                    if self._counts(counter.count, account, state):
-                        counter.eligible |= low
-                self._account_for(run, i, low, count, pins)
-        account.came(need, limit, placed, claims)
-        if claims:
-            self.touched = True
-        return placed
+            places.append(place)
+            place.placed.append((run.pods, start, start + cap))
+            start += cap
+            touched |= low
+            for host in plan.adds:
+                if host.eligible == ALL or self._counts(host.count, account, state):
+                    host.eligible |= low
+                    host.add(i, low, cap)
+        if not touched:
+            return 0
+        run.start = start
+        self.touched = True
+        account.claims |= touched
+        self.usable |= touched
+        for axis in self.axes:
+            axis.enter(touched, self._domains_of(account, state, axis))
+        for counter in self.topology.picky:
+            if self._counts(counter.count, account, state):
+                counter.eligible |= touched
+        for host, skew, _, least in plan.spreads:
+            host.held[skew, least] = host.held.get((skew, least), 0) | touched
+        if run.ties:
+            self._account_for(run, touched, start - begin, pins)
+        return start - begin
 
     # ------------------------------------------------------------------ hostname spread, once the rest is placed
 

@@ -25,9 +25,11 @@ class Axis:
         fixed: places whose domain is known, or that have none.
         absent: places without the label.
         loads: by domain, how often it was chosen where nothing else decided.
+        numbers: of all domains.
+        pins: by domain, the one choice of it.
     """
 
-    __slots__ = ("absent", "could", "fixed", "index", "key", "loads", "values")
+    __slots__ = ("absent", "could", "fixed", "index", "key", "loads", "numbers", "pins", "values")
 
     def __init__(self, key: str, values: Iterable[str]) -> None:
         self.key: Final = key
@@ -35,6 +37,8 @@ class Axis:
         self.index: Final = {value: number for number, value in enumerate(self.values)}
         self.could: Final = [0] * len(self.values)
         self.loads: Final = [0] * len(self.values)
+        self.numbers: Final = range(len(self.values))
+        self.pins: Final = [((self, domain),) for domain in self.numbers]
         self.fixed = 0
         self.absent = 0
 
