@@ -9,10 +9,10 @@ from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations
 from provisioner.scheduling.filters import NodeFilter
 from provisioner.scheduling.offers import Daemon, Offer
-from provisioner.scheduling.places import Account, Place
+from provisioner.scheduling.places import Account, Place, Reservations
 from provisioner.scheduling.placing import Placing, Plan, Run, run_of
 from provisioner.scheduling.ports import Ports
-from provisioner.scheduling.problem import Problem
+from provisioner.scheduling.problem import MinValuesPolicy, Problem
 from provisioner.scheduling.topology import ALL, Axis, Topology, above, uneven
 from provisioner.scheduling.vectors import Need
 from provisioner.scheduling.volumes import attachments_of, claim_keys
@@ -46,7 +46,12 @@ class Attempt:
         self._plans: Final[dict[Relations, Plan]] = {}
         self._numbers: Final[dict[tuple[NodeFilter, Need], int]] = {}
         pods, load = _whole(classes, needs, len(bins.dimensions.names))
-        accounts = [Account(number, offer, pods, load) for number, offer in enumerate(offers)]
+        reservations = Reservations(problem.reservation_label)
+        best_effort = problem.min_values is MinValuesPolicy.BEST_EFFORT
+        accounts = [
+            Account(number, offer, pods, load, reservations, best_effort=best_effort)
+            for number, offer in enumerate(offers)
+        ]
         topology = _topology(problem, classes, accounts, bins, tallies)
         self._skews: Final = _skews(classes)
         self.placing: Final = Placing(bins, accounts, bins.dimensions, topology, cautious)

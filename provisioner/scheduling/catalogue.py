@@ -9,13 +9,16 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from provisioner.apis.names import NODES
+from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, NODES, ZONE_LABEL
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.bits import mask_of
-from provisioner.values.requirement import Requirement, Requirements
+from provisioner.values.requirement import Operator, Requirement, Requirements
 
 _Question = TypeVar("_Question", bound=Hashable)
 _Answer = TypeVar("_Answer")
+
+Reservation = str
+"""Names one reservation: what its label says, or type and zone."""
 
 _MAX_ANSWERS: Final = 20_000
 """Answers kept by one catalogue before it starts afresh; a cluster asks a few hundred different questions."""
@@ -43,7 +46,9 @@ class Catalogue:
                 states = self._by_key.setdefault(key, {})
                 states[requirement] = states.get(requirement, 0) | bit
             for offering in instance_type.offerings:
-                if offering.available:
+                if offering.available and (
+                    offering.capacity_type != CAPACITY_RESERVED or offering.reservation_capacity > 0
+                ):
                     rows = self._offered.setdefault(offering.requirements, {})
                     known = rows.get(row)
                     if known is None or offering.sort_key < known.sort_key:
@@ -68,6 +73,33 @@ class Catalogue:
         amounts, masks = steps
         position = bisect_right(amounts, amount)
         return masks[position - 1] if position else 0
+
+    @property
+    def reserved(self) -> bool:
+        """Whether any type can be had from a reservation."""
+        return any(one.requirement(CAPACITY_TYPE_LABEL).is_single == CAPACITY_RESERVED for one in self._offered)
+
+    def reservations(self, requirements: Requirements, label: str) -> list[tuple[Reservation, int, Requirements]]:
+        """(reservation, machines left of it, what a claim must ask for to draw from it), cheapest first."""
+        found: dict[Reservation, tuple[tuple[int, str, str], int, Requirements]] = {}
+        for one in self._compatible(requirements):
+            if one.requirement(CAPACITY_TYPE_LABEL).is_single != CAPACITY_RESERVED:
+                continue
+            for row, offering in self._offered[one].items():
+                number = one.requirement(label).is_single if label else None
+                asked = [Requirement.of(CAPACITY_TYPE_LABEL, Operator.IN, (CAPACITY_RESERVED,))]
+                if number:
+                    asked.append(Requirement.of(label, Operator.IN, (number,)))
+                else:
+                    number = f"{self.types[row].name}/{offering.zone}"
+                    asked.append(Requirement.of(INSTANCE_TYPE_LABEL, Operator.IN, (self.types[row].name,)))
+                    if offering.zone:
+                        asked.append(Requirement.of(ZONE_LABEL, Operator.IN, (offering.zone,)))
+                known = found.get(number)
+                left = offering.reservation_capacity if known is None else min(known[1], offering.reservation_capacity)
+                key = offering.sort_key if known is None else min(known[0], offering.sort_key)
+                found[number] = (key, left, Requirements.of(asked))
+        return [(number, left, asked) for number, (_, left, asked) in sorted(found.items(), key=lambda e: (e[1][0], e[0]))]
 
     def largest(self, name: str) -> int:
         """The most that one machine of any type counts against a limit on `name`."""

@@ -1,6 +1,6 @@
 """From open claims to planned ones: the types that are left, the cheapest of them, and what the NodeClaim will say."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
@@ -35,7 +35,7 @@ def finish(claims: Iterable[Place]) -> tuple[PlannedClaim, ...]:
 
 
 def _finished(claim: Place) -> PlannedClaim:
-    account, state = claim.account, claim.state
+    account, state = claim.account, claim.settled or claim.state
     if account is None or state is None:
         raise ValueError("not a claim")
     offer = account.offer
@@ -45,9 +45,10 @@ def _finished(claim: Place) -> PlannedClaim:
     exact = account.exact and account.ledger is not None
     if exact:
         ranks = _within_limits(claim, account, ranked, ranks)
-    key = (ranks, tuple(claim.charge.items()) if exact else None)
+    lowered = claim.min_values
+    key = (ranks, tuple(claim.charge.items()) if exact else None, None if lowered is None else tuple(lowered.items()))
     found = ranked.choices.get(key)
-    choice = found if isinstance(found, _Choice) else _choose(offer, state, ranked, ranks)
+    choice = found if isinstance(found, _Choice) else _choose(offer, state, ranked, ranks, lowered)
     ranked.choices[key] = choice
     pods: list[Pod] = []
     for members_, start, end in claim.placed:
@@ -70,6 +71,8 @@ def _finished(claim: Place) -> PlannedClaim:
         capacity=choice.planned.capacity,
         allocatable=choice.planned.allocatable,
         charge=Resources.of(claim.charge) if exact else choice.charge,
+        min_values_relaxed=lowered is not None,
+        reservations=(claim.held,) if claim.held else (),
     )
 
 
@@ -100,7 +103,9 @@ def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
     return own + choice.overhead if choice.overhead else own
 
 
-def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int) -> _Choice:
+def _choose(
+    offer: Offer, state: State, ranked: Ranked, ranks: int, lowered: Mapping[str, int] | None
+) -> _Choice:
     priced = [ranked.priced[rank] for rank in members(ranks)]
     types = offer.catalogue.types
     named = _named(offer, state, priced)
@@ -113,7 +118,9 @@ def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int) -> _Choice:
     if capacity_types:
         narrowed.append(Requirement.of(CAPACITY_TYPE_LABEL, Operator.IN, capacity_types))
     requirements = Requirements.of(
-        one for key, one in state.requirements.items() if key not in SIMULATED_LABELS
+        one if lowered is None or key not in lowered else _with_min_values(one, lowered[key])
+        for key, one in state.requirements.items()
+        if key not in SIMULATED_LABELS
     ).merged(Requirements.of(narrowed))
     limited = () if offer.pool.remaining is None else tuple(offer.pool.remaining)
     return _Choice(
@@ -129,6 +136,19 @@ def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int) -> _Choice:
         overhead=_least_overhead(offer, rows),
         charge=Resources.of({name: offer.catalogue.amount(planned.row, name) for name in limited}),
     )
+
+
+def _with_min_values(requirement: Requirement, min_values: int) -> Requirement:
+    """The same requirement with other minValues."""
+    parts = [
+        Requirement.of(requirement.key, str(entry["operator"]), entry.get("values", ()))  # type: ignore[arg-type]
+        for entry in requirement.to_wire()
+    ]
+    first, *rest = parts
+    for one in rest:
+        first = first.intersection(one)
+    wanted = Requirement.of(requirement.key, Operator.EXISTS, (), min_values=min_values) if min_values else None
+    return first if wanted is None else first.intersection(wanted)
 
 
 def _named(offer: Offer, state: State, priced: list[Priced]) -> list[Priced]:

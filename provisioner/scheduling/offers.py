@@ -244,11 +244,11 @@ class Offer:
         """Types with their cheapest offering under the requirements of `state`, cheapest first."""
         return self.catalogue.priced(state.requirements)
 
-    def enough_values(self, state: State, rows: int) -> bool:
-        """Whether `rows` offer as many distinct allowed values as the pool's minValues want."""
+    def enough_values(self, state: State, rows: int, lowered: Mapping[str, int] | None = None) -> bool:
+        """Whether `rows` offer as many distinct allowed values as the pool's minValues want, or what these are lowered to."""
         return all(
             self.catalogue.distinct_values(state.requirements[key], rows) >= wanted
-            for key, wanted in self.min_values.items()
+            for key, wanted in (self.min_values if lowered is None else lowered).items()
         )
 
     def serving(self, state: State, priced: Iterable[Priced]) -> list[Priced]:

@@ -1,17 +1,54 @@
 """Machines of now and claims while they are being filled: what room is left on each, and what a claim may still become."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL
 from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.catalogue import Reservation
 from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.filters import Term
 from provisioner.scheduling.limits import Charge, Ledger, Slack
 from provisioner.scheduling.offers import Offer, State
 from provisioner.scheduling.vectors import Need, Vector, most
 from provisioner.scheduling.volumes import Attachment
+from provisioner.values.requirement import Operator, Requirement, Requirements
 
 Part = tuple[PodClass, int, int]
 """(class, from, to): numbers of pods in their class."""
+
+
+class Reservations:
+    """How many machines are left of every reservation; claims hold one each."""
+
+    def __init__(self, label: str) -> None:
+        self.label: Final = label
+        self.left: Final[dict[Reservation, int]] = {}
+        self._options: Final[dict[State, list[tuple[Reservation, State]]]] = {}
+        self._bought: Final[dict[State, State | None]] = {}
+
+    def options(self, offer: Offer, state: State) -> list[tuple[Reservation, State]]:
+        """The reservations that would do for a claim in `state`, cheapest first, and what it would be then."""
+        found = self._options.get(state)
+        if found is None:
+            found = self._options[state] = []
+            for one, left, asked in offer.catalogue.reservations(state.requirements, self.label):
+                self.left.setdefault(one, left)
+                narrower = offer.narrowed(state, Term(asked))
+                if narrower is not None:
+                    found.append((one, narrower))
+        return found
+
+    def bought(self, offer: Offer, state: State) -> State | None:
+        """`state` without reserved capacity; None where nothing else would do."""
+        if state not in self._bought:
+            self._bought[state] = offer.narrowed(state, _BOUGHT)
+        return self._bought[state]
+
+
+_BOUGHT: Final = Term(
+    Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),))
+)
 
 
 class Account:
@@ -23,10 +60,33 @@ class Account:
             problem cannot reach them.
     """
 
-    __slots__ = ("_load", "_names", "_pods", "_slack", "claims", "exact", "ledger", "number", "offer")
+    __slots__ = (
+        "_load",
+        "_names",
+        "_pods",
+        "_slack",
+        "best_effort",
+        "claims",
+        "exact",
+        "ledger",
+        "number",
+        "offer",
+        "reservations",
+    )
 
-    def __init__(self, number: int, offer: Offer, pods: int, load: Sequence[int]) -> None:
+    def __init__(
+        self,
+        number: int,
+        offer: Offer,
+        pods: int,
+        load: Sequence[int],
+        reservations: Reservations,
+        *,
+        best_effort: bool,
+    ) -> None:
         """For a problem of so many pods that take `load` together."""
+        self.best_effort: Final = best_effort
+        self.reservations: Final = reservations if offer.catalogue.reserved else None
         self.number: Final = number
         self.offer: Final = offer
         self.claims = 0
@@ -36,7 +96,7 @@ class Account:
         self._pods: Final = pods
         self._load: Final = load
         remaining = offer.pool.remaining
-        self.exact = bool(offer.min_values)
+        self.exact = bool(offer.min_values) or self.reservations is not None
         if remaining is not None:
             self.ledger = Ledger(remaining, offer.catalogue)
             self._names = tuple(remaining)
@@ -66,9 +126,24 @@ class Place:
         placed: its pods.
         charge: what its pool's ledger counts it with; only where limits are near.
         attached: volumes that are attached; None where nobody asked.
+        held: the reservation that it draws from.
+        settled: `state`, narrowed to that, or to what is no reservation; None where there are no reservations.
+        min_values: what its pool's minValues were lowered to; None where they are kept.
     """
 
-    __slots__ = ("account", "attached", "charge", "head", "heads", "placed", "state", "used")
+    __slots__ = (
+        "account",
+        "attached",
+        "charge",
+        "head",
+        "heads",
+        "held",
+        "min_values",
+        "placed",
+        "settled",
+        "state",
+        "used",
+    )
 
     def __init__(self, account: Account | None, state: State | None, head: list[int] | None) -> None:
         self.account: Final = account
@@ -79,6 +154,9 @@ class Place:
         self.placed: Final[list[Part]] = []
         self.charge: Charge = {}
         self.attached: set[Attachment] | None = None
+        self.held: Reservation = ""
+        self.settled: State | None = None
+        self.min_values: Mapping[str, int] | None = None
 
     def load(self) -> Sequence[int]:
         """By dimension, what the pods of a claim take."""
@@ -119,6 +197,8 @@ def make_exact(account: Account, claims: Sequence[Place]) -> None:
 
 
 def _charge(account: Account, place: Place, state: State) -> None:
+    if account.reservations is not None:
+        state = _settle(account, account.reservations, place, state)
     ledger = account.ledger
     if ledger is None:
         return
@@ -126,6 +206,33 @@ def _charge(account: Account, place: Place, state: State) -> None:
     charge = ledger.charge_of(account.offer.planned(state, rows, place.used))
     ledger.replace(place.charge, charge)
     place.charge = charge
+
+
+def _settle(account: Account, reservations: Reservations, place: Place, state: State) -> State:
+    """Hold a reservation while one would do: what is paid for already is used before anything is bought."""
+    offer = account.offer
+    options = reservations.options(offer, state)
+    if place.held:
+        reservations.left[place.held] += 1
+    options = sorted(options, key=lambda option: option[0] != place.held)
+    place.held, place.settled = "", reservations.bought(offer, state)
+    for one, narrower in options:
+        if reservations.left[one] > 0 and _holds(account, place, narrower):
+            reservations.left[one] -= 1
+            place.held, place.settled = one, narrower
+            break
+    return place.settled or state
+
+
+def _holds(account: Account, place: Place, state: State) -> bool:
+    return bool(left_of(_points(account, place, state), place.used))
+
+
+def _points(account: Account, place: Place, state: State) -> tuple[Vector, ...]:
+    ledger = account.ledger
+    if ledger is None:
+        return state.points
+    return account.offer.frontier(state.rows & ledger.allowed(place.charge))
 
 
 def fitting(place: Place, state: State, need: Need, limit: int) -> int:
@@ -136,14 +243,50 @@ def fitting(place: Place, state: State, need: Need, limit: int) -> int:
             return most(place.head, need, limit)
         heads = place.heads if state is place.state and place.head is None else left_of(state.points, place.load())
         return _most_of(heads, need, limit)
-    offer, ledger = account.offer, account.ledger
-    if ledger is None:
-        heads = place.heads if state is place.state else left_of(state.points, place.used)
-    else:
-        heads = left_of(offer.frontier(state.rows & ledger.allowed(place.charge)), place.used)
-    count = _most_of(heads, need, limit)
-    if count and offer.min_values:
-        return _most_with_values(place, account, state, need, count)
+    if account.reservations is not None:
+        return _most_of_any(account, account.reservations, place, state, need, limit)
+    return _most_exactly(account, place, state, need, limit)
+
+
+def _most_exactly(account: Account, place: Place, state: State, need: Need, limit: int) -> int:
+    count = _most_of(left_of(_points(account, place, state), place.used), need, limit)
+    if not count or not account.offer.min_values:
+        return count
+    enough = _most_with_values(place, account, state, need, count)
+    if not enough and account.best_effort and not place.placed:
+        place.min_values = _had_with(place, account, state, need)
+        enough = _most_with_values(place, account, state, need, count)
+    return enough
+
+
+def _had_with(place: Place, account: Account, state: State, need: Need) -> dict[str, int]:
+    """The minValues that can be kept with one such pod on a new claim."""
+    offer = account.offer
+    used = list(place.used)
+    for d, amount in need:
+        used[d] += amount
+    rows = offer.fitting(_rows(place, account, state), used)
+    return {
+        key: min(wanted, offer.catalogue.distinct_values(state.requirements[key], rows))
+        for key, wanted in offer.min_values.items()
+    }
+
+
+def _rows(place: Place, account: Account, state: State) -> int:
+    return state.rows if account.ledger is None else state.rows & account.ledger.allowed(place.charge)
+
+
+def _most_of_any(
+    account: Account, reservations: Reservations, place: Place, state: State, need: Need, limit: int
+) -> int:
+    """The most pods that what can be bought holds, or a reservation that has a machine left."""
+    count = 0
+    bought = reservations.bought(account.offer, state)
+    if bought is not None:
+        count = _most_exactly(account, place, bought, need, limit)
+    for one, narrower in reservations.options(account.offer, state):
+        if count < limit and (reservations.left[one] > 0 or one == place.held):
+            count = max(count, _most_exactly(account, place, narrower, need, limit))
     return count
 
 
@@ -171,14 +314,14 @@ def left_of(points: Sequence[Vector], used: Sequence[int]) -> tuple[Vector, ...]
 def _most_with_values(place: Place, account: Account, state: State, need: Need, limit: int) -> int:
     """The most pods, at most `limit`, after which the types left still serve the pool's minValues."""
     offer = account.offer
-    rows = state.rows if account.ledger is None else state.rows & account.ledger.allowed(place.charge)
+    rows = _rows(place, account, state)
     low, high = 0, limit  # more pods leave fewer types, so the answer is found by halving
     while low < high:
         middle = (low + high + 1) // 2
         used = list(place.used)
         for d, amount in need:
             used[d] += amount * middle
-        if offer.enough_values(state, offer.fitting(rows, used)):
+        if offer.enough_values(state, offer.fitting(rows, used), place.min_values):
             low = middle
         else:
             high = middle - 1
@@ -209,14 +352,3 @@ def take(place: Place, state: State, need: Need, count: int) -> None:
         place.heads = ()
     else:
         place.heads = left_of(state.points, place.used)
-
-
-def types_left(place: Place) -> int:
-    """The types that a claim may become: all its pods fit, and the pool's limits allow them."""
-    account, state = place.account, place.state
-    if account is None or state is None:
-        return 0
-    rows = state.rows
-    if account.exact and account.ledger is not None:
-        rows &= account.ledger.allowed(place.charge)
-    return account.offer.fitting(rows, place.load())

@@ -61,6 +61,8 @@ class _Solution:
     def __init__(self, problem: Problem) -> None:
         self.problem: Final = problem
         well_known = WELL_KNOWN_LABELS | problem.well_known
+        if problem.reservation_label:
+            well_known |= {problem.reservation_label}
         named = _named_by_others(problem)
         self.classes, self.left_out = classify(problem, named)
         daemons = _daemons(problem)
