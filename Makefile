@@ -66,4 +66,4 @@ types: install ## mypy --strict
 	@$(BIN)/mypy
 
 arch: install ## the layers of design.md
-	@$(BIN)/lint-imports --no-cache > /tmp/dovetail-arch.$$$$ || { cat /tmp/dovetail-arch.$$$$; rm -f /tmp/dovetail-arch.$$$$; exit 1; }; rm -f /tmp/dovetail-arch.$$$$
+	@found=$$($(BIN)/lint-imports --no-cache) || { echo "$$found"; exit 1; }

@@ -81,7 +81,6 @@ PLAN_ANNOTATION: Final = "dovetail.dev/plan"
 HOLD_RELEASED_ANNOTATION: Final = "dovetail.dev/hold-released"
 LAUNCH_ANNOTATION: Final = "dovetail.dev/launch"
 PLANNED_OFFERING_ANNOTATION: Final = "dovetail.dev/planned-offering"
-REPORTS_ADDRESS_ANNOTATION: Final = "dovetail.dev/reports-address"
 
 # Ours: stamping. Annotations on a pod, labels on a namespace.
 STAMPED_ANNOTATION: Final = "dovetail.dev/stamped"

@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 #: Threads that write at once, for creations and for everything else; on two cores more only wait for each other.
 WRITERS = 12
+#: A plan that waits behind a hundred creations is too late: its room is taken before the extender hears of it.
+PLAN_WRITERS = 4
 STALE_AFTER_SECONDS = 120.0
 EXPIRE_SECONDS = 1.0
 POOL_DELAY_SECONDS = 1.0
@@ -198,7 +200,8 @@ class Controllers:
         self._workers = Pool(WRITERS, "writes")
         self._creates = Pool(WRITERS, "creates")
         self._steering = Steering(options.nominate, clock)
-        self._plans = PlanWriter(cluster, client, self._creates)
+        self._notes = Pool(PLAN_WRITERS, "plans")
+        self._plans = PlanWriter(cluster, client, self._notes)
         self._writer = ClaimWriter(client, cluster, self._carry_out)
         self._health = Health(self._pool_changed)
         self._lifecycle = Lifecycle(
@@ -300,6 +303,7 @@ class Controllers:
         for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
             queue.stop(5.0)
         self._creates.close(5.0)
+        self._notes.close(5.0)
         self._workers.close(5.0)
 
     def reported(self, reports: tuple[Report, ...]) -> None:

@@ -305,11 +305,11 @@ class Provisioner:
     # ------------------------------------------------------------------ act
 
     def _act(self, snapshot: Snapshot, result: Result) -> None:
+        nodes = {node.key: node for node in snapshot.nodes}
+        for key, pods in result.existing.items():  # first: that room is there for others to take
+            self._keep_room(nodes[key], pods)
         for planned in result.claims:
             self._announce(planned)
-        nodes = {node.key: node for node in snapshot.nodes}
-        for key, pods in result.existing.items():
-            self._keep_room(nodes[key], pods)
         self._complain(result)
 
     def _complain(self, result: Result) -> None:

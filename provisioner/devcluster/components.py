@@ -191,6 +191,8 @@ def _apiserver(layout: Layout) -> list[str]:
         "--enable-priority-and-fairness=false",  # one tenant, and load that is meant
         "--max-requests-inflight=0",
         "--max-mutating-requests-inflight=0",
+        # kube-scheduler has hundreds of calls under way; beyond the limit it opens a connection for each of them
+        "--http2-max-streams-per-connection=5000",
         "--shutdown-send-retry-after=true",  # stops in 2 s; otherwise open watches hold it for a minute
         "--profiling=false",
     ]

@@ -1,6 +1,7 @@
 """The provisioner on a real control plane: from a pending pod to a machine, and back to nothing."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -83,14 +84,14 @@ def test_one_pod_gets_one_machine_which_goes_with_it(plot: Plot) -> None:
     assert names.TERMINATION_FINALIZER in node.metadata.finalizers
     assert [one.uid for one in node.metadata.owner_references] == [claim.metadata.uid]
 
-    status = eventually(lambda: (found := plot.node_pool(pool).status).nodes == 1 and found, "1 node is told", SECONDS)
+    eventually(lambda: plot.node_pool(pool).status.nodes == 1, "1 node is told", SECONDS)
+    status = plot.node_pool(pool).status
     assert str(status.resources["cpu"]) == str(node.status.capacity["cpu"])
 
     plot.scale("web", 0)
     plot.await_empty()
-    status = eventually(
-        lambda: (found := plot.node_pool(pool).status).nodes == 0 and found, "0 nodes are told", SECONDS
-    )
+    eventually(lambda: plot.node_pool(pool).status.nodes == 0, "0 nodes are told", SECONDS)
+    status = plot.node_pool(pool).status
     assert {key: str(status.resources[key]) for key in ("cpu", "memory", "pods", "nodes")} == dict.fromkeys(
         ("cpu", "memory", "pods", "nodes"), "0"
     )
@@ -144,8 +145,8 @@ def test_a_protected_pod_holds_the_drain_and_its_replacement_waits_ready(plot: P
     eventually(lambda: answers_of("429") >= refused + 2, "the eviction was refused twice", SECONDS)
     eventually(lambda: plot.events("FailedDraining", "Node", [node.metadata.name]), "the Node says why", SECONDS)
     # a place for both is there before they may leave
-    fresh = eventually(
-        lambda: next((one for one in plot.initialized() if one.name != claim.name), None), "a replacement", SECONDS
+    (fresh,) = eventually(
+        lambda: [one for one in plot.initialized() if one.name != claim.name], "a replacement", SECONDS
     )
     assert planned_pods(fresh) == {pod.uid for pod in (*plot.pods("guarded"), *plot.pods("stubborn"))}
     held = plot.client.get(NODES, node.metadata.name)
@@ -216,9 +217,12 @@ def test_a_budget_of_one_lets_empty_machines_go_one_at_a_time(plot: Plot) -> Non
         most = max(most, sum(one.metadata.deletion_timestamp is not None for one in found))
         return len(found)
 
+    def at_most(count: int) -> bool:
+        return left() <= count
+
     plot.scale("web", 0)
     for count in (2, 1, 0):
-        eventually(lambda count=count: left() <= count, f"at most {count} are left", SECONDS)
+        eventually(partial(at_most, count), f"at most {count} are left", SECONDS)
     assert most == 1
 
 
@@ -301,6 +305,7 @@ def test_a_claim_that_nobody_can_read_stops_nothing(plot: Plot) -> None:
         "it says what is wrong",
         SECONDS,
     )
+    assert odd is not None
     assert odd.status != "True"
     plot.deploy("web", 1)
     plot.await_running(1)

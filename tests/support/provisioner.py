@@ -37,6 +37,7 @@ from provisioner.kube.resources import (
     NODES,
     PDBS,
     PODS,
+    Resource,
 )
 from provisioner.options import Options
 from provisioner.support.clock import SystemClock
@@ -246,7 +247,8 @@ class Plot:
 
     def clear(self) -> None:
         """Remove everything of this plot and wait for its machines to be gone; the provisioner must still run."""
-        for resource in (PDBS, DEPLOYMENTS, DAEMONSETS):
+        owners: tuple[Resource[Any], ...] = (PDBS, DEPLOYMENTS, DAEMONSETS)
+        for resource in owners:
             for one in self.client.list(resource, self.name):
                 self._delete(resource, one.metadata.name, self.name)
         for pool in self._pools:

@@ -19,10 +19,10 @@ def program(text: str = "", status: int = 0) -> str:
 
 def put(directory: Path, name: str, text: str | None = None) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / name
-    path.write_text(program() if text is None else text)
-    path.chmod(0o755)
-    return path
+    partial = directory / f".{name}.partial"  # complete before it is seen, as the real sources do it
+    partial.write_text(program() if text is None else text)
+    partial.chmod(0o755)
+    return partial.replace(directory / name)
 
 
 class Maker:
