@@ -132,7 +132,23 @@ def first_fit(problem: Problem) -> tuple[dict[str, checker.Option], dict[str, st
                     waiting.remove(pod)
                     progress = True
                     break
-    return chosen, {pod.uid: name for pod, name in placed}
+    return chosen, _settled(problem, chosen, placed)
+
+
+def _settled(problem: Problem, chosen: dict[str, checker.Option], placed: list[tuple[Pod, str]]) -> dict[str, str]:
+    """Where pods end up once all machines are there: what a later machine made impossible finds another place or none."""
+    world = checker.world_of(problem, chosen.items())
+    places = {pod.uid: name for pod, name in world.in_order(placed)}
+    progress = True
+    while progress:
+        progress = False
+        for pod in problem.pods:
+            spot = next((one for one in world.machines if pod.uid not in places and not world.refusal(pod, one)), None)
+            if spot is not None:
+                spot.placed.append(pod)
+                places[pod.uid] = spot.name
+                progress = True
+    return places
 
 
 def _beyond(chosen: dict[str, checker.Option], option: checker.Option) -> bool:

@@ -1,5 +1,7 @@
 """Required affinity and anti-affinity between pods, one sentence a row; kube-scheduler's rules."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -35,7 +37,7 @@ ONE, ALL = pool(types=(SMALL,)), pool(types=(SMALL, MEDIUM, LARGE))
 DB, WEB = app("db"), app("web")
 
 
-def running(name: str, label: str = "db", **more: object) -> Pod:
+def running(name: str, label: str = "db", **more: Any) -> Pod:
     return pod(name, of_app(label, **more))
 
 

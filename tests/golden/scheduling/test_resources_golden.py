@@ -1,5 +1,7 @@
 """What a pod needs and what a machine has: containers, ports, pods, extended resources, daemons; one sentence a row."""
 
+from typing import Any
+
 import pytest
 
 from provisioner.apis import names
@@ -19,13 +21,13 @@ GPU = instance_type("gpu", "8", "32Gi", 20.0, more={"example.com/gpu": "2"})
 DEDICATED = Taint(key="dedicated", effect="NoSchedule")
 
 
-def container(cpu: str, memory: str = "1Mi", *, name: str = "main", sidecar: bool = False, **more: object) -> Container:
+def container(cpu: str, memory: str = "1Mi", *, name: str = "main", sidecar: bool = False, **more: Any) -> Container:
     requests: dict[str, str | int | float] = {"cpu": cpu, "memory": memory}
     return Container(
         name=name,
         resources=ResourceRequirements(requests=requests),
         restart_policy="Always" if sidecar else "",
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 

@@ -1,6 +1,7 @@
 """Topology spread, one sentence a row. Where kube-scheduler and Karpenter differ, kube-scheduler is right and the row says so."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -46,12 +47,12 @@ SOFT = "ScheduleAnyway"
 
 
 def web(
-    count: int, *constraints: TopologySpreadConstraint, cpu: str = "1", name: str = "web", **more: object
+    count: int, *constraints: TopologySpreadConstraint, cpu: str = "1", name: str = "web", **more: Any
 ) -> tuple[Pod, ...]:
     return pods(count, of_app("web", cpu, topology_spread_constraints=constraints, **more), name)
 
 
-def plain(count: int, cpu: str = "1", name: str = "old", label: str = "web", **more: object) -> tuple[Pod, ...]:
+def plain(count: int, cpu: str = "1", name: str = "old", label: str = "web", **more: Any) -> tuple[Pod, ...]:
     """Pods that others count and that do not spread themselves."""
     return pods(count, of_app(label, cpu, **more), name)
 

@@ -1,9 +1,18 @@
 """Volumes, one sentence a row; kube-scheduler's rules of binding, reach and attach limits."""
 
+from typing import Any
+
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import AWSElasticBlockStoreSource, CSIVolumeSource, ObjectReference, PathSource
+from provisioner.apis.core import (
+    AWSElasticBlockStoreSource,
+    CSIVolumeSource,
+    ObjectReference,
+    PathSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 from provisioner.apis.pods import Pod
 from tests.support.golden import Row, check, row
 from tests.support.problems import (
@@ -40,7 +49,7 @@ BOUND_B = (volume("v", "b"), volume_claim("c", volume="v"))
 LOCAL = "kubernetes.io/no-provisioner"
 
 
-def using(*claims: str, cpu: str = "1", name: str = "p", **more: object) -> Pod:
+def using(*claims: str, cpu: str = "1", name: str = "p", **more: Any) -> Pod:
     return pod(name, shape(cpu, volumes=uses(*claims), **more))
 
 
@@ -49,11 +58,11 @@ def each(count: int, cpu: str = "100m") -> tuple[Pod, ...]:
     return tuple(using(f"c{n}", cpu=cpu, name=f"p{n}") for n in range(count))
 
 
-def to_come(count: int, kind: str = "disk") -> tuple[object, ...]:
+def to_come(count: int, kind: str = "disk") -> tuple[PersistentVolumeClaim, ...]:
     return tuple(volume_claim(f"c{n}", kind) for n in range(count))
 
 
-def bound(count: int, **more: object) -> tuple[object, ...]:
+def bound(count: int, **more: Any) -> tuple[PersistentVolume | PersistentVolumeClaim, ...]:
     return tuple(one for n in range(count) for one in (volume(f"v{n}", **more), volume_claim(f"c{n}", volume=f"v{n}")))
 
 
