@@ -144,7 +144,7 @@ def problem_of(
             claims=around.claims,
             volumes=around.volumes,
             classes=around.classes,
-            attach_limits=around.attach_limits,
+            attach_limits=dict(around.attach_limits),
         ),
         spread_defaults=SpreadDefaults(
             constraints=policies.spread, services=around.services, controllers=around.controllers
