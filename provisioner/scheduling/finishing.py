@@ -93,13 +93,18 @@ def _within_limits(claim: Place, account: Account, ranked: Ranked, ranks: int) -
 
 def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
     """The pods' and the daemons'; volumes are no resource of a claim."""
-    names = offer.dimensions.names
-    amounts = {
-        name: amount
-        for name, amount in zip(names, used, strict=True)
-        if amount > 0 and not name.startswith(ATTACHABLE)
-    }
-    own = Resources.of(amounts)
+    dimensions = offer.dimensions
+    names = dimensions.names
+    if min(used, default=0) > 0 and not dimensions.drivers:
+        own = Resources.in_order(names, tuple(used))
+    else:
+        own = Resources.of(
+            {
+                name: amount
+                for name, amount in zip(names, used, strict=True)
+                if amount > 0 and not name.startswith(ATTACHABLE)
+            }
+        )
     return own + choice.overhead if choice.overhead else own
 
 

@@ -346,11 +346,40 @@ class Placing:
         candidates = self._candidates(run)
         if not candidates:
             return False
-        for domain, share in water_fill(counts, domains, run.left, ceiling):
+        shares = water_fill(counts, domains, run.left, ceiling)
+        if len(shares) > 1:
+            safe = min(counts) + skew  # so far a domain may be filled even if no other is
+            for domain, share in shares:
+                if counts[domain] + share > safe and not all(
+                    self._holds(run, candidates & axis.could[other] & axis.fixed, wanted) for other, wanted in shares
+                ):
+                    return False
+        for domain, share in shares:
             places = candidates & axis.could[domain]
             if not places or self._fill(run, places, share, axis.pins[domain]) < share:
                 return False
         return not run.left
+
+    def _holds(self, run: Run, places: int, pods: int) -> bool:
+        """Whether some of these places, looked at one after another, surely take so many pods of the class."""
+        if not run.easy or run.volumes:
+            return False
+        need, caps = run.need, run.caps
+        single = run.plan.single
+        while places:
+            low = places & -places
+            i = low.bit_length() - 1
+            places ^= low
+            place = self.places[i]
+            if place.head is None:
+                continue
+            cap = 1 if single else pods
+            for counter, skew in caps:
+                cap = min(cap, skew + counter.floor - counter.counts.get(i, 0))
+            pods -= most(place.head, need, cap) if cap > 0 else 0
+            if pods <= 0:
+                return True
+        return False
 
     def _spread(self, run: Run, *, opening: bool) -> None:
         plan = run.plan
@@ -795,7 +824,10 @@ class Placing:
         for port in run.ports:
             self.ports[port] = self.ports.get(port, 0) | touched
         for ap in plan.axes:
-            domain = next((domain for axis, domain in pins if axis is ap.axis), -1)
+            if len(pins) == 1 and pins[0][0] is ap.axis:
+                domain = pins[0][1]
+            else:
+                domain = next((domain for axis, domain in pins if axis is ap.axis), -1)
             if domain < 0:
                 continue
             for counter in ap.adds:

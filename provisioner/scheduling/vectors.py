@@ -1,5 +1,6 @@
 """Resource amounts as plain tuples over the few resources that one problem is about; the inner loop's arithmetic."""
 
+import functools
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ Need = tuple[tuple[int, int], ...]
 """What one pod takes: (dimension, amount > 0)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dimensions:
     """The resources that anything in a problem asks for, in order of name; no other can ever be short."""
 
@@ -43,7 +44,7 @@ class Dimensions:
             for name in self.names
         )
 
-    @property
+    @functools.cached_property
     def drivers(self) -> tuple[str, ...]:
         """The CSI drivers whose volumes are counted."""
         return tuple(name[len(ATTACHABLE) :] for name in self.names if name.startswith(ATTACHABLE))

@@ -48,6 +48,11 @@ class Resources(Mapping[str, int]):
         names = tuple(sorted(amounts))
         return _resources(names, tuple(amounts[name] for name in names))
 
+    @classmethod
+    def in_order(cls, names: tuple[str, ...], amounts: tuple[int, ...]) -> "Resources":
+        """Build from names that are sorted already, and their amounts."""
+        return _resources(names, amounts)
+
     def __getitem__(self, name: str) -> int:
         try:
             return self._amounts[self._names.index(name)]
