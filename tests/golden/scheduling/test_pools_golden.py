@@ -58,6 +58,8 @@ ROWS: dict[str, Row] = {
         problem([pod("p", shape("3"))], pool(types=(SMALL, MEDIUM, FAT), min_values={TYPE: 2, CPU_LABEL: 2})), f"p left: {CPU_LABEL}"),
     "minValues that cannot be met falls through to the next pool": row(
         problem([pod("p", shape("5"))], pool("strict", types=THREE, min_values={TYPE: 2}, weight=9), pool("loose", types=THREE)), "p has pool=loose"),
+    "best effort asks for what can be had": row(
+        problem([pod("p", shape("5"))], pool(types=THREE, min_values={TYPE: 2}), min_values=BEST), "p on new large"),
     "best effort keeps minValues where they can be kept": row(
         problem([pod("p", shape("1"))], pool(types=THREE, min_values={TYPE: 2}), min_values=BEST), "p on new small"),
     # --- limits ---
@@ -84,6 +86,10 @@ ROWS: dict[str, Row] = {
     "a leaving machine takes nothing": row(
         problem([pod("p", shape("1"))], ONE, bins=[node("n", leaving=True)]), "p on new small"),
     # --- reservations ---
+    "a reservation is used before anything is bought": row(
+        problem([pod("p", shape("1"))], pool(types=(with_reservation("res", 1),)), reservation_label=RESERVATION), "p has kind=reserved"),
+    "a reservation is used for as many machines as it has": row(
+        problem(pods(3, shape("2"), "p"), pool(types=(with_reservation("res", 2),)), reservation_label=RESERVATION), "3 machines", "p by kind: 2 1"),
     "a pod that wants no reserved capacity buys": row(
         problem([pod("p", shape(selector={KIND: "on-demand"}))], pool(types=(with_reservation("res", 1),)), reservation_label=RESERVATION),
         "p has kind=on-demand"),
