@@ -18,7 +18,15 @@ from provisioner.scheduling.volumes import NO_VOLUMES, VolumeDemand, VolumeError
 from provisioner.values.resources import CPU, MEMORY, Resources
 from provisioner.values.taints import PREFER_NO_SCHEDULE
 
-_age = attrgetter("created", "uid")
+_uid = attrgetter("uid")
+_created = attrgetter("created")
+
+
+def _by_age(pods: list[Pod]) -> None:
+    """Sort by age, then UID; twice by one attribute is quicker than once by two."""
+    if len(pods) > 1:
+        pods.sort(key=_uid)
+        pods.sort(key=_created)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,13 +106,12 @@ class _Classifier:
             else:
                 groups[number] = [pod]
         for members in _one_a_key(gated):
-            members.sort(key=_age)
+            _by_age(members)
             self.left_out.append(LeftOut(members[0].shape, tuple(members), PodGated()))
         defaults = bool(self.problem.spread_defaults.constraints)
         parts: list[tuple[Facts, Sequence[Pod]]] = []
         for members in _one_a_key(by_shape):
-            if len(members) > 1:
-                members.sort(key=_age)
+            _by_age(members)
             for shape, pods in self._spread_by_default(members) if defaults else ((members[0].shape, members),):
                 facts = self._readable(shape, pods)
                 if facts is not None:
@@ -173,7 +180,7 @@ class _Classifier:
             judged = shape if selector is None else msgspec.structs.replace(shape, spread=spread)
             parts.setdefault(msgspec.json.encode(judged.spread, order="sorted"), (judged, []))[1].extend(pods)
         for _, pods in parts.values():
-            pods.sort(key=_age)
+            _by_age(pods)
         return parts.values()
 
 

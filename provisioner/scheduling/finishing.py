@@ -51,11 +51,11 @@ def _finished(claim: Place) -> PlannedClaim:
     choice = found if isinstance(found, _Choice) else _choose(offer, state, ranked, ranks, lowered)
     ranked.choices[key] = choice
     pods: list[Pod] = []
-    for members_, start, end in claim.placed:
+    for part, start, end in claim.placed:
         if end - start == 1:
-            pods.append(members_.pods[start])
+            pods.append(part.pods[start])
         else:
-            pods.extend(members_.pods[start:end])
+            pods += part.pods[start:end]
     return PlannedClaim(
         pool=offer.pool.name,
         template=offer.pool.template,

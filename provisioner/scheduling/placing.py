@@ -350,10 +350,15 @@ class Placing:
         if len(shares) > 1:
             safe = min(counts) + skew  # so far a domain may be filled even if no other is
             for domain, share in shares:
-                if counts[domain] + share > safe and not all(
-                    self._holds(run, candidates & axis.could[other] & axis.fixed, wanted) for other, wanted in shares
-                ):
-                    return False
+                if counts[domain] + share > safe:
+                    break
+            else:
+                safe = 0
+            if safe:
+                surely = candidates & axis.fixed
+                for domain, share in shares:
+                    if not self._holds(run, surely & axis.could[domain], share):
+                        return False
         for domain, share in shares:
             places = candidates & axis.could[domain]
             if not places or self._fill(run, places, share, axis.pins[domain]) < share:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.scheduling.bits import mask_of
 from provisioner.values.resources import Resources
 
 Vector = tuple[int, ...]
@@ -97,12 +98,8 @@ class Thresholds:
 
     def with_at_least(self, d: int, amount: int) -> int:
         """The vectors with `amount` or more in dimension `d`."""
-        steps = self._steps.get(d)
-        if steps is None:
-            steps = self._steps[d] = self._step(d)
-        amounts, masks = steps
-        position = bisect_left(amounts, amount)
-        return masks[position] if position < len(masks) else 0
+        amounts, masks = self._steps.get(d) or self._step(d)
+        return masks[bisect_left(amounts, amount)]
 
     def holding(self, need: Need) -> int:
         """The vectors from which `need` can be taken once."""
@@ -114,22 +111,24 @@ class Thresholds:
     def exceeding(self, used: Sequence[int]) -> int:
         """The vectors that are nowhere below `used`."""
         holding = self.everything
+        steps = self._steps
         for d, amount in enumerate(used):
             if amount > 0:
-                holding &= self.with_at_least(d, amount)
+                amounts, masks = steps.get(d) or self._step(d)
+                holding &= masks[bisect_left(amounts, amount)]
         return holding
 
     def _step(self, d: int) -> tuple[list[int], list[int]]:
-        """Distinct amounts, ascending, and for each the vectors with at least that much."""
+        """Distinct amounts, ascending, and for each the vectors with at least that much; nothing after the last."""
         by_amount: dict[int, list[int]] = {}
         for number, vector in enumerate(self._vectors):
             by_amount.setdefault(vector[d], []).append(number)
         amounts = sorted(by_amount)
-        masks = []
+        masks = [0]
         mask = 0
         for amount in reversed(amounts):
-            for number in by_amount[amount]:
-                mask |= 1 << number
+            mask |= mask_of(by_amount[amount])
             masks.append(mask)
         masks.reverse()
+        self._steps[d] = amounts, masks
         return amounts, masks
