@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, reject
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from provisioner.apis.pods import Pod
@@ -20,6 +20,7 @@ RICH = Stock(20260401)
 OWNED = Stock(20260402, own=True)
 GENTLE = Stock(20260403, gentle=True)
 PROBLEMS = RICH.problems()
+EXAMPLES = settings(max_examples=max(300, settings().max_examples))
 POLICIES = st.tuples(st.sampled_from(PreferencePolicy), st.sampled_from(MinValuesPolicy))
 
 
@@ -51,6 +52,7 @@ def _assert_same(asked: Problem, more: Problem) -> None:
     assert places(after) == places(before), f"{told(asked, before)}\nwith more\n{told(more, after)}"
 
 
+@EXAMPLES
 @given(PROBLEMS, POLICIES)
 def test_nothing_is_illegal_and_nothing_that_fits_is_left_over(
     asked: Problem, policies: tuple[PreferencePolicy, MinValuesPolicy]
@@ -61,6 +63,7 @@ def test_nothing_is_illegal_and_nothing_that_fits_is_left_over(
     assert not wrong, "\n".join([*wrong, told(asked, result)])
 
 
+@EXAMPLES
 @given(PROBLEMS, st.randoms(use_true_random=False))
 def test_the_order_of_input_does_not_matter(asked: Problem, chance: random.Random) -> None:
     def mixed(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -76,29 +79,34 @@ def test_the_order_of_input_does_not_matter(asked: Problem, chance: random.Rando
     assert gist(solve(other)) == gist(solve(asked))
 
 
+@EXAMPLES
 @given(PROBLEMS)
 def test_the_same_question_gets_the_same_answer(asked: Problem) -> None:
     assert gist(solve(asked)) == gist(solve(asked))
 
 
+@EXAMPLES
 @given(OWNED.problems())
 def test_a_node_that_no_pod_selects_changes_nothing(asked: Problem) -> None:
     more = replace(asked, bins=(*asked.bins, foreign_node()))
     _assert_same(asked, more)
 
 
+@EXAMPLES
 @given(OWNED.problems())
 def test_a_pool_that_no_pod_selects_changes_nothing(asked: Problem) -> None:
     more = replace(asked, pools=(*asked.pools, foreign_pool()))
     _assert_same(asked, more)
 
 
+@EXAMPLES
 @given(PROBLEMS)
 def test_a_zone_without_an_offering_changes_nothing(asked: Problem) -> None:
     more = replace(asked, pools=tuple(without_offerings(one) for one in asked.pools))
     _assert_same(asked, more)
 
 
+@EXAMPLES
 @given(GENTLE.problems(most_kinds=3, copies=(1, 1, 2), most_bins=2))
 def test_nothing_is_left_that_a_search_places(asked: Problem) -> None:
     asked = replace(asked, pods=asked.pods[:4])
