@@ -11,7 +11,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
-from provisioner.controllers import claims
+from provisioner.controllers import claims, telling
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
 from provisioner.kube import resources
@@ -29,7 +29,6 @@ from provisioner.scheduling.problem import (
     SpreadDefaults,
     Storage,
 )
-from provisioner.scheduling.reasons import NoInstanceTypes, PoolRefuses, Reason
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.solver import solve
 from provisioner.state.cluster import EXISTING_TTL, Cluster
@@ -230,7 +229,7 @@ class Provisioner:
         plans: PlanWriter,
         policies: Policies = Policies(),
     ) -> None:
-        self._policies, self._bins, self._told = policies, Bins(), Told()
+        self._policies, self._bins, self._told = policies, Bins(), telling.Told()
         self._plans = plans
         self._cluster, self._client, self._provider = cluster, client, provider
         self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
@@ -320,8 +319,8 @@ class Provisioner:
         for unplaced in result.unplaced:
             text = texts.get(id(unplaced.reasons))
             if text is None:
-                text = texts[id(unplaced.reasons)] = f"Failed to schedule pod, {unplaced}"
-                empty |= pools_without_types(unplaced.reasons)
+                text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons)
+                empty |= telling.pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
             self._recorder.publish(_reference_of(pod), "Warning", "FailedScheduling", text, ttl=0)
@@ -374,45 +373,6 @@ class Provisioner:
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
             self._recorder.publish(_reference_of(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
-
-
-class Told:
-    """Which pods were told lately why they wait, so that each sentence is said once in five minutes.
-
-    However many pods wait, a run tells `AT_ONCE` of them at most: events share the request budget with the writes
-    that get machines going. The next run tells the next ones.
-    """
-
-    AT_ONCE = 250
-    TTL_SECONDS = 300.0
-
-    def __init__(self) -> None:
-        self._said: dict[str, tuple[str, float]] = {}
-
-    def due(self, complaints: Iterable[tuple[Pod, str]], now: float) -> list[tuple[Pod, str]]:
-        """Those of `complaints`, one a pod, that are to be said now; pods that are not among them are forgotten."""
-        said: dict[str, tuple[str, float]] = {}
-        due: list[tuple[Pod, str]] = []
-        for pod, text in complaints:
-            before = self._said.get(pod.uid)
-            if before is not None and before[0] == text and now < before[1]:
-                said[pod.uid] = before
-            elif len(due) < self.AT_ONCE:
-                said[pod.uid] = (text, now + self.TTL_SECONDS)
-                due.append((pod, text))
-            elif before is not None:
-                said[pod.uid] = before
-        self._said = said
-        return due
-
-
-def pools_without_types(reasons: Iterable[Reason]) -> dict[str, str]:
-    """What to tell each NodePool among the reasons that has no instance type to offer at all."""
-    return {
-        reason.pool: f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}"
-        for reason in reasons
-        if isinstance(reason, PoolRefuses) and isinstance(reason.constraint, NoInstanceTypes)
-    }
 
 
 def opted_out(pod: Pod) -> bool:

@@ -15,10 +15,9 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.controllers.provisioning import Bins, Policies, Told, opted_out, pools_without_types, problem_of
+from provisioner.controllers.provisioning import Bins, Policies, opted_out, problem_of
 from provisioner.options import Options
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy, Problem
-from provisioner.scheduling.reasons import NoInstanceTypes, NoPools, PoolRefuses, TooLarge
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod, pool
 from tests.support.problems import shape, term
@@ -189,41 +188,6 @@ def test_reserved_capacity_is_left_alone_without_its_gate(gate: str, may: bool) 
     assert capacity_type.has(names.CAPACITY_SPOT)
 
 
-# --- what pods are told ---------------------------------------------------------------------------------------------
-
-ONE, TWO = pod("one"), pod("two")
-
-
-def test_a_sentence_is_said_once_in_five_minutes_and_a_new_one_at_once() -> None:
-    told = Told()
-    assert told.due([(ONE, "a"), (TWO, "a")], 0.0) == [(ONE, "a"), (TWO, "a")]
-    assert told.due([(ONE, "a"), (TWO, "b")], 10.0) == [(TWO, "b")]
-    assert told.due([(ONE, "a"), (TWO, "b")], 299.0) == []
-    assert told.due([(ONE, "a"), (TWO, "b")], 300.0) == [(ONE, "a")]
-
-
-def test_a_pod_that_had_a_place_in_between_is_told_again() -> None:
-    told = Told()
-    told.due([(ONE, "a")], 0.0)
-    told.due([], 1.0)
-    assert told.due([(ONE, "a")], 2.0) == [(ONE, "a")]
-
-
-def test_of_many_pods_each_run_tells_some_until_all_were_told() -> None:
-    told, many = Told(), [(pod(f"p{number}"), "a") for number in range(2 * Told.AT_ONCE + 1)]
-    runs = [told.due(many, float(second)) for second in range(4)]
-    assert [len(run) for run in runs] == [Told.AT_ONCE, Told.AT_ONCE, 1, 0]
-    assert [found for run in runs for found in run] == many
-
-
-def test_a_pool_without_any_instance_type_is_told_itself() -> None:
-    cpu = PoolRefuses("small", TooLarge("cpu", 2000, 1000))
-    assert pools_without_types([NoPools(), cpu, PoolRefuses("empty", NoInstanceTypes(0))]) == {
-        "empty": "NodePool requirements filtered out all compatible available instance types: "
-        "the provider offers no instance types"
-    }
-
-
 NO_POOL = term((names.NODEPOOL_LABEL, "DoesNotExist", []))
 A_ZONE = term((names.ZONE_LABEL, "In", ["a"]))
 OPTED: dict[str, tuple[list[NodeSelectorTerm], bool]] = {
@@ -237,4 +201,4 @@ OPTED: dict[str, tuple[list[NodeSelectorTerm], bool]] = {
 @pytest.mark.parametrize(("terms", "out"), OPTED.values(), ids=OPTED.keys())
 def test_a_pod_that(terms: list[NodeSelectorTerm], out: bool) -> None:
     one = shape(terms=terms) if terms else shape()
-    assert opted_out(msgspec.structs.replace(ONE, shape=one)) is out
+    assert opted_out(msgspec.structs.replace(pod("one"), shape=one)) is out
