@@ -309,6 +309,17 @@ class Stock:
             st.lists(st.sampled_from(self.daemons), max_size=1),
         )
 
+    def drawn(self, chance: random.Random) -> Problem:
+        """One problem of these parts, without hypothesis."""
+        pods = tuple(
+            pod(f"pod-{number}-{copy}", chance.choice(self.shapes))
+            for number in range(chance.randint(1, 5))
+            for copy in range(chance.choice((1, 2, 5)))
+        )
+        pools = tuple(chance.choice(slot) for slot in self.pools)
+        bins = tuple(chance.choice([None, *slot]) for slot in self.bins)
+        return _problem(pods, pools, bins, [])
+
 
 def _problem(
     pods: tuple[Pod, ...], pools: tuple[Pool | None, ...], bins: tuple[Bin | None, ...], daemons: list[PodShape]

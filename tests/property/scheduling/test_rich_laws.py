@@ -1,8 +1,12 @@
 """Laws of the solver over small problems that use everything; the naive checker, a brute-force search and repetition judge."""
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, reject, settings
@@ -16,6 +20,7 @@ from tests.support import checker, search
 from tests.support.rich import Stock, foreign_node, foreign_pool, without_offerings
 from tests.support.telling import told
 
+REPOSITORY = Path(__file__).parents[3]
 RICH = Stock(20260401)
 OWNED = Stock(20260402, own=True)
 GENTLE = Stock(20260403, gentle=True)
@@ -83,6 +88,34 @@ def test_the_order_of_input_does_not_matter(asked: Problem, chance: random.Rando
 @given(PROBLEMS)
 def test_the_same_question_gets_the_same_answer(asked: Problem) -> None:
     assert gist(solve(asked)) == gist(solve(asked))
+
+
+ELSEWHERE = """
+import hashlib, random
+from provisioner.scheduling.solver import solve
+from tests.support.rich import Stock
+
+stock, chance, digest = Stock(20260404), random.Random(7), hashlib.sha256()
+for _ in range(150):
+    result = solve(stock.drawn(chance))
+    digest.update(repr([(claim, [pod.uid for pod in claim.pods]) for claim in result.claims]).encode())
+    digest.update(repr([(name, [pod.uid for pod in pods]) for name, pods in result.existing.items()]).encode())
+    digest.update(repr([(one.pod.uid, str(one)) for one in result.unplaced]).encode())
+print(digest.hexdigest())
+"""
+
+
+def test_another_process_gives_the_same_answers() -> None:
+    """Sets and dicts are ordered otherwise with another hash seed."""
+
+    def answers(seed: str) -> str:
+        command = [sys.executable, "-c", ELSEWHERE]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        return subprocess.run(
+            command, env=environment, cwd=REPOSITORY, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert answers("1") == answers("2")
 
 
 @EXAMPLES
