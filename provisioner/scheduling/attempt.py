@@ -70,12 +70,14 @@ class Attempt:
         """The places that are claims, in the order they were opened."""
         return self.placing.places[len(self.problem.bins) :]
 
-    def run(self, *, by_priority: bool) -> None:
+    def run(self, *, by_priority: bool, scattering: bool) -> None:
         """Place everything.
 
         Args:
+            scattering: pods that are counted and may choose go where few are counted, not to the first place.
             by_priority: finish each priority before the next; else hostname spread waits until all else is placed.
         """
+        self.placing.scattering = scattering
         if not by_priority:
             self._band(self.classes)
         else:

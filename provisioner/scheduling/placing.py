@@ -237,6 +237,7 @@ class Placing:
         self.axes: Final = list(topology.axes.values())
         self.usable = bins.staying
         self.touched = False
+        self.scattering = False
         self._closed: Final[dict[int, int]] = {}
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
@@ -331,24 +332,25 @@ class Placing:
         axis = ap.axis
         counter, skew, least = ap.lead
         counts = counter.counts
-        total = len(counts)
-        if len(self._universe(run, counter)) < max(total, least):
+        universe = self._universe(run, counter)
+        if len(universe) < least:
             return False
-        domains: Sequence[int] = axis.numbers
+        total = len(universe)
+        domains: Sequence[int] = axis.numbers if total == len(counts) else sorted(universe)
         for other, other_skew, own, other_least in ap.spreads:
             if not own:
                 top = self.least(run, other, other_least) + other_skew
                 domains = [domain for domain in domains if other.counts[domain] <= top]
         ceiling: int | None = None
         if len(domains) < total:
-            outside = min(count for domain, count in enumerate(counts) if domain not in domains)
+            outside = min(counts[domain] for domain in universe if domain not in domains)
             ceiling = outside + skew
         candidates = self._candidates(run)
         if not candidates:
             return False
         shares = water_fill(counts, domains, run.left, ceiling)
         if len(shares) > 1:
-            safe = min(counts) + skew  # so far a domain may be filled even if no other is
+            safe = min([counts[domain] for domain in universe]) + skew  # so far a domain may be filled even if no other is
             for domain, share in shares:
                 if counts[domain] + share > safe:
                     break
@@ -523,10 +525,14 @@ class Placing:
                 break
             died = False
             before = placed
+            cautious = len(leads) == 1 and len(shares) > 1 and not (opening and self._surely_opens(run, axis, shares))
             for domain, share in shares:
                 wanted = min(share, limit - placed)
+                if cautious:  # no further than is right even if the next domain takes none
+                    counter, skew, least, _ = leads[0]
+                    wanted = min(wanted, self.least(run, counter, least) + skew - counter.counts[domain])
                 if wanted <= 0:
-                    break
+                    continue
                 got = self._over(
                     run,
                     axes,
@@ -551,6 +557,13 @@ class Placing:
                 run, axes, depth + 1, absent, limit - placed, (*pins, (axis, -1)), opening=opening, together=together
             )
         return placed
+
+    def _surely_opens(self, run: Run, axis: Axis, shares: Sequence[tuple[int, int]]) -> bool:
+        """Whether new claims can be had in every domain, as many as need be."""
+        reach = self._reachable(run, axis)
+        return all(domain in reach for domain, _ in shares) and not any(
+            account.exact for account in self._ground(run.filter)[1]
+        )
 
     def _leads(self, run: Run, ap: AxisPlan) -> list[tuple[DomainCounter, int, int, bool]]:
         """(counter, max_skew, min_domains, hard) of what the pods themselves raise."""
@@ -654,10 +667,11 @@ class Placing:
         candidates = self._candidates(run)
         reach = self._reachable(run, axis) if opening else frozenset()
 
-        def first(domain: int) -> tuple[int, bool, int, int]:
+        def first(domain: int) -> tuple[int, int, bool, int, int]:
             places = candidates & axis.could[domain]
             low = (places & -places).bit_length() if places else len(self.places) + 1
-            return low, domain not in reach, axis.loads[domain], domain
+            crowd = sum(counter.counts[domain] for counter in ap.adds) if self.scattering else 0
+            return crowd, low, domain not in reach, axis.loads[domain], domain
 
         return sorted(legal, key=first)
 

@@ -34,7 +34,7 @@ from provisioner.values.resources import Resources
 _SPARE_CATALOGUES: Final = 4
 """Kept beside those of the problem at hand, for callers that ask about other pools in turn."""
 _MOST_ATTEMPTS: Final = 6
-_MOST_TURNS: Final = 3
+_MOST_TURNS: Final = 4
 """How often those who found no place for what others did are tried before them."""
 _MOST_STATES: Final = 20_000
 _catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
@@ -93,11 +93,11 @@ class _Solution:
             unplaced=self._unplaced(attempt),
         )
 
-    def _attempt(self, cautious: set[Count], *, by_priority: bool) -> Attempt:
+    def _attempt(self, cautious: set[Count], *, by_priority: bool, scattering: bool) -> Attempt:
         attempt = Attempt(
             self.problem, self.classes, self.needs, self.offers, self.bins, self.tallies, self.daemons, cautious
         )
-        attempt.run(by_priority=by_priority)
+        attempt.run(by_priority=by_priority, scattering=scattering)
         return attempt
 
     def _best(self) -> Attempt:
@@ -110,11 +110,11 @@ class _Solution:
         by_priority = attempt.delayed and len({one.shape.priority for one in self.classes}) > 1
         if attempt.waiting and by_priority:
             attempt = self._legal(by_priority=True)
-        for _ in range(_MOST_TURNS):
+        for turn in range(_MOST_TURNS):
             urgent = attempt.tied()
-            if not urgent or not self._to_front(urgent):
+            if not urgent or not (self._to_front(urgent) or turn == 0):
                 break
-            other = self._legal(by_priority=by_priority)
+            other = self._legal(by_priority=by_priority, scattering=turn % 2 == 0)
             if other.left_by_priority() < attempt.left_by_priority():
                 attempt = other
         return attempt
@@ -125,15 +125,16 @@ class _Solution:
         self.classes.sort(key=lambda one: (one.facts.order[0], one not in urgent))
         return before != self.classes
 
-    def _legal(self, *, by_priority: bool) -> Attempt:
+    def _legal(self, *, by_priority: bool, scattering: bool = False) -> Attempt:
         cautious: set[Count] = set()
         for _ in range(_MOST_ATTEMPTS):
-            attempt = self._attempt(cautious, by_priority=by_priority)
+            attempt = self._attempt(cautious, by_priority=by_priority, scattering=scattering)
             broken = attempt.broken()
             if not broken or broken <= cautious:
                 return attempt
             cautious = cautious | broken
-        return self._attempt({count for one in self.classes for count in one.counts}, by_priority=by_priority)
+        everything = {count for one in self.classes for count in one.counts}
+        return self._attempt(everything, by_priority=by_priority, scattering=scattering)
 
     def _existing(self, attempt: Attempt) -> dict[str, tuple[Pod, ...]]:
         return {
