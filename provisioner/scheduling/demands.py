@@ -345,8 +345,11 @@ class Facts:
 def _rank(shape: PodShape) -> int:
     affinity = shape.affinity
     if affinity is not None and affinity.pod_anti_affinity is not None:
-        if any(one.topology_key != HOSTNAME_LABEL for one in affinity.pod_anti_affinity.required):
+        required = affinity.pod_anti_affinity.required
+        if any(one.topology_key != HOSTNAME_LABEL for one in required):
             return 2
+        if required:
+            return 0  # they need machines each, which the others can then fill
     if shape.node_selector or shape.volumes or (affinity is not None and affinity.node_affinity is not None):
         return 0
     return 1
