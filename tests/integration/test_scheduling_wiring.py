@@ -123,6 +123,11 @@ class Wiring(Plot):
         self.make(PVCS, {"metadata": {"name": name}, "spec": spec})
         eventually(lambda: self.client.get(PVCS, name, self.name).status.phase == "Bound", f"{name} is bound", SECONDS)
 
+    def csi_node(self, node: str, count: int) -> None:
+        """What the driver tells of a node when it comes up there: how many volumes it takes."""
+        driver = {"name": self.driver, "nodeID": node, "allocatable": {"count": count}}
+        self.make(CSINODES, {"metadata": {"name": node}, "spec": {"drivers": [driver]}})
+
     def confine(self, template: dict[str, Any]) -> None:
         """Let the pods of this template run on machines of this plot only."""
         self._confine(template, "", {})
@@ -319,12 +324,14 @@ def test_machines_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring) -> N
         plot.claim_volume(one, plot.volume(one, "test-zone-a"))
     plot.pod("first", claim="first")
     full = plot.node_of("first").metadata.name
-    driver = {"name": plot.driver, "nodeID": full, "allocatable": {"count": 1}}
-    plot.make(CSINODES, {"metadata": {"name": full}, "spec": {"drivers": [driver]}})
+    plot.csi_node(full, 1)
     for one in ("second", "third"):
         plot.pod(one, claim=one)
     # the first is full, and machines to come of its kind will take one volume too
-    eventually(lambda: len(plot.claims()) == 3, "three machines", SECONDS)
+    eventually(lambda: len(plot.nodes()) == 3, "three machines", SECONDS)
+    for node in plot.nodes():
+        if node.metadata.name != full:  # as their drivers would; kube-scheduler waits for it
+            plot.csi_node(node.metadata.name, 1)
     assert full not in {plot.node_of(one).metadata.name for one in ("second", "third")}
     plot.pod("without")
     plot.node_of("without")
