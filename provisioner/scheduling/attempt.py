@@ -269,4 +269,3 @@ def _in_use(problem: Problem, classes: Sequence[PodClass]) -> set[str]:
         for claim in claim_keys(pod)
         if claim in exclusive
     }
-

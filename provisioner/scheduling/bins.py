@@ -106,12 +106,9 @@ class Bins:
         """Bins that a pod with this filter may use as far as taints, labels and names go."""
         answer = self._admitting.get(node_filter)
         if answer is None:
-            answer = self._admitting[node_filter] = (
-                self.usable
-                and self.usable
-                & self._tolerating(node_filter.tolerations, node_filter.effects)
-                & self._match(node_filter.terms)
-            )
+            answer = self._admitting[node_filter] = self.usable and self.usable & self._tolerating(
+                node_filter.tolerations, node_filter.effects
+            ) & self._match(node_filter.terms)
         return answer
 
     def roomy(self, need: Need) -> int:

@@ -99,7 +99,9 @@ class Catalogue:
                 left = offering.reservation_capacity if known is None else min(known[1], offering.reservation_capacity)
                 key = offering.sort_key if known is None else min(known[0], offering.sort_key)
                 found[number] = (key, left, Requirements.of(asked))
-        return [(number, left, asked) for number, (_, left, asked) in sorted(found.items(), key=lambda e: (e[1][0], e[0]))]
+        return [
+            (number, left, asked) for number, (_, left, asked) in sorted(found.items(), key=lambda e: (e[1][0], e[0]))
+        ]
 
     def largest(self, name: str) -> int:
         """The most that one machine of any type counts against a limit on `name`."""

@@ -91,9 +91,8 @@ class _Classifier:
         self.problem: Final = problem
         self.tried: Final[list[PodClass]] = []
         self.left_out: Final[list[LeftOut]] = []
-        self.soft_taints: Final = any(
-            taint.effect == PREFER_NO_SCHEDULE for one in (*problem.pools, *problem.bins) for taint in one.taints
-        )
+        taints = [*(one.taints for one in problem.pools), *(one.taints for one in problem.bins)]
+        self.soft_taints: Final = any(taint.effect == PREFER_NO_SCHEDULE for some in taints for taint in some)
 
     def classified(self, named: frozenset[str]) -> tuple[list[PodClass], list[LeftOut]]:
         by_shape: dict[int, list[Pod]] = {}

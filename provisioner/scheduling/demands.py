@@ -11,7 +11,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint
-from provisioner.apis.meta import LabelSelector
+from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
 from provisioner.apis.pods import PodShape
 from provisioner.scheduling.filters import FilterError, NodeFilter, Term, node_filter, read_term
@@ -147,7 +147,7 @@ class _Wishes:
         """Drop one wish, in Karpenter's order; False where none was left. Source: core spec 3.5."""
         for weighted in (self.together, self.apart, self.nodes):
             if weighted:
-                weighted.pop(0)  # type: ignore[attr-defined]
+                weighted.pop(0)
                 return True
         if self.spreads:
             self.spreads.pop(0)
@@ -252,7 +252,7 @@ class Facts:
         if affinity.pod_anti_affinity is not None:
             wishes.apart = [(one.weight, one.pod_affinity_term) for one in affinity.pod_anti_affinity.preferred]
         for weighted in (wishes.nodes, wishes.together, wishes.apart):
-            weighted.sort(key=lambda entry: -entry[0])  # type: ignore[attr-defined]
+            weighted.sort(key=lambda entry: -entry[0])
         return wishes
 
     def _demand(self, wishes: _Wishes) -> Demand:
@@ -380,7 +380,7 @@ def deduced_selector(
     for selector in services:
         if selector and all(pod.labels.get(key) == value for key, value in selector.items()):
             labels.update(selector)
-    expressions = ()
+    expressions: tuple[LabelSelectorRequirement, ...] = ()
     if controller is not None:
         labels.update(controller.match_labels)
         expressions = controller.match_expressions

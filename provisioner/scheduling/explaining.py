@@ -5,6 +5,7 @@ from typing import Final
 
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import mask_of, members
+from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.limits import Ledger
 from provisioner.scheduling.offers import Offer, State
@@ -39,7 +40,6 @@ from provisioner.scheduling.reasons import (
     VolumeInUse,
     VolumesElsewhere,
 )
-from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.topology import DomainCounter
 from provisioner.scheduling.vectors import Need, Thresholds, Vector, most
 from provisioner.values.requirement import Requirements
@@ -212,7 +212,9 @@ class Explainer:
                 for value in account.offer.domains(state, axis.key)
                 if value in axis.index
             ]
-            found = self._on_axis(run, ap, sorted(set(served)), bootstraps=plan.bootstraps and not placing.anywhere(plan))
+            found = self._on_axis(
+                run, ap, sorted(set(served)), bootstraps=plan.bootstraps and not placing.anywhere(plan)
+            )
             if found is not None:
                 return found
         for host, skew, _, _ in plan.spreads:

@@ -108,9 +108,7 @@ def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
     return own + choice.overhead if choice.overhead else own
 
 
-def _choose(
-    offer: Offer, state: State, ranked: Ranked, ranks: int, lowered: Mapping[str, int] | None
-) -> _Choice:
+def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int, lowered: Mapping[str, int] | None) -> _Choice:
     priced = [ranked.priced[rank] for rank in members(ranks)]
     types = offer.catalogue.types
     named = _named(offer, state, priced)

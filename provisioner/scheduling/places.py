@@ -46,9 +46,7 @@ class Reservations:
         return self._bought[state]
 
 
-_BOUGHT: Final = Term(
-    Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),))
-)
+_BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
 
 
 class Account:

@@ -158,7 +158,6 @@ class Plan:
             self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
         )
 
-
     def _even(self) -> AxisPlan | None:
         """The only axis, where shares by one counter settle everything."""
         if len(self.axes) != 1:
@@ -189,7 +188,22 @@ class Run:
         ties: whether anything besides hosts has to know where its pods are.
     """
 
-    __slots__ = ("caps", "closed", "demand", "easy", "end", "filter", "need", "plan", "pods", "ports", "soft", "start", "ties", "volumes")
+    __slots__ = (
+        "caps",
+        "closed",
+        "demand",
+        "easy",
+        "end",
+        "filter",
+        "need",
+        "plan",
+        "pods",
+        "ports",
+        "soft",
+        "start",
+        "ties",
+        "volumes",
+    )
 
     def __init__(
         self,
@@ -350,7 +364,9 @@ class Placing:
             return False
         shares = water_fill(counts, domains, run.left, ceiling)
         if len(shares) > 1:
-            safe = min([counts[domain] for domain in universe]) + skew  # so far a domain may be filled even if no other is
+            safe = (
+                min([counts[domain] for domain in universe]) + skew
+            )  # so far a domain may be filled even if no other is
             for domain, share in shares:
                 if counts[domain] + share > safe:
                     break
@@ -413,10 +429,7 @@ class Placing:
         ap = axes[0]
         axis = ap.axis
         candidates = self._candidates(run)
-        room = {
-            domain: self._room(run, candidates & could, run.left)
-            for domain, could in enumerate(axis.could)
-        }
+        room = {domain: self._room(run, candidates & could, run.left) for domain, could in enumerate(axis.could)}
         reach = self._reachable(run, axis)
         if not opening and reach and max(room.values(), default=0) < run.left:
             return  # rather all of them where a new machine can be had too
@@ -491,9 +504,7 @@ class Placing:
 
     # ------------------------------------------------------------------ domains
 
-    def _over_axes(
-        self, run: Run, depth: int, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool
-    ) -> int:
+    def _over_axes(self, run: Run, depth: int, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool) -> int:
         return self._over(run, run.plan.axes, depth, mask, limit, pins, opening=opening, together=True)
 
     def _over(
@@ -572,9 +583,7 @@ class Placing:
             leads += [(counter, skew, 1, False) for counter, skew in ap.wanted]
         return leads
 
-    def _legal(
-        self, run: Run, ap: AxisPlan, even: DomainCounter | None = None, *, together: bool
-    ) -> list[int]:
+    def _legal(self, run: Run, ap: AxisPlan, even: DomainCounter | None = None, *, together: bool) -> list[int]:
         """The domains that take one more pod of the class, as far as counts other than `even` go."""
         domains: Iterable[int] = range(len(ap.axis.values))
         for other in ap.blocked:
@@ -632,7 +641,7 @@ class Placing:
         if not leads:
             return [(domain, pods) for domain in self._preferred(run, ap, legal, opening=opening)]
         if len(leads) > 1:
-            return self._one_by_one(run, ap, leads, legal)
+            return self._one_by_one(run, leads, legal)
         counter, skew, least, hard = leads[0]
         outside = [domain for domain in self._universe(run, counter) if domain not in legal]
         ceiling: int | None = None
@@ -643,7 +652,7 @@ class Placing:
         return water_fill(counter.counts, legal, pods, ceiling)
 
     def _one_by_one(
-        self, run: Run, ap: AxisPlan, leads: Sequence[tuple[DomainCounter, int, int, bool]], legal: list[int]
+        self, run: Run, leads: Sequence[tuple[DomainCounter, int, int, bool]], legal: list[int]
     ) -> list[tuple[int, int]]:
         """One pod for the domain that all counters together like best."""
         kind = [
@@ -654,9 +663,7 @@ class Placing:
                 for counter, skew, least, hard in leads
             )
         ]
-        order = sorted(
-            kind or legal, key=lambda domain: (sum(counter.counts[domain] for counter, *_ in leads), domain)
-        )
+        order = sorted(kind or legal, key=lambda domain: (sum(counter.counts[domain] for counter, *_ in leads), domain))
         return [(domain, 1) for domain in order]
 
     def _preferred(self, run: Run, ap: AxisPlan, legal: list[int], *, opening: bool) -> list[int]:
@@ -1001,9 +1008,7 @@ class Placing:
             return False
         if any(not self._domains_of(account, state, self.topology.axes[key]) for key in eligibility.keys):
             return False
-        return eligibility.terms is None or any(
-            offer.narrowed(state, term) is not None for term in eligibility.terms
-        )
+        return eligibility.terms is None or any(offer.narrowed(state, term) is not None for term in eligibility.terms)
 
     def _open(self, run: Run, limit: int, pins: tuple[Pin, ...]) -> int:
         """Pods into new claims; how many."""

@@ -7,17 +7,14 @@ from provisioner.apis.core import ContainerPort
 Port = tuple[int, str, str]
 """(number, protocol, address); the address "" is every address of the node."""
 Ports = tuple[Port, ...]
-_ANY = frozenset(("", "0.0.0.0"))  # noqa: S104 - the address as pods write it
+_ANY = frozenset(("", "0.0.0.0"))
 
 
 def ports_of(host_ports: Iterable[ContainerPort]) -> Ports:
     """The ports of a shape in one form, sorted."""
     return tuple(
         sorted(
-            {
-                (one.host_port, one.protocol or "TCP", "" if one.host_ip in _ANY else one.host_ip)
-                for one in host_ports
-            }
+            {(one.host_port, one.protocol or "TCP", "" if one.host_ip in _ANY else one.host_ip) for one in host_ports}
         )
     )
 

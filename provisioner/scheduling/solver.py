@@ -19,7 +19,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bins import Bins, Tally
 from provisioner.scheduling.catalogue import Catalogue
-from provisioner.scheduling.classes import LeftOut, PodClass, classify, sort_key
+from provisioner.scheduling.classes import PodClass, classify, sort_key
 from provisioner.scheduling.demands import Count, facts_of
 from provisioner.scheduling.explaining import Explainer
 from provisioner.scheduling.filters import FilterError
@@ -28,7 +28,7 @@ from provisioner.scheduling.offers import Daemon, Offer
 from provisioner.scheduling.problem import Pool, Problem
 from provisioner.scheduling.reasons import Reason
 from provisioner.scheduling.result import Result, Unplaced
-from provisioner.scheduling.vectors import ATTACHABLE, Dimensions, Need
+from provisioner.scheduling.vectors import Dimensions, Need
 from provisioner.values.resources import Resources
 
 _SPARE_CATALOGUES: Final = 4
@@ -67,7 +67,8 @@ class _Solution:
         self.classes, self.left_out = classify(problem, named)
         daemons = _daemons(problem)
         drivers = {driver for one in self.classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
-        dimensions = Dimensions.of([one.requests for one in (*self.classes, *daemons)], drivers)
+        wanted = [*(one.requests for one in self.classes), *(one.requests for one in daemons)]
+        dimensions = Dimensions.of(wanted, drivers)
         self.needs: Final = _needs(self.classes, dimensions)
         keep = len(problem.pools) + _SPARE_CATALOGUES
         limits = problem.storage.attach_limits if drivers else {}

@@ -10,7 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, StorageClass, Volume
+from provisioner.apis.core import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    StorageClass,
+    Volume,
+)
 from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, ZONE_LABEL, normalized_label
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.filters import TRIVIAL, FilterError, Term, read_term
@@ -264,4 +270,3 @@ def _combined(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ..
     pairs = tuple(dict.fromkeys(one.joined(other) for one in left for other in right))
     possible = tuple(one for one in pairs if not any(value.is_contradiction for value in one.requirements.values()))
     return (possible or pairs)[:_MOST_ALTERNATIVES]
-

@@ -185,7 +185,7 @@ def test_scheduling() -> None:
     figures = []
     for name, case in CASES.items():
         command = [sys.executable, "-c", f"from tests.bench import bench_scheduling as b; b.child({name!r})"]
-        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603 - ourselves
+        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         values = json.loads(done.stdout)
         for kind, unit in UNITS.items():
             figures.append(Figure(f"{name}: {kind}", values[kind], unit, case.goals.get(kind)))
