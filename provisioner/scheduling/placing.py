@@ -332,7 +332,8 @@ class Placing:
         even = run.plan.even
         if even is not None and self._evenly(run, even):
             return
-        self._spread(run, opening=False)
+        if not (opening and self.scattering and run.plan.axes):
+            self._spread(run, opening=False)
         if not opening or not run.left:
             return
         self._spread(run, opening=True)
@@ -531,6 +532,9 @@ class Placing:
             # a single counter that the pods raise themselves is kept even by the shares
             even = leads[0][0] if len(leads) == 1 and leads[0][3] and not ap.alone else None
             legal = [domain for domain in self._legal(run, ap, even, together=together) if domain not in dead]
+            if leads:  # domains that are none of the class's own must not take a share
+                universe = self._universe(run, leads[0][0])
+                legal = [domain for domain in legal if domain in universe]
             shares = self._shares(run, ap, leads, legal, limit - placed, opening=opening)
             if not shares:
                 break
