@@ -9,8 +9,9 @@ limits, minValues and reservations are kept; and when no unplaced pod fits alone
 at the cost of pods of lower priority.
 """
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
@@ -481,15 +482,10 @@ def _order_wrong(problem: Problem, result: Result) -> Iterator[str]:
     keys.discard(names.HOSTNAME_LABEL)
     if not keys:
         return
-    for number, claim in enumerate(result.claims):
-        name = claim_name(number, claim)
-        seen = {tuple(chosen[name].labels.get(key) for key in sorted(keys))}
-        for option in options[name]:
-            where = tuple(option.labels.get(key) for key in sorted(keys))
-            if where not in seen:
-                seen.add(where)
-                for pod, why in world_of(problem, {**chosen, name: option}.items()).stuck(placements):
-                    yield f"{claim!r} may as well come to {where}, and then {pod.name} cannot be bound: {why}"
+    for name, otherwise in _otherwise(options, chosen, keys):
+        for pod, why in world_of(problem, otherwise.items()).stuck(placements):
+            kind = f"{otherwise[name].offering.zone}, {otherwise[name].offering.capacity_type}"
+            yield f"{name} may as well come to {kind}, and then {pod.name} cannot be bound: {why}"
 
 
 # --- what was overlooked ---
@@ -550,60 +546,89 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
         world.more_domains = could_be
         return None if world.stuck(placements) else world
 
-    world = finished(chosen)
-    if world is None:
+    others = list(_otherwise(options, chosen, keys | _asked_labels(pod)))
+
+    def takes(name: str, override: Mapping[str, Option]) -> bool:
+        """Whether the machine takes the pod, whichever of its allowed machines any one of the other claims becomes."""
+        for base in [chosen, *(one for changed, one in others if changed != name)]:
+            world = finished({**base, **override})
+            if world is None or world.refusal(pod, world.machine(name), strict=True):
+                return False
+        return True
+
+    if finished(chosen) is None:
         return
     for standing in problem.bins:
-        if not world.refusal(pod, world.machine(standing.name), strict=True):
+        if takes(standing.name, {}):
             yield f"on {standing.name}"
     for number, claim in enumerate(result.claims):
-        name = claim_name(number, claim)
         pool = pool_of(problem, claim)
-        widened = _unsettled(pool, claim)
-        minimal = any(one.min_values for one in pool.requirements.values())
-        good: list[Option] = []
-        for one in pool.instance_types:
-            if one.name not in claim.instance_types:
-                continue
-            for option in machines(problem, pool, one, widened, [*(other.shape for other in claim.pods), pod.shape]):
-                moved = any(
-                    option.labels.get(key) != chosen[name].labels.get(key)
-                    for key in keys | claim.labels.keys()
-                    if key != names.HOSTNAME_LABEL
-                )
-                there: World | None
-                if moved:
-                    there = finished({**chosen, name: option})
-                else:
-                    there = world.copy()
-                    fresh = machine_of(problem, option, name)
-                    fresh.placed = list(world.machine(name).placed)
-                    there.machines = [fresh if other.name == name else other for other in there.machines]
-                    if not fits(needs(other.shape for other in fresh.placed), fresh.room):
-                        continue
-                if there is not None and not there.refusal(pod, there.machine(name), strict=True):
-                    good.append(option)
-                    if not minimal:
-                        break
-        if good and not _short(problem, pool, good):
-            yield f"on {claim!r} as {min(one.type.name for one in good)}"
+        name = claim_name(number, claim)
+        listed = [one for one in pool.instance_types if one.name in claim.instance_types]
+        shapes = [*(other.shape for other in claim.pods), pod.shape]
+        grown = functools.partial(_takes_as, takes, name)
+        found = _good(problem, pool, listed, _unsettled(pool, claim), shapes, grown)
+        # Best effort lowers minValues only where a machine is opened; what a claim asks for by then is kept.
+        if found and not _short(claim.requirements, found):
+            yield f"on {claim!r} as {min(option.type.name for option in found)}"
+    opened = functools.partial(_takes_as, takes, "one-more")
     for pool in problem.pools:
-        minimal = any(one.min_values for one in pool.requirements.values())
         left = left_of(pool, [claim for claim in result.claims if claim.pool == pool.name])
-        good = []
-        for one in pool.instance_types:
-            if any(counted(one.capacity).get(name, 0) > amount for name, amount in left.items()):
-                continue
-            for option in machines(problem, pool, one, pool.requirements, [pod.shape]):
-                if not filter_matches(pod.shape, option.labels, NEW) or _held(problem, result, option):
-                    continue
-                extended = finished({**chosen, "one-more": option})
-                if extended is not None and not extended.refusal(pod, extended.machine("one-more"), strict=True):
-                    good.append(option)
-                    if not minimal:
-                        break
-        if good and not _short(problem, pool, good):
-            yield f"on a new {min(one.type.name for one in good)} of {pool.name}"
+        listed = [
+            one
+            for one in pool.instance_types
+            if all(counted(one.capacity).get(name, 0) <= amount for name, amount in left.items())
+        ]
+        candidates = _good(problem, pool, listed, pool.requirements, [pod.shape], opened)
+        found = [option for option in candidates if not _held(problem, result, option)]
+        strict = problem.min_values is MinValuesPolicy.STRICT
+        if found and not (strict and _short(pool.requirements, found)):
+            yield f"on a new {min(option.type.name for option in found)} of {pool.name}"
+
+
+def _takes_as(takes: Callable[[str, Mapping[str, Option]], bool], name: str, option: Option) -> bool:
+    return takes(name, {name: option})
+
+
+def _good(
+    problem: Problem,
+    pool: Pool,
+    types: Iterable[InstanceType],
+    asked: Requirements,
+    shapes: list[PodShape],
+    takes: Callable[[Option], bool],
+) -> list[Option]:
+    """Machines that take the pod of the last shape; one of each type unless minValues ask for all."""
+    all_count = any(one.min_values for one in pool.requirements.values())
+    good: list[Option] = []
+    for one in types:
+        for option in machines(problem, pool, one, asked, shapes):
+            if filter_matches(shapes[-1], option.labels, NEW) and takes(option):
+                good.append(option)
+                if not all_count:
+                    break
+    return good
+
+
+def _asked_labels(pod: Pod) -> set[str]:
+    """Labels that the pod's own node filter looks at."""
+    affinity = None if pod.shape.affinity is None else pod.shape.affinity.node_affinity
+    terms = () if affinity is None or affinity.required is None else affinity.required.node_selector_terms
+    return {*pod.shape.node_selector, *(one.key for term in terms for one in term.match_expressions)}
+
+
+def _otherwise(
+    options: Mapping[str, list[Option]], chosen: Mapping[str, Option], keys: Iterable[str]
+) -> Iterator[tuple[str, dict[str, Option]]]:
+    """(claim, the chosen machines with that claim become another that these labels tell apart)."""
+    listed = sorted(set(keys) - {names.HOSTNAME_LABEL})
+    for name, own in options.items():
+        seen = {tuple(chosen[name].labels.get(key) for key in listed)}
+        for option in own:
+            where = tuple(option.labels.get(key) for key in listed)
+            if where not in seen:
+                seen.add(where)
+                yield name, {**chosen, name: option}
 
 
 def _held(problem: Problem, result: Result, option: Option) -> bool:
@@ -620,12 +645,12 @@ def _held(problem: Problem, result: Result, option: Option) -> bool:
     return sum(1 for claim in result.claims if name in claim.reservations) >= option.offering.reservation_capacity
 
 
-def _short(problem: Problem, pool: Pool, good: Iterable[Option]) -> bool:
-    """Whether machines of these kinds have too few values for the pool's minValues, and that matters."""
-    listed = list(good)
-    return problem.min_values is MinValuesPolicy.STRICT and any(
+def _short(wanted: Requirements, found: Iterable[Option]) -> bool:
+    """Whether machines of these kinds have too few values for the minValues."""
+    listed = list(found)
+    return any(
         len({one.labels[key] for one in listed if key in one.labels}) < (requirement.min_values or 0)
-        for key, requirement in pool.requirements.items()
+        for key, requirement in wanted.items()
     )
 
 

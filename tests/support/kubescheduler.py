@@ -503,6 +503,8 @@ class World:
                 longest = order
             if len(longest) == len(listed):
                 break
+        else:
+            longest = self.copy()._search(listed, longest) or longest
         for pod, name in longest:
             self.machine(name).placed.append(pod)
         return longest
@@ -524,6 +526,38 @@ class World:
             waiting = left
         return order
 
+    def _search(self, listed: list[tuple[Pod, str]], longest: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
+        """Another order, looked for from the start with those first that `longest` leaves over; None where none is found."""
+        late = {pod.uid for pod, _ in listed} - {pod.uid for pod, _ in longest}
+        pending = sorted(listed, key=lambda one: (one[0].uid not in late, -_looks_at_others(one[0]), one[0].uid))
+        by_name = {one.name: one for one in self.machines}
+        dead: set[frozenset[str]] = set()
+        tries = 0
+
+        def extend(order: list[tuple[Pod, str]], done: frozenset[str]) -> bool:
+            nonlocal tries
+            if len(order) == len(listed):
+                return True
+            if done in dead or tries > _MOST_TRIES:
+                return False
+            for pod, name in pending:
+                if pod.uid in done:
+                    continue
+                tries += 1
+                if self.refusal(pod, by_name[name]):
+                    continue
+                by_name[name].placed.append(pod)
+                order.append((pod, name))
+                if extend(order, done | {pod.uid}):
+                    return True
+                order.pop()
+                by_name[name].placed.remove(pod)
+            dead.add(done)
+            return False
+
+        order: list[tuple[Pod, str]] = []
+        return order if extend(order, frozenset()) else None
+
     def stuck(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
         """Bind all, in whichever order works; what cannot be bound in any, with the reason."""
         listed = list(placements)
@@ -543,6 +577,8 @@ _ORDERS: tuple[Callable[[tuple[Pod, str]], tuple[object, ...]], ...] = (
     lambda one: (one[1], one[0].uid),
 )
 """Orders in which binding is tried; within each, whoever can be bound is, round by round."""
+_MOST_TRIES = 3000
+"""Bindings tried in the search for an order, before it counts as impossible."""
 
 
 def machine_label(machine: Machine, key: str) -> str | None:
