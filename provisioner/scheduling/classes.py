@@ -116,7 +116,7 @@ class _Classifier:
                 if facts is not None:
                     parts.append((facts, pods))
                     if not facts.plain:
-                        named |= facts.per_pod_labels
+                        named |= facts.ties.per_pod_labels
         for facts, pods in parts:
             if named and any(label in pods[0].labels and label not in facts.shape.labels for label in named):
                 for shape, brothers in _told_apart(facts.shape, pods, named):
@@ -145,9 +145,9 @@ class _Classifier:
 
     def _add(self, facts: Facts, pods: Sequence[Pod]) -> None:
         if self.problem.preferences is PreferencePolicy.IGNORE:
-            ladder = facts.without_wishes
+            ladder = facts.ties.without_wishes
         else:
-            ladder = facts.ladder_with_taints if self.soft_taints else facts.ladder
+            ladder = facts.ties.ladder_with_taints if self.soft_taints else facts.ties.ladder
         if not facts.shape.volumes:
             self.tried.append(PodClass(facts, pods, ladder))
             return

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
@@ -156,31 +158,26 @@ class _Wishes:
         return taints
 
 
-class Facts:
-    """What scheduling knows of one shape, whatever the problem; made once and kept with the shape.
+class Ties:
+    """What a shape asks of nodes and of other pods, whatever its size; shapes that ask the same share it.
 
     Attributes:
-        shape: of the pods.
         filter: required node affinity, node selector and tolerations.
         pod: what selectors see.
-        requests: of one pod.
-        order: sort key of its class: priority, cpu, memory, each descending; of equals those first that can go to few
-            places, last those that keep others away from whole domains. Ties go by the age of the first pod.
         ports: of the node, that it takes.
         plain: nothing ties it to other pods, to volumes, ports or devices, and it wishes nothing but perhaps no
             PreferNoSchedule taint.
+        rank: of equal sizes, lower ones are placed first.
     """
 
-    __slots__ = ("__dict__", "filter", "order", "plain", "pod", "ports", "requests", "shape")
+    __slots__ = ("__dict__", "__weakref__", "filter", "plain", "pod", "ports", "rank", "shape")
 
     def __init__(self, shape: PodShape) -> None:
         self.shape: Final = shape
         self.filter: Final = node_filter(shape)
-        self.requests: Final = shape.requests
         self.pod: Final = label_set(shape.namespace, shape.labels)
-        amount = shape.requests.amount
-        self.order: Final = (-shape.priority, -amount(CPU), -amount(MEMORY), _rank(shape))
         self.ports: Final[Ports] = ports_of(shape.host_ports) if shape.host_ports else ()
+        self.rank: Final = _rank(shape)
         affinity = shape.affinity
         self.plain: Final = not (
             shape.spread
@@ -355,6 +352,41 @@ def _rank(shape: PodShape) -> int:
     return 1
 
 
+class Facts:
+    """What scheduling knows of one shape, whatever the problem; made once and kept with the shape.
+
+    Attributes:
+        shape: of the pods.
+        ties: what it shares with shapes of other sizes.
+        requests: of one pod.
+        order: sort key of its class: priority, cpu, memory, each descending; of equals those first that can go to few
+            places, last those that keep others away from whole domains. Ties go by the age of the first pod.
+        filter, pod, ports, plain: of `ties`.
+    """
+
+    __slots__ = ("filter", "order", "plain", "pod", "ports", "requests", "shape", "ties")
+
+    def __init__(self, shape: PodShape, ties: Ties) -> None:
+        self.shape: Final = shape
+        self.ties: Final = ties
+        self.requests: Final = shape.requests
+        self.filter: Final = ties.filter
+        self.pod: Final = ties.pod
+        self.ports: Final = ties.ports
+        self.plain: Final = ties.plain
+        amount = shape.requests.amount
+        self.order: Final = (-shape.priority, -amount(CPU), -amount(MEMORY), ties.rank)
+
+    @property
+    def required(self) -> Demand:
+        """The demand without any wish."""
+        return self.ties.required
+
+
+_ties: Final[WeakValueDictionary[bytes, Ties]] = WeakValueDictionary()
+_TEXT: Final = msgspec.json.Encoder(order="deterministic")
+
+
 def facts_of(shape: PodShape) -> Facts:
     """The facts of a shape, made when they are first asked for.
 
@@ -364,8 +396,28 @@ def facts_of(shape: PodShape) -> Facts:
     kept = shape.derived
     found = kept.get("facts")
     if found is None:
-        found = kept["facts"] = Facts(shape)
+        found = kept["facts"] = Facts(shape, _ties_of(shape))
     return found  # type: ignore[return-value]
+
+
+def _ties_of(shape: PodShape) -> Ties:
+    key = _TEXT.encode(
+        (
+            shape.namespace,
+            shape.labels,
+            shape.node_selector,
+            shape.affinity,
+            shape.tolerations,
+            shape.spread,
+            shape.host_ports,
+            shape.volumes,
+            shape.resource_claims,
+        )
+    )
+    found = _ties.get(key)
+    if found is None:
+        found = _ties.setdefault(key, Ties(shape))
+    return found
 
 
 def deduced_selector(

@@ -167,7 +167,7 @@ def _named_by_others(problem: Problem) -> frozenset[str]:
             affinity = pod.shape.affinity
             if affinity is not None and affinity.pod_anti_affinity is not None:
                 try:
-                    found |= facts_of(pod.shape).per_pod_labels
+                    found |= facts_of(pod.shape).ties.per_pod_labels
                 except FilterError:
                     continue
     return found

@@ -79,6 +79,10 @@ class Resources(Mapping[str, int]):
         mine = dict(zip(self._names, self._amounts, strict=True))
         return tuple([mine.get(name, 0) for name in names])
 
+    def to_dict(self) -> dict[str, int]:
+        """The amounts by name, in order of name."""
+        return dict(zip(self._names, self._amounts, strict=True))
+
     @property
     def wanted(self) -> tuple[str, ...]:
         """The names of which there is more than 0."""
