@@ -198,10 +198,10 @@ def _topology(
     """Everything that has to be counted, at 0."""
     topology = Topology(problem.namespaces)
     counts: dict[Count, None] = {}
-    for one in classes:
-        if not one.facts.plain:
-            for demand in one.ladder:
-                counts.update(dict.fromkeys(demand.relations.counts))
+    ladders = [*{id(one.ladder): one.ladder for one in classes}.values()]
+    for ladder in ladders:
+        for demand in ladder:
+            counts.update(dict.fromkeys(demand.relations.counts))
     for tally in tallies:
         for relations, _ in tally.guarding:
             counts.update(dict.fromkeys(relations.guards))
@@ -215,17 +215,17 @@ def _topology(
         values = {value for value in bins.by_label(key) if value is not None}
         for account in accounts:
             values.update(account.offer.domains(account.offer.base, key))
-        for one in classes:
-            values.update(_named_values(one, key))
+        for ladder in ladders:
+            values.update(_named_values(ladder, key))
         topology.axes[key] = Axis(key, values)
     for count in counts:
         topology.watch(count, ALL if count.eligibility is None else bins.eligible(count.eligibility))
     return topology
 
 
-def _named_values(one: PodClass, key: str) -> Iterable[str]:
-    """Values of a label that the class names; a pool may let its machines have any."""
-    for demand in one.ladder:
+def _named_values(ladder: Sequence[Demand], key: str) -> Iterable[str]:
+    """Values of a label that a class names; a pool may let its machines have any."""
+    for demand in ladder:
         for term in demand.filter.terms:
             asked = term.requirements.get(key)
             if asked is not None and not asked.complement:
@@ -235,10 +235,8 @@ def _named_values(one: PodClass, key: str) -> Iterable[str]:
 def _skews(classes: Sequence[PodClass]) -> dict[Count, int]:
     """By what pods of the problem are spread by, and its least maxSkew."""
     skews: dict[Count, int] = {}
-    for one in classes:
-        if one.facts.plain:
-            continue
-        for spread in one.ladder[-1].relations.spreads:
+    for demand in {id(one.ladder): one.ladder[-1] for one in classes}.values():
+        for spread in demand.relations.spreads:
             skews[spread.count] = min(spread.max_skew, skews.get(spread.count, spread.max_skew))
     return skews
 

@@ -82,6 +82,8 @@ class Plan:
         plain: nothing at all.
         single: two such pods cannot share a place.
         guarded: counters that count it, and by which pods that are placed already are spread over hosts.
+        caps: (counter, max_skew) of hostname spreads by which the pods count themselves.
+        ties: whether anything besides hosts has to know where its pods are.
     """
 
     __slots__ = (
@@ -90,11 +92,13 @@ class Plan:
         "axes",
         "blocked",
         "bootstraps",
+        "caps",
         "even",
         "guarded",
         "plain",
         "single",
         "spreads",
+        "ties",
         "together",
     )
 
@@ -154,6 +158,8 @@ class Plan:
             topology.includes(count, relations) for count in relations.together
         )
         self.even: Final = self._even()
+        self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
+        self.ties: Final = bool(self.axes or self.guarded)
         self.plain: Final = not (
             self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
         )
@@ -182,10 +188,9 @@ class Run:
         filter: that and what its volumes demand.
         start: number of its first pod without a place.
         end: number after the last pod to be placed.
-        caps: (counter, max_skew) of hostname spreads by which it counts itself.
+        caps, ties: of the plan; ports are ties too.
         easy: no term, port or volume has to be looked at on a claim.
         soft: whether to leave room for the spread of other pods.
-        ties: whether anything besides hosts has to know where its pods are.
     """
 
     __slots__ = (
@@ -225,10 +230,10 @@ class Run:
         self.end = len(pods.pods)
         self.ports: Final[Ports] = pods.facts.ports
         self.volumes: Final[tuple[Attachment, ...]] = pods.volumes.attachments
-        self.caps: Final = [(counter, skew) for counter, skew, own, _ in plan.spreads if own]
+        self.caps: Final = plan.caps
         self.easy: Final = len(node_filter.terms) == 1 and node_filter.terms[0].trivial and not self.ports
         self.soft = True
-        self.ties: Final = bool(self.ports or plan.axes or plan.guarded)
+        self.ties: Final = plan.ties or bool(self.ports)
 
     @property
     def left(self) -> int:
