@@ -80,16 +80,19 @@ class NodeFilter:
     Attributes:
         terms: any one must match; none at all means that nothing matches.
         tolerations: of taints.
+        easy: whether taints alone decide.
         soft_taints: whether PreferNoSchedule keeps the pods off too (until that wish is given up).
     """
 
     terms: tuple[Term, ...] = (Term(),)
     tolerations: tuple[Toleration, ...] = ()
     soft_taints: bool = False
+    easy: bool = field(init=False, compare=False, repr=False, default=False)
     _hash: int = field(init=False, compare=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.terms, self.tolerations, self.soft_taints)))
+        object.__setattr__(self, "easy", len(self.terms) == 1 and self.terms[0].trivial)
 
     def __hash__(self) -> int:
         return self._hash

@@ -231,7 +231,7 @@ class Run:
         self.ports: Final[Ports] = pods.facts.ports
         self.volumes: Final[tuple[Attachment, ...]] = pods.volumes.attachments
         self.caps: Final = plan.caps
-        self.easy: Final = len(node_filter.terms) == 1 and node_filter.terms[0].trivial and not self.ports
+        self.easy: Final = node_filter.easy and not self.ports
         self.soft = True
         self.ties: Final = plan.ties or bool(self.ports)
 

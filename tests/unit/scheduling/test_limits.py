@@ -2,7 +2,7 @@
 
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue
-from provisioner.scheduling.limits import Ledger
+from provisioner.scheduling.limits import Ledger, Slack, stairs_of
 from provisioner.values.resources import Resources
 from tests.support.problems import GPU, LARGE, MEDIUM, SMALL
 
@@ -58,3 +58,23 @@ def test_only_a_smaller_charge_loosens() -> None:
 def test_smallest_is_the_least_of_the_given_types() -> None:
     assert ledger(cpu="1").smallest("cpu", [0, 2]) == 4000
     assert ledger(nodes="1").smallest("nodes", [0, 2]) == 1
+
+
+def test_limits_that_all_pods_together_cannot_reach_need_no_looking_at() -> None:
+    rooms = [(2000, 4), (4000, 8)]
+    charges = [{"cpu": 2000}, {"cpu": 4000}]
+    stairs = stairs_of(("cpu",), rooms, charges)
+    assert stairs == {"cpu": (2000, (1.0, 500.0))}
+    slack = Slack({"cpu": 30_000})
+    slack.learn(0, stairs, {"cpu": 4000})
+    assert slack.covers(7, (0, 0))  # seven of the largest
+    assert slack.covers(10, (10_000, 0))
+    assert not slack.covers(10, (10_001, 0))
+
+
+def test_types_that_do_not_rise_in_size_with_price_bound_by_the_largest() -> None:
+    assert stairs_of(("cpu",), [(4, 1), (1, 4)], [{"cpu": 4}, {"cpu": 1}]) is None
+    slack = Slack({"cpu": 8})
+    slack.learn(0, None, {"cpu": 4})
+    assert slack.covers(2, (0, 0))
+    assert not slack.covers(3, (0, 0))
