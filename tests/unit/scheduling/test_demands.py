@@ -95,7 +95,7 @@ def test_a_constraint_that_cannot_be_read_says_where() -> None:
 
 def test_the_deduced_selector_is_that_of_services_and_controller() -> None:
     pod = label_set("default", {"app": "web", "rev": "1"})
-    services = ({"app": "web"}, {"app": "db"}, {})
+    services: tuple[dict[str, str], ...] = ({"app": "web"}, {"app": "db"}, {})
     controller = LabelSelector(match_labels={"rev": "1"})
     assert deduced_selector(pod, services, controller) == LabelSelector(match_labels={"app": "web", "rev": "1"})
     assert deduced_selector(pod, ({"app": "db"},), None) is None

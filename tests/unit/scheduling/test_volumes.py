@@ -5,6 +5,7 @@ import pytest
 from provisioner.apis.core import (
     CSIVolumeSource,
     EphemeralVolumeSource,
+    LabelledMeta,
     NodeSelector,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -14,12 +15,13 @@ from provisioner.apis.core import (
     PersistentVolumeClaimTemplate,
     PersistentVolumeSpec,
     StorageClass,
+    StorageClassMeta,
     TopologySelectorLabelRequirement,
     TopologySelectorTerm,
     Volume,
+    VolumeClaimMeta,
     VolumeNodeAffinity,
 )
-from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.names import BIND_COMPLETED, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.problem import Storage
@@ -39,7 +41,7 @@ def using(*claims: str) -> Pod:
 
 def claim(name: str, *, volume: str = "", kind: str | None = None, phase: str = "", bound: bool = True, gone: bool = False, modes: tuple[str, ...] = ()) -> PersistentVolumeClaim:  # fmt: skip
     return PersistentVolumeClaim(
-        metadata=ObjectMeta(
+        metadata=VolumeClaimMeta(
             name=name,
             annotations={BIND_COMPLETED: "yes"} if volume and bound else {},
             deletion_timestamp=EPOCH if gone else None,
@@ -53,7 +55,7 @@ def volume(name: str, *zones: str, labels: dict[str, str] | None = None, gone: b
     terms = tuple(term((ZONE_LABEL, "In", [zone])) for zone in zones)
     affinity = VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms)) if terms else None
     return PersistentVolume(
-        metadata=ObjectMeta(name=name, labels=labels or {}, deletion_timestamp=EPOCH if gone else None),
+        metadata=LabelledMeta(name=name, labels=labels or {}, deletion_timestamp=EPOCH if gone else None),
         spec=PersistentVolumeSpec(
             node_affinity=affinity, csi=CSIVolumeSource(driver=DRIVER, volume_handle=f"h-{name}")
         ),
@@ -68,7 +70,10 @@ def kind(name: str, *zones: str, mode: str = LATE, provisioner: str = DRIVER) ->
         for zone in zones
     )
     return StorageClass(
-        metadata=ObjectMeta(name=name), provisioner=provisioner, volume_binding_mode=mode, allowed_topologies=allowed
+        metadata=StorageClassMeta(name=name),
+        provisioner=provisioner,
+        volume_binding_mode=mode,
+        allowed_topologies=allowed,
     )
 
 
