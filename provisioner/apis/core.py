@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import field
 
-from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta
+from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta, OwnerReference
 from provisioner.values.taints import Taint, Toleration
 
 Amounts: TypeAlias = dict[str, str | int | float]
@@ -376,6 +376,78 @@ class PodDisruptionBudget(Object, frozen=True, kw_only=True):
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
+# --- kinds of which there may be very many --------------------------------------------------------------------
+
+
+class BriefMeta(Object, frozen=True, kw_only=True):
+    """The metadata of an object of which only identity counts: no managed fields, no annotations as users apply them."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: datetime | None = None
+
+
+class SelectedPods(Object, frozen=True, kw_only=True):
+    """Whose pods a workload makes, as far as default spread constraints ask; the template is not read."""
+
+    selector: LabelSelector | None = None
+
+
+class LabelledMeta(BriefMeta, frozen=True, kw_only=True):
+    """Identity and labels."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class LabelledNamespace(Object, frozen=True, kw_only=True):
+    """A Namespace, of which only the labels are read."""
+
+    metadata: LabelledMeta = LabelledMeta()
+
+
+class PodSelecting(Object, frozen=True, kw_only=True):
+    """A ReplicaSet or StatefulSet without its template."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: SelectedPods = SelectedPods()
+
+
+class LabelledPods(Object, frozen=True, kw_only=True):
+    """Whose pods a Service or ReplicationController means; an absent selector means none."""
+
+    selector: dict[str, str] | None = None
+
+
+class PodLabelling(Object, frozen=True, kw_only=True):
+    """A Service or ReplicationController, of which only the selector is read."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: LabelledPods = LabelledPods()
+
+
+class LimitRangeItem(Object, frozen=True, kw_only=True):
+    """Limits of one type of thing; only `type: Container` gives defaults."""
+
+    type: str = ""
+    default: Amounts = field(default_factory=dict)
+    default_request: Amounts = field(default_factory=dict)
+
+
+class LimitRangeSpec(Object, frozen=True, kw_only=True):
+    """The items of a LimitRange."""
+
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(Object, frozen=True, kw_only=True):
+    """v1 LimitRange: the requests and limits that admission gives to containers without them."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
 # --- volumes ---------------------------------------------------------------------------------------------------
 
 
@@ -391,19 +463,23 @@ class ObjectReference(Object, frozen=True, kw_only=True):
     field_path: str = ""
 
 
+class VolumeClaimMeta(BriefMeta, frozen=True, kw_only=True):
+    """The metadata of a volume claim; an ephemeral one is owned by its pod. See `apis.volumes` for the annotations kept."""
+
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
 class PersistentVolumeClaimStatus(Object, frozen=True, kw_only=True):
     """Pending, Bound or Lost."""
 
     phase: str = ""
-    capacity: Amounts = field(default_factory=dict)
 
 
 class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
-    """v1 PersistentVolumeClaim."""
+    """v1 PersistentVolumeClaim, as scheduling reads it."""
 
-    api_version: str = field(default_factory=lambda: "v1")
-    kind: str = field(default_factory=lambda: "PersistentVolumeClaim")
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: VolumeClaimMeta = VolumeClaimMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
@@ -434,9 +510,12 @@ class VolumeNodeAffinity(Object, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(Object, frozen=True, kw_only=True):
-    """Where a volume is."""
+    """Where a volume is, and what it is good for."""
 
     storage_class_name: str = ""
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = ""
+    capacity: Amounts = field(default_factory=dict)
     claim_ref: ObjectReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolumeSource | None = None
@@ -445,13 +524,18 @@ class PersistentVolumeSpec(Object, frozen=True, kw_only=True):
     aws_elastic_block_store: AWSElasticBlockStoreSource | None = None
 
 
-class PersistentVolume(Object, frozen=True, kw_only=True):
-    """v1 PersistentVolume."""
+class PersistentVolumeStatus(Object, frozen=True, kw_only=True):
+    """Pending, Available, Bound, Released or Failed."""
 
-    api_version: str = field(default_factory=lambda: "v1")
-    kind: str = field(default_factory=lambda: "PersistentVolume")
-    metadata: ObjectMeta = ObjectMeta()
+    phase: str = ""
+
+
+class PersistentVolume(Object, frozen=True, kw_only=True):
+    """v1 PersistentVolume, as scheduling reads it; labels may tell its zone, and claims may select by them."""
+
+    metadata: LabelledMeta = LabelledMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
 class TopologySelectorLabelRequirement(Object, frozen=True, kw_only=True):
@@ -467,14 +551,18 @@ class TopologySelectorTerm(Object, frozen=True, kw_only=True):
     match_label_expressions: tuple[TopologySelectorLabelRequirement, ...] = ()
 
 
+class StorageClassMeta(BriefMeta, frozen=True, kw_only=True):
+    """The metadata of a StorageClass."""
+
+    annotations: dict[str, str] = field(default_factory=dict)
+    creation_timestamp: datetime | None = None
+
+
 class StorageClass(Object, frozen=True, kw_only=True):
     """storage.k8s.io/v1 StorageClass."""
 
-    api_version: str = field(default_factory=lambda: "storage.k8s.io/v1")
-    kind: str = field(default_factory=lambda: "StorageClass")
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: StorageClassMeta = StorageClassMeta()
     provisioner: str = ""
-    parameters: dict[str, str] = field(default_factory=dict)
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
@@ -502,9 +590,7 @@ class CSINodeSpec(Object, frozen=True, kw_only=True):
 class CSINode(Object, frozen=True, kw_only=True):
     """storage.k8s.io/v1 CSINode, named like its node."""
 
-    api_version: str = field(default_factory=lambda: "storage.k8s.io/v1")
-    kind: str = field(default_factory=lambda: "CSINode")
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: BriefMeta = BriefMeta()
     spec: CSINodeSpec = CSINodeSpec()
 
 

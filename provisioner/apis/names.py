@@ -72,6 +72,8 @@ BUFFER_NAME: Final = "karpenter.sh/capacity-buffer-name"
 BUFFER_NAMESPACE: Final = "karpenter.sh/capacity-buffer-namespace"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 
 # Ours: the plan and the extender.

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, UnsetType, field
 
 from provisioner.apis import names
 from provisioner.apis.core import PodSpec
-from provisioner.apis.meta import Object, OwnerReference
+from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
 from provisioner.apis.shapes import PodShape, ResizeStatus, interned_shapes, shape_of, template_shape, unjudged
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.taints import tolerates
@@ -40,6 +40,7 @@ __all__ = [
     "is_stuck_terminating",
     "is_terminal",
     "is_waiting_for_eviction",
+    "pod_of",
     "template_shape",
 ]
 
@@ -189,6 +190,7 @@ class _Judged(Object, frozen=True, kw_only=True):
 _WIRE: Final = msgspec.json.Decoder(_Wire)
 _JUDGED: Final = msgspec.json.Decoder(_Judged)
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
+_TEXT: Final = msgspec.json.Encoder()
 
 _by_text: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
 _owners: WeakValueDictionary[str, OwnerReference] = WeakValueDictionary()
@@ -246,6 +248,28 @@ def decode_pod(data: bytes) -> Pod:
         gated=bool(spec.scheduling_gates),
         start_time=status.start_time,
         shape=shape,
+    )
+
+
+def pod_of(metadata: ObjectMeta, spec: PodSpec) -> Pod:
+    """The pod that a decoded object is before anything has happened to it; equal ones share their shape.
+
+    For programs that make pods themselves (benchmarks, what-if questions); what comes from the API server is read by
+    `decode_pod`, which looks at the status too.
+    """
+    text = _TEXT.encode((metadata.namespace, metadata.labels, spec))
+    shape = _by_text.get(text)
+    if shape is None:
+        if len(_by_text) > max(_TEXTS_AT_LEAST, _TEXTS_PER_SHAPE * interned_shapes()):
+            _by_text.clear()
+        shape = _by_text[text] = shape_of(spec, namespace=metadata.namespace or "default", labels=metadata.labels)
+    return Pod(
+        name=metadata.name,
+        namespace=shape.namespace,
+        uid=metadata.uid,
+        shape=shape,
+        labels=shape.labels if len(shape.labels) == len(metadata.labels) else metadata.labels,
+        created=metadata.creation_timestamp or _EPOCH,
     )
 
 

@@ -58,7 +58,7 @@ def claim_body(planned: PlannedClaim, pool: NodePool, name: str) -> dict[str, An
         **pool.annotations,
         names.NODEPOOL_HASH: nodepool_hash(template),
         names.NODEPOOL_HASH_VERSION: HASH_VERSION,
-        names.MIN_VALUES_RELAXED: "false",
+        names.MIN_VALUES_RELAXED: "true" if planned.min_values_relaxed else "false",
         names.PLANNED_OFFERING_ANNOTATION: f"{planned.planned_type}/{planned.planned_zone}/{planned.planned_capacity_type}",
     }
     if text := plan_text(planned.pods):

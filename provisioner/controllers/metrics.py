@@ -65,9 +65,9 @@ class Metrics:
         self._plan_cost = gauge("dovetail_plan_cost", "Price of the machines of the last plan, USD/h", ())
         self._reports = counter("dovetail_reports_total", "Unschedulable pods reported by the extender", ())
 
-    def claim_created(self, pool: str) -> None:
+    def claim_created(self, pool: str, *, min_values_relaxed: bool = False) -> None:
         """A NodeClaim was created for pods."""
-        self._created.labels("provisioned", pool, "false").inc()
+        self._created.labels("provisioned", pool, "true" if min_values_relaxed else "false").inc()
 
     def claim_disrupted(self, claim: NodeClaim, reason: str) -> None:
         """A NodeClaim's end was begun by us; `reason` in snake_case."""

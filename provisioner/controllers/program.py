@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from provisioner.apis.core import DaemonSet, Node
+from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
@@ -19,8 +19,9 @@ from provisioner.controllers.lifecycle import Lifecycle
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.nodepool import Health, PoolController
 from provisioner.controllers.plans import PlanWriter
-from provisioner.controllers.provisioning import Provisioner
+from provisioner.controllers.provisioning import Policies, Provisioner
 from provisioner.controllers.registration import Registrar
+from provisioner.controllers.retrying import concerns_placement, id_of
 from provisioner.controllers.steering import Steering
 from provisioner.controllers.store import ClaimWriter
 from provisioner.controllers.termination import Evictions, Termination
@@ -32,6 +33,7 @@ from provisioner.kube.resources import Resource
 from provisioner.kube.watch import EventKind, Reflector, bulk_load, wait_for_sync
 from provisioner.options import Options
 from provisioner.state.cluster import ClaimUnneeded, Cluster, Effect, NominationLost, PodSettled
+from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import KeyedQueue, Pool
@@ -78,6 +80,26 @@ class Caches:
         self.daemons = self._reflect(resources.DAEMONSETS, "daemonset", self._daemonset)
         self.pods = self._reflect(resources.PODS, "pod", self._pod)
         self.classes = self._reflect(resources.KWOKNODECLASSES, "class", lambda _old, _new: None)
+        keeper = SurroundingsKeeper
+        around: list[Reflector[Any]] = [
+            self._reflect(resources.LIMITRANGES, "limitrange", self._limit_range),
+            self._reflect(resources.CSINODES, "csinode", self._csi_node),
+            self._reflect(resources.NAMESPACE_LABELS, "namespace", self._around(keeper.namespace_changed)),
+            self._reflect(resources.STORAGECLASSES, "storageclass", self._around(keeper.class_changed)),
+            self._reflect(resources.PVS, "volume", self._around(keeper.volume_changed)),
+            self._reflect(resources.PVCS, "volumeclaim", self._around(keeper.claim_changed)),
+        ]
+        if options.scheduler_config:  # only default spread constraints ask whose pods a selector means
+            around += [
+                self._reflect(resources.SERVICE_SELECTORS, "service", self._around(keeper.service_changed)),
+                self._reflect(resources.REPLICASET_SELECTORS, "replicaset", self._around(keeper.controller_changed)),
+                self._reflect(resources.STATEFULSET_SELECTORS, "statefulset", self._around(keeper.controller_changed)),
+                self._reflect(
+                    resources.REPLICATIONCONTROLLER_SELECTORS,
+                    "replicationcontroller",
+                    self._around(keeper.replication_controller_changed),
+                ),
+            ]
         self.all: tuple[Reflector[Any], ...] = (
             self.nodes,
             self.pools,
@@ -85,6 +107,7 @@ class Caches:
             self.daemons,
             self.pods,
             self.classes,
+            *around,
         )
         self.options = options
 
@@ -129,6 +152,18 @@ class Caches:
                 listener(what, old, new)
 
         return Reflector(self._connection, resource, handlers=[_Feed(on_event)], clock=self._clock, rng=self._chance)
+
+    def _around(
+        self, take: Callable[[SurroundingsKeeper, T | None, T | None], None]
+    ) -> Callable[[T | None, T | None], None]:
+        """A handler that enters events of one kind into the state's surroundings."""
+        return lambda old, new: self.cluster.surrounding_changed(lambda keeper: take(keeper, old, new))
+
+    def _limit_range(self, old: LimitRange | None, new: LimitRange | None) -> None:
+        self.cluster.limit_range_changed(old, new)
+
+    def _csi_node(self, old: CSINode | None, new: CSINode | None) -> None:
+        self.cluster.csi_node_changed(old, new)
 
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
         self.effects(self.cluster.pod_changed(old, new))
@@ -228,6 +263,7 @@ class Controllers:
             created=lambda claim: self._claims.add(claim.name),
             chance=random.Random(),
             plans=self._plans,
+            policies=Policies.of(options),
         )
         self._intake = Intake(
             lambda: self._provisioner.run(),
@@ -298,6 +334,8 @@ class Controllers:
                 self._pools.add(pool.name)
                 if new is None or not isinstance(old, NodePool) or pool.metadata.generation != old.metadata.generation:
                     self._intake.trigger(f"pool/{pool.name}/{pool.metadata.generation}")
+        elif concerns_placement(what, old, new):
+            self._intake.trigger(f"{what}/{id_of(new or old)}")
         elif what == "class":
             self._pools.add_all(pool.name for pool in self._caches.pools.store.list())
 

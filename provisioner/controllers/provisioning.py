@@ -6,19 +6,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from provisioner.apis import names
-from provisioner.apis.core import ObjectReference
+from provisioner.apis.core import ObjectReference, TopologySpreadConstraint
 from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
-from provisioner.controllers import claims
+from provisioner.controllers import claims, telling
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError
 from provisioner.kube.events import Recorder
-from provisioner.scheduling.problem import Bin, Pool, Problem
+from provisioner.options import Options
+from provisioner.scheduling.problem import (
+    Bin,
+    DevicePolicy,
+    MinValuesPolicy,
+    Pool,
+    PreferencePolicy,
+    Problem,
+    SpreadDefaults,
+    Storage,
+)
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.solver import solve
 from provisioner.state.cluster import EXISTING_TTL, Cluster
@@ -27,11 +37,80 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.values.quantity import QuantityError
-from provisioner.values.requirement import RequirementError, Requirements
+from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
 from provisioner.values.resources import Resources
 
 _NAME_LETTERS = string.ascii_lowercase + string.digits
+_NOT_RESERVED = Requirements.of([Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.NOT_IN, [names.CAPACITY_RESERVED])])
 _log = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What the flags say about judging pods; `of` reads them.
+
+    Attributes:
+        spread: cluster default spread constraints, without selectors.
+        reserves: whether reserved capacity may be used.
+    """
+
+    preferences: PreferencePolicy = PreferencePolicy.RESPECT
+    min_values: MinValuesPolicy = MinValuesPolicy.STRICT
+    devices: DevicePolicy = DevicePolicy.REFUSE
+    spread: tuple[TopologySpreadConstraint, ...] = ()
+    reserves: bool = True
+
+    @classmethod
+    def of(cls, options: Options) -> "Policies":
+        """As the program was started.
+
+        --ignore-dra-requests, on by default, means as in Karpenter that devices are not planned for, so pods with
+        resource claims are refused. Switched off, such pods get places and their claims are no constraint, as long as
+        there is no allocator.
+        """
+        return cls(
+            preferences=PreferencePolicy(options.preference_policy),
+            min_values=MinValuesPolicy(options.min_values_policy),
+            devices=DevicePolicy.REFUSE if options.ignore_dra_requests else DevicePolicy.IGNORE,
+            spread=tuple(
+                TopologySpreadConstraint(
+                    max_skew=one.max_skew, topology_key=one.topology_key, when_unsatisfiable=one.when_unsatisfiable
+                )
+                for one in options.scheduler_config
+            ),
+            reserves=options.feature_gates.reserved_capacity,
+        )
+
+
+class Bins:
+    """Machines as scheduling sees them, the same object while nothing of a machine changed. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[NodeView, Bin]] = {}
+
+    def of(self, snapshot: Snapshot) -> tuple[Bin, ...]:
+        """The machines of a snapshot in its order; those that are gone are forgotten."""
+        known = self._known
+        self._known = {
+            view.key: entry if (entry := known.get(view.key)) is not None and entry[0] is view else (view, _bin(view))
+            for view in snapshot.nodes
+        }
+        return tuple(made for _, made in self._known.values())
+
+
+def _bin(node: NodeView) -> Bin:
+    here = {pod.uid for pod in node.pods}
+    return Bin(
+        name=node.key,
+        labels=node.labels,
+        room=node.room,
+        taints=node.taints,
+        node_name=node.name,
+        pool=node.pool,
+        pods=node.pods + tuple(pod for pod in node.promised if pod.uid not in here),
+        attach_limits=node.attach_limits,
+        leaving=node.deleting,
+    )
 
 
 def problem_of(
@@ -40,16 +119,39 @@ def problem_of(
     types_of: Callable[[NodePool], tuple[InstanceType, ...]],
     well_known: frozenset[str],
     manages: Callable[[NodePool], bool],
+    policies: Policies = Policies(),
+    bins: Bins | None = None,
 ) -> Problem:
     """The question that this instant asks; what only depends on the snapshot is decided here.
 
     A pool takes part when it is ours, Ready, dynamic, not being deleted and readable: a malformed one says so itself
-    (ValidationSucceeded) and must not stop the others. A machine takes part unless it leaves.
+    (ValidationSucceeded) and must not stop the others. A machine that leaves takes no pods; those on it still count.
+
+    `policies` is what the flags say; `bins` keeps machines from one question to the next.
     """
     usable = [view for view in snapshot.pools if manages(view.pool) and is_usable(view.pool)]
-    pools = [pool for view in usable if (pool := _pool(view, types_of(view.pool))) is not None]
-    bins = [_bin(node) for node in snapshot.nodes if not node.deleting]
-    return Problem(pods=pods, pools=tuple(pools), bins=tuple(bins), daemons=snapshot.daemons, well_known=well_known)
+    pools = [pool for view in usable if (pool := _pool(view, types_of(view.pool), policies)) is not None]
+    around = snapshot.around
+    return Problem(
+        pods=pods,
+        pools=tuple(pools),
+        bins=(bins or Bins()).of(snapshot),
+        daemons=snapshot.daemons,
+        well_known=well_known,
+        namespaces=around.namespaces,
+        storage=Storage(
+            claims=around.claims,
+            volumes=around.volumes,
+            classes=around.classes,
+            attach_limits=dict(around.attach_limits),
+        ),
+        spread_defaults=SpreadDefaults(
+            constraints=policies.spread, services=around.services, controllers=around.controllers
+        ),
+        preferences=policies.preferences,
+        min_values=policies.min_values,
+        devices=policies.devices,
+    )
 
 
 def is_usable(pool: NodePool) -> bool:
@@ -61,7 +163,7 @@ def is_usable(pool: NodePool) -> bool:
     )
 
 
-def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool | None:
+def _pool(view: PoolView, types: tuple[InstanceType, ...], policies: Policies) -> Pool | None:
     template = view.pool.spec.template
     reference = view.pool.node_class_ref
     labels = {
@@ -75,10 +177,13 @@ def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool | None:
     except (RequirementError, QuantityError) as error:
         _log.warning("nodepool cannot be read, it is left out", nodepool=view.pool.metadata.name, error=str(error))
         return None
+    requirements = requirements.merged(Requirements.from_labels(labels))
+    if not policies.reserves:
+        requirements = requirements.merged(_NOT_RESERVED)
     return Pool(
         name=view.pool.metadata.name,
         weight=view.pool.spec.weight,
-        requirements=requirements.merged(Requirements.from_labels(labels)),
+        requirements=requirements,
         taints=view.pool.taints,
         startup_taints=view.pool.startup_taints,
         instance_types=types,
@@ -86,17 +191,6 @@ def _pool(view: PoolView, types: tuple[InstanceType, ...]) -> Pool | None:
         if limits
         else None,
         template=view.pool,
-    )
-
-
-def _bin(node: NodeView) -> Bin:
-    return Bin(
-        name=node.key,
-        labels=node.labels,
-        room=node.room,
-        taints=node.taints,
-        node_name=node.name,
-        pool=node.pool,
     )
 
 
@@ -133,7 +227,9 @@ class Provisioner:
         created: Callable[[NodeClaim], None],
         chance: random.Random,
         plans: PlanWriter,
+        policies: Policies = Policies(),
     ) -> None:
+        self._policies, self._bins, self._told = policies, Bins(), telling.Told()
         self._plans = plans
         self._cluster, self._client, self._provider = cluster, client, provider
         self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
@@ -156,6 +252,7 @@ class Provisioner:
         seconds = self._clock.monotonic() - started
         self._metrics.scheduling_duration(seconds)
         self._metrics.unschedulable_pods(len(result.unplaced))
+        self._metrics.plan(result.usd_per_hour)
         batch = Batch(
             len(pods),
             len(result.claims),
@@ -180,10 +277,18 @@ class Provisioner:
             victim.deleted is not None for victim in self._cluster.bound_to(pod.nominated_node_name)
         ):
             return False  # kube-scheduler is making room for it by preemption
-        return self._counts(pod)
+        return self._counts(pod) and not opted_out(pod)
 
     def _problem(self, snapshot: Snapshot, pods: tuple[Pod, ...]) -> Problem:
-        return problem_of(snapshot, pods, self._types, self._provider.well_known_labels, self._manages)
+        return problem_of(
+            snapshot,
+            pods,
+            self._types,
+            self._provider.well_known_labels,
+            self._manages,
+            self._policies,
+            self._bins,
+        )
 
     def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
@@ -204,14 +309,24 @@ class Provisioner:
             self._keep_room(nodes[key], pods)
         for planned in result.claims:
             self._announce(planned)
+        self._complain(result)
+
+    def _complain(self, result: Result) -> None:
+        """Say of every pod without a place why, and of every pool without instance types that it has none."""
+        texts: dict[int, str] = {}  # by identity: equal pods share their reasons
+        empty: dict[str, str] = {}
+        complaints: list[tuple[Pod, str]] = []
         for unplaced in result.unplaced:
-            self._recorder.publish(
-                _reference_of(unplaced.pod),
-                "Warning",
-                "FailedScheduling",
-                f"Failed to schedule pod, {unplaced}",
-                ttl=300.0,
-            )
+            text = texts.get(id(unplaced.reasons))
+            if text is None:
+                text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons)
+                empty |= telling.pools_without_types(unplaced.reasons)
+            complaints.append((unplaced.pod, text))
+        for pod, text in self._told.due(complaints, self._clock.monotonic()):
+            self._recorder.publish(_reference_of(pod), "Warning", "FailedScheduling", text, ttl=0)
+        for pool, text in sorted(empty.items()):
+            reference = ObjectReference(api_version=claims.API_VERSION, kind="NodePool", name=pool)
+            self._recorder.publish(reference, "Warning", "NoCompatibleInstanceTypes", text, ttl=60.0)
 
     def _announce(self, planned: PlannedClaim) -> None:
         pool = planned.template
@@ -238,7 +353,7 @@ class Provisioner:
         self._cluster.claim_written(claim)
         if len(self._cluster.promised(name)) > len(planned.pods):  # a later batch came before the claim was there
             self._plans.changed(name)
-        self._metrics.claim_created(planned.pool)
+        self._metrics.claim_created(planned.pool, min_values_relaxed=planned.min_values_relaxed)
         self._created(claim)
         self._nominate(f"nodeclaim/{name}", planned.pods)
 
@@ -258,6 +373,18 @@ class Provisioner:
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
             self._recorder.publish(_reference_of(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
+
+
+def opted_out(pod: Pod) -> bool:
+    """Whether the pod demands a node that is not ours, by a NodePool label that does not exist. Source: core spec 3.3."""
+    affinity = pod.shape.affinity
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return False
+    terms = affinity.node_affinity.required.node_selector_terms
+    return bool(terms) and all(
+        any(one.key == names.NODEPOOL_LABEL and one.operator == "DoesNotExist" for one in term.match_expressions)
+        for term in terms
+    )
 
 
 def _reference_of(pod: Pod) -> ObjectReference:

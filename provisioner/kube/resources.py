@@ -17,6 +17,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod, decode_pod
+from provisioner.apis.volumes import decode_volume, decode_volume_claim
 
 T = TypeVar("T")
 
@@ -124,8 +125,13 @@ SECRETS = _kind(core.Secret, "", "v1", "secrets", "Secret", namespaced=True)
 SERVICES = _kind(core.Service, "", "v1", "services", "Service", namespaced=True)
 SERVICEACCOUNTS = _kind(Bare, "", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
 EVENTS = _kind(core.Event, "", "v1", "events", "Event", namespaced=True)
-PVCS = _kind(core.PersistentVolumeClaim, "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
-PVS = _kind(core.PersistentVolume, "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+PVCS: Resource[core.PersistentVolumeClaim] = Resource(
+    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, decode=decode_volume_claim
+)
+PVS: Resource[core.PersistentVolume] = Resource(
+    "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False, decode=decode_volume
+)
+LIMITRANGES = _kind(core.LimitRange, "", "v1", "limitranges", "LimitRange", namespaced=True)
 DAEMONSETS = _kind(core.DaemonSet, "apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
 DEPLOYMENTS = _kind(core.Deployment, "apps", "v1", "deployments", "Deployment", namespaced=True)
 REPLICASETS = _kind(core.ReplicaSet, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True)
@@ -138,6 +144,14 @@ VOLUMEATTACHMENTS = _kind(
     core.VolumeAttachment, "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
 )
 PRIORITYCLASSES = _kind(Bare, "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+NAMESPACE_LABELS = _kind(core.LabelledNamespace, "", "v1", "namespaces", "Namespace", namespaced=False)
+# their selectors alone, for default spread constraints: the rest is most of such an object
+REPLICASET_SELECTORS = _kind(core.PodSelecting, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True)
+STATEFULSET_SELECTORS = _kind(core.PodSelecting, "apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
+SERVICE_SELECTORS = _kind(core.PodLabelling, "", "v1", "services", "Service", namespaced=True)
+REPLICATIONCONTROLLER_SELECTORS = _kind(
+    core.PodLabelling, "", "v1", "replicationcontrollers", "ReplicationController", namespaced=True
+)
 MUTATINGWEBHOOKS = _kind(
     core.MutatingWebhookConfiguration,
     "admissionregistration.k8s.io",

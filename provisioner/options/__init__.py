@@ -286,7 +286,9 @@ class Options:
     min_values_policy: str = _setting(
         "Strict", _Parser(_choice("Strict", "BestEffort"), "Strict|BestEffort"), "Whether minValues may be relaxed."
     )
-    ignore_dra_requests: bool = _setting(True, _BOOLEAN, "Pass over pods that ask for dynamic resources.")
+    ignore_dra_requests: bool = _setting(
+        True, _BOOLEAN, "Refuse pods with resource claims; false places them as if they had none."
+    )
     scheduler_config: tuple[SpreadDefault, ...] = _setting(
         (), _Parser(_scheduler_config, "YAML"), "podTopologySpread.defaultConstraints of the scheduler."
     )

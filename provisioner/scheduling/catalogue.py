@@ -4,16 +4,21 @@ A set of types is one integer, bit i for the i-th type in order of name. Each qu
 depends on nothing but the types, so it may be kept as long as they are.
 """
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, NODES, ZONE_LABEL
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.bits import mask_of
-from provisioner.values.requirement import Requirement, Requirements
+from provisioner.values.requirement import Operator, Requirement, Requirements
 
 _Question = TypeVar("_Question", bound=Hashable)
 _Answer = TypeVar("_Answer")
+
+Reservation = str
+"""Names one reservation: what its label says, or type and zone."""
 
 _MAX_ANSWERS: Final = 20_000
 """Answers kept by one catalogue before it starts afresh; a cluster asks a few hundred different questions."""
@@ -41,7 +46,9 @@ class Catalogue:
                 states = self._by_key.setdefault(key, {})
                 states[requirement] = states.get(requirement, 0) | bit
             for offering in instance_type.offerings:
-                if offering.available:
+                if offering.available and (
+                    offering.capacity_type != CAPACITY_RESERVED or offering.reservation_capacity > 0
+                ):
                     rows = self._offered.setdefault(offering.requirements, {})
                     known = rows.get(row)
                     if known is None or offering.sort_key < known.sort_key:
@@ -52,6 +59,67 @@ class Catalogue:
         self._matching: dict[tuple[Requirement, bool], int] = {}
         self._available: dict[Requirements, int] = {}
         self._priced: dict[Requirements, tuple[Priced, ...]] = {}
+        self._steps: dict[str, tuple[list[int], list[int]]] = {}
+
+    def amount(self, row: int, name: str) -> int:
+        """What one machine of a type counts against a limit on `name`."""
+        return 1 if name == NODES else self.types[row].capacity.amount(name)
+
+    def within(self, name: str, amount: int) -> int:
+        """Types that count at most `amount` against a limit on `name`."""
+        steps = self._steps.get(name)
+        if steps is None:
+            steps = self._steps[name] = self._step(name)
+        amounts, masks = steps
+        position = bisect_right(amounts, amount)
+        return masks[position - 1] if position else 0
+
+    @property
+    def reserved(self) -> bool:
+        """Whether any type can be had from a reservation."""
+        return any(one.requirement(CAPACITY_TYPE_LABEL).is_single == CAPACITY_RESERVED for one in self._offered)
+
+    def reservations(self, requirements: Requirements, label: str) -> list[tuple[Reservation, int, Requirements]]:
+        """(reservation, machines left of it, what a claim must ask for to draw from it), cheapest first."""
+        found: dict[Reservation, tuple[tuple[int, str, str], int, Requirements]] = {}
+        for one in self._compatible(requirements):
+            if one.requirement(CAPACITY_TYPE_LABEL).is_single != CAPACITY_RESERVED:
+                continue
+            for row, offering in self._offered[one].items():
+                number = one.requirement(label).is_single if label else None
+                asked = [Requirement.of(CAPACITY_TYPE_LABEL, Operator.IN, (CAPACITY_RESERVED,))]
+                if number:
+                    asked.append(Requirement.of(label, Operator.IN, (number,)))
+                else:
+                    number = f"{self.types[row].name}/{offering.zone}"
+                    asked.append(Requirement.of(INSTANCE_TYPE_LABEL, Operator.IN, (self.types[row].name,)))
+                    if offering.zone:
+                        asked.append(Requirement.of(ZONE_LABEL, Operator.IN, (offering.zone,)))
+                known = found.get(number)
+                left = offering.reservation_capacity if known is None else min(known[1], offering.reservation_capacity)
+                key = offering.sort_key if known is None else min(known[0], offering.sort_key)
+                found[number] = (key, left, Requirements.of(asked))
+        return [
+            (number, left, asked) for number, (_, left, asked) in sorted(found.items(), key=lambda e: (e[1][0], e[0]))
+        ]
+
+    def largest(self, name: str) -> int:
+        """The most that one machine of any type counts against a limit on `name`."""
+        self.within(name, 0)
+        return max(self._steps[name][0], default=0)
+
+    def _step(self, name: str) -> tuple[list[int], list[int]]:
+        """Distinct amounts, ascending, and for each the types with at most that much."""
+        by_amount: dict[int, int] = {}
+        for row in range(len(self.types)):
+            amount = self.amount(row, name)
+            by_amount[amount] = by_amount.get(amount, 0) | 1 << row
+        amounts = sorted(by_amount)
+        masks, mask = [], 0
+        for amount in amounts:
+            mask |= by_amount[amount]
+            masks.append(mask)
+        return amounts, masks
 
     def matching(self, requirement: Requirement, *, defined: bool) -> int:
         """Types that can be in a state which `requirement` allows.
@@ -138,6 +206,29 @@ class Catalogue:
         if state is None or state.complement:
             return frozenset()
         return frozenset(value for value in state.values if allowed.has(value))
+
+    def values(self, key: str, rows: int, requirements: Requirements) -> tuple[str, ...] | None:
+        """The values of one label that machines of `rows` can have under `requirements`, sorted; None where unknown.
+
+        Known is what offerings or types say; a label that some say with a complement (any value but) is unknown.
+        """
+        asked = requirements.get(key)
+        found: set[str] = set()
+        if key in self._offering_keys:
+            for one in self._compatible(requirements):
+                if key in one and self._offered_masks[one] & rows:
+                    if one[key].complement:
+                        return None
+                    found |= one[key].values
+        elif key in self._by_key:
+            for state, holders in self._by_key[key].items():
+                if holders & rows:
+                    if state.complement:
+                        return None
+                    found |= state.values
+        else:
+            return None
+        return tuple(sorted(value for value in found if asked is None or asked.has(value)))
 
     def _compatible(self, requirements: Requirements) -> Iterator[Requirements]:
         for one in self._offered:

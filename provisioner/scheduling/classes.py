@@ -1,27 +1,62 @@
 """From pods to classes: equal pods are judged once, in an order that does not depend on the order of input."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
+from typing import Final
+
+import msgspec
 
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.filters import FilterError, NodeFilter, node_filter
+from provisioner.scheduling.demands import Count, Demand, Facts, deduced_selector, facts_of
+from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, Problem
 from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
+from provisioner.scheduling.selecting import label_set
+from provisioner.scheduling.volumes import NO_VOLUMES, VolumeDemand, VolumeError, volume_demand
 from provisioner.values.resources import CPU, MEMORY, Resources
+from provisioner.values.taints import PREFER_NO_SCHEDULE
+
+_uid = attrgetter("uid")
+_created = attrgetter("created")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def _by_age(pods: list[Pod]) -> None:
+    """Sort by age, then UID; twice by one attribute is quicker than once by two."""
+    if len(pods) > 1:
+        pods.sort(key=_uid)
+        pods.sort(key=_created)
+
+
+@dataclass(slots=True, eq=False)
 class PodClass:
-    """Equal pods, in the order in which they get places: by age, then UID."""
+    """Equal pods, in the order in which they get places: by age, then UID.
 
-    shape: PodShape
-    filter: NodeFilter
-    pods: tuple[Pod, ...]
+    Attributes:
+        ladder: what they demand, most wishes first; the last without any.
+        volumes: what their volumes demand.
+    """
+
+    facts: Facts
+    pods: Sequence[Pod]
+    ladder: tuple[Demand, ...]
+    volumes: VolumeDemand = NO_VOLUMES
+
+    @property
+    def shape(self) -> PodShape:
+        """Of every pod."""
+        return self.facts.shape
+
+    @property
+    def counts(self) -> Iterable[Count]:
+        """Everything that has to be counted for them."""
+        return () if self.facts.plain else [count for demand in self.ladder for count in demand.relations.counts]
 
     @property
     def requests(self) -> Resources:
         """Of one pod."""
-        return self.shape.requests
+        return self.facts.requests
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,69 +70,139 @@ class LeftOut:
 
 def sort_key(shape: PodShape) -> tuple[int, int, int, str]:
     """Order of classes: priority, then cpu, then memory, each descending; then the class key."""
-    return -shape.priority, -shape.requests.amount(CPU), -shape.requests.amount(MEMORY), shape.key
+    amount = shape.requests.amount
+    return -shape.priority, -amount(CPU), -amount(MEMORY), shape.key
 
 
-def classify(pods: Iterable[Pod]) -> tuple[list[PodClass], list[LeftOut]]:
+def classify(problem: Problem, named: frozenset[str] = frozenset()) -> tuple[list[PodClass], list[LeftOut]]:
     """Group pods by class, in order of `sort_key`; apart, those that cannot be tried.
 
-    Cost: O(pods) hashing of interned class keys, O(classes log classes).
+    Args:
+        problem: with the pods.
+        named: labels that differ between brothers of a class and that pods on machines of now look at.
+
+    Cost: O(pods) look-ups of interned shapes, O(classes log classes); only pods with volumes are looked at one by one.
     """
-    by_shape: dict[tuple[str, bool], list[Pod]] = {}
-    for pod in pods:
-        by_shape.setdefault((pod.shape.key, pod.gated), []).append(pod)
-    classes: list[PodClass] = []
-    left_out: list[LeftOut] = []
-    for (_, gated), members in by_shape.items():
-        shape = members[0].shape
-        members.sort(key=_age)
-        judged = PodGated() if gated else _judge(shape)
-        if isinstance(judged, NodeFilter):
-            classes.append(PodClass(shape, judged, tuple(members)))
+    return _Classifier(problem).classified(named)
+
+
+class _Classifier:
+    def __init__(self, problem: Problem) -> None:
+        self.problem: Final = problem
+        self.tried: Final[list[PodClass]] = []
+        self.left_out: Final[list[LeftOut]] = []
+        taints = [*(one.taints for one in problem.pools), *(one.taints for one in problem.bins)]
+        self.soft_taints: Final = any(taint.effect == PREFER_NO_SCHEDULE for some in taints for taint in some)
+
+    def classified(self, named: frozenset[str]) -> tuple[list[PodClass], list[LeftOut]]:
+        by_shape: dict[int, list[Pod]] = {}
+        gated: dict[int, list[Pod]] = {}
+        for pod in self.problem.pods:
+            groups = gated if pod.gated else by_shape
+            number = id(pod.shape)
+            if number in groups:
+                groups[number].append(pod)
+            else:
+                groups[number] = [pod]
+        for members in _one_a_key(gated):
+            _by_age(members)
+            self.left_out.append(LeftOut(members[0].shape, tuple(members), PodGated()))
+        defaults = bool(self.problem.spread_defaults.constraints)
+        parts: list[tuple[Facts, Sequence[Pod]]] = []
+        for members in _one_a_key(by_shape):
+            _by_age(members)
+            for shape, pods in self._spread_by_default(members) if defaults else ((members[0].shape, members),):
+                facts = self._readable(shape, pods)
+                if facts is not None:
+                    parts.append((facts, pods))
+                    if not facts.plain:
+                        named |= facts.ties.per_pod_labels
+        for facts, pods in parts:
+            if named and any(label in pods[0].labels and label not in facts.shape.labels for label in named):
+                for shape, brothers in _told_apart(facts.shape, pods, named):
+                    self._add(facts_of(shape), brothers)
+            else:
+                self._add(facts, pods)
+        self.tried.sort(key=_order)
+        self.left_out.sort(key=lambda one: (sort_key(one.shape), str(one.reason)))
+        return self.tried, self.left_out
+
+    def _readable(self, shape: PodShape, pods: Sequence[Pod]) -> Facts | None:
+        reason: Reason
+        if shape.error:
+            reason = PodInvalid(shape.error)
+        elif shape.requests.negative:
+            reason = PodInvalid("spec.containers.resources.requests: negative amount")
+        elif shape.resource_claims and self.problem.devices is DevicePolicy.REFUSE:
+            reason = UnsupportedConstraint(f"spec.resourceClaims[{shape.resource_claims[0].name}]")
         else:
-            left_out.append(LeftOut(shape, tuple(members), judged))
-    classes.sort(key=lambda one: sort_key(one.shape))
-    left_out.sort(key=lambda one: (sort_key(one.shape), str(one.reason)))
-    return classes, left_out
+            try:
+                return facts_of(shape)
+            except FilterError as error:
+                reason = PodInvalid(str(error))
+        self.left_out.append(LeftOut(shape, tuple(pods), reason))
+        return None
+
+    def _add(self, facts: Facts, pods: Sequence[Pod]) -> None:
+        if self.problem.preferences is PreferencePolicy.IGNORE:
+            ladder = facts.ties.without_wishes
+        else:
+            ladder = facts.ties.ladder_with_taints if self.soft_taints else facts.ties.ladder
+        if not facts.shape.volumes:
+            self.tried.append(PodClass(facts, pods, ladder))
+            return
+        by_demand: dict[VolumeDemand, list[Pod]] = {}
+        bad: dict[str, list[Pod]] = {}
+        for pod in pods:
+            try:
+                by_demand.setdefault(volume_demand(pod, self.problem.storage), []).append(pod)
+            except VolumeError as error:
+                bad.setdefault(str(error), []).append(pod)
+        self.tried.extend(PodClass(facts, brothers, ladder, demand) for demand, brothers in by_demand.items())
+        self.left_out.extend(LeftOut(facts.shape, tuple(some), PodInvalid(text)) for text, some in bad.items())
+
+    def _spread_by_default(self, members: Sequence[Pod]) -> Iterable[tuple[PodShape, Sequence[Pod]]]:
+        """The pods by what they are spread by, each part with the shape that says so."""
+        shape = members[0].shape
+        if shape.spread or shape.error:
+            return [(shape, members)]
+        defaults = self.problem.spread_defaults
+        labels = label_set(shape.namespace, shape.labels)
+        by_owner: dict[str, list[Pod]] = {}
+        for pod in members:
+            by_owner.setdefault("" if pod.owner is None else pod.owner.uid, []).append(pod)
+        parts: dict[bytes, tuple[PodShape, list[Pod]]] = {}
+        for owner, pods in by_owner.items():
+            services = defaults.services.get(shape.namespace, ())
+            selector = deduced_selector(labels, services, defaults.controllers.get(owner))
+            spread = tuple(msgspec.structs.replace(one, label_selector=selector) for one in defaults.constraints)
+            judged = shape if selector is None else msgspec.structs.replace(shape, spread=spread)
+            parts.setdefault(msgspec.json.encode(judged.spread, order="sorted"), (judged, []))[1].extend(pods)
+        for _, pods in parts.values():
+            _by_age(pods)
+        return parts.values()
 
 
-def unsupported(shape: PodShape) -> str:
-    """The first field of a pod that asks for something this package does not judge; "" where there is none.
-
-    Preferences never count: a pod may be placed against them.
-    """
-    affinity = shape.affinity
-    if affinity is not None:
-        together, apart = affinity.pod_affinity, affinity.pod_anti_affinity
-        if together is not None and together.required:
-            return "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-        if apart is not None and apart.required:
-            return "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-    if any(spread.when_unsatisfiable != "ScheduleAnyway" for spread in shape.spread):
-        return "spec.topologySpreadConstraints[whenUnsatisfiable: DoNotSchedule]"
-    if shape.host_ports:
-        return f"spec.containers.ports[hostPort: {shape.host_ports[0].host_port}]"
-    for volume in shape.volumes:
-        kind = "ephemeral" if volume.persistent_volume_claim is None else "persistentVolumeClaim"
-        return f"spec.volumes[{volume.name}].{kind}"
-    for claim in shape.resource_claims:
-        return f"spec.resourceClaims[{claim.name}]"
-    return ""
+def _one_a_key(groups: Mapping[int, list[Pod]]) -> Iterable[list[Pod]]:
+    """Lists of pods by class key; two objects of one class are rare, but possible."""
+    by_key: dict[str, list[Pod]] = {}
+    for members in groups.values():
+        known = by_key.setdefault(members[0].shape.key, members)
+        if known is not members:
+            known.extend(members)
+    return by_key.values()
 
 
-def _age(pod: Pod) -> tuple[datetime, str]:
-    return pod.created, pod.uid
+def _told_apart(
+    shape: PodShape, pods: Sequence[Pod], named: frozenset[str]
+) -> Iterable[tuple[PodShape, Sequence[Pod]]]:
+    """Brothers by the labels in which they differ, each part with a shape that has them."""
+    parts: dict[tuple[tuple[str, str], ...], list[Pod]] = {}
+    for pod in pods:
+        parts.setdefault(tuple((key, pod.labels[key]) for key in sorted(named & pod.labels.keys())), []).append(pod)
+    return [(msgspec.structs.replace(shape, labels=shape.labels | dict(more)), some) for more, some in parts.items()]
 
 
-def _judge(shape: PodShape) -> NodeFilter | Reason:
-    if shape.error:
-        return PodInvalid(shape.error)
-    field = unsupported(shape)
-    if field:
-        return UnsupportedConstraint(field)
-    if any(amount < 0 for amount in shape.requests.values()):
-        return PodInvalid("spec.containers.resources.requests: negative amount")
-    try:
-        return node_filter(shape)
-    except FilterError as error:
-        return PodInvalid(str(error))
+def _order(one: PodClass) -> tuple[tuple[int, int, int, int], datetime, str]:
+    first = one.pods[0]
+    return one.facts.order, first.created, first.uid

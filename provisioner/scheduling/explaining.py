@@ -1,12 +1,19 @@
 """Why a class of pods got no place: the constraint that binds in each pool, found once nothing is placed any more."""
 
 from collections.abc import Sequence
+from typing import Final
 
+from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import mask_of, members
+from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.limits import Ledger
 from provisioner.scheduling.offers import Offer, State
+from provisioner.scheduling.places import Account
+from provisioner.scheduling.placing import AxisPlan, Run
+from provisioner.scheduling.ports import Ports, clash
 from provisioner.scheduling.reasons import (
+    BinsRefuse,
     Constraint,
     Contradictory,
     Incompatible,
@@ -17,14 +24,24 @@ from provisioner.scheduling.reasons import (
     NodesOnly,
     NoInstanceTypes,
     NoOffering,
+    NoPools,
+    NotApart,
     NoTerm,
+    NotTogether,
     NoTypeMatches,
+    PoolRefuses,
+    PortsTaken,
+    Reason,
     TooLarge,
     TooLargeTogether,
     Unexplained,
+    Unspreadable,
     Untolerated,
+    VolumeInUse,
+    VolumesElsewhere,
 )
-from provisioner.scheduling.vectors import Need, Vector, most
+from provisioner.scheduling.topology import DomainCounter
+from provisioner.scheduling.vectors import Need, Thresholds, Vector, most
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS
 from provisioner.values.taints import first_untolerated
@@ -33,23 +50,29 @@ _Found = tuple[int, Constraint]
 """How far a term got (more is further), and what stopped it."""
 
 
-def explain(offer: Offer, node_filter: NodeFilter, need: Need) -> Constraint:
+def explain(account: Account, node_filter: NodeFilter, need: Need, ports: Ports = ()) -> Constraint:
     """What keeps such a pod from a new machine of one pool; of several terms, what stops the one that got furthest."""
-    taint = first_untolerated(node_filter.tolerations, offer.pool.taints)
+    offer = account.offer
+    taint = first_untolerated(node_filter.tolerations, offer.pool.taints, node_filter.effects)
     if taint is not None:
         return Untolerated(taint)
     if not offer.matching_rows:
         return NoInstanceTypes(len(offer.catalogue.types))
     if not node_filter.terms:
         return NoTerm()
-    found = [_explain_term(offer, term, need) for term in node_filter.terms]
+    found = [_explain_term(account, term, need, ports) for term in node_filter.terms]
     return max(found, key=lambda one: one[0])[1]  # max keeps the first of equals
 
 
-def _explain_term(offer: Offer, term: Term, need: Need) -> _Found:
+def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Found:
+    offer = account.offer
     state = offer.narrowed(offer.base, term)
+    if state is not None and ports:
+        state = offer.without(state, offer.clashing(ports))
+        if state is None:
+            return 4, PortsTaken(tuple(sorted({number for number, _, _ in ports})))
     if state is not None and state.rows:
-        return _explain_size(offer, state, need)
+        return _explain_size(account, state, need)
     if not term.new_machines and term.names is not None:
         return 0, NodesOnly(term.names)
     for key, requirement in term.requirements.items():
@@ -85,13 +108,14 @@ def _count_matching(offer: Offer, merged: Requirements) -> int:
     return rows.bit_count()
 
 
-def _explain_size(offer: Offer, state: State, need: Need) -> _Found:
+def _explain_size(account: Account, state: State, need: Need) -> _Found:
+    offer = account.offer
     if not any(most(point, need, 1) for point in state.points):
         return 4, _too_large(offer, state.points, need)
     fitting = offer.fitting(state.rows, offer.dimensions.filled(need))
     if not offer.enough_values(state, fitting):
         return 5, _min_values(offer, state, fitting)
-    ledger = offer.ledger
+    ledger = account.ledger
     if ledger is None:
         return 7, Unexplained()
     allowed = fitting & ledger.allowed({})
@@ -125,3 +149,170 @@ def _limits(ledger: Ledger, fitting: list[int]) -> Constraint:
     if ledger.allowed({}) & mask_of(fitting):
         return Unexplained()
     return LimitsReached(tuple(sorted(ledger.remaining)))
+
+
+class Explainer:
+    """Reasons of one attempt; questions that are alike are answered once."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt: Final = attempt
+        self._placing: Final = attempt.placing
+        self._known: Final[dict[object, tuple[Reason, ...]]] = {}
+        bins = self._placing.bins
+        rooms = [place.head or () for place in self._placing.places[: len(bins.bins)]]
+        self._left: Final = Thresholds(rooms)
+
+    def reasons(self, one: PodClass) -> tuple[Reason, ...]:
+        """Every constraint that keeps one more pod of a class out: of machines of now, then of each pool."""
+        if one.volumes.exclusive:
+            return (VolumeInUse(one.volumes.exclusive[0]),)
+        run = self._attempt.run_for(one, one.ladder[-1], 0)
+        question: object = (run.closed, run.ports, id(run.plan), run.volumes)
+        found = self._known.get(question)
+        if found is None:
+            found = self._known[question] = self._reasons(one, run)
+        return found
+
+    def _reasons(self, one: PodClass, run: Run) -> tuple[Reason, ...]:
+        reasons: list[Reason] = []
+        topology = () if run.plan.plain and not run.ports else tuple(self._ruled_out(run))
+        need = self._placing.first_need(run)
+        refusal: BinsRefuse | None = self._placing.bins.refusal(run.filter, need, self._left, topology)
+        if refusal is not None:
+            reasons.append(refusal)
+        if not self._placing.accounts:
+            reasons.append(NoPools())
+        for account in self._placing.accounts:
+            constraint = explain(account, run.filter, need, run.ports)
+            own = one.ladder[-1].filter
+            if (
+                own != run.filter
+                and not isinstance(constraint, Unexplained)
+                and isinstance(explain(account, own, need, run.ports), Unexplained)
+            ):
+                constraint = VolumesElsewhere(constraint)
+            if isinstance(constraint, Unexplained):
+                constraint = self._relation(account, run)
+            reasons.append(PoolRefuses(account.offer.pool.name, constraint))
+        return tuple(reasons)
+
+    def _relation(self, account: Account, run: Run) -> Constraint:
+        """Which tie to other pods rules out every domain that the pool can serve."""
+        plan, placing = run.plan, self._placing
+        for host in plan.together:
+            if host.total or not plan.bootstraps:
+                return NotTogether(host.count.key, ())
+        for ap in plan.axes:
+            axis = ap.axis
+            served = [
+                axis.index[value]
+                for term in run.filter.terms
+                for state in (account.offer.narrowed(account.offer.base, term),)
+                if state is not None
+                for value in account.offer.domains(state, axis.key)
+                if value in axis.index
+            ]
+            found = self._on_axis(
+                run, ap, sorted(set(served)), bootstraps=plan.bootstraps and not placing.anywhere(plan)
+            )
+            if found is not None:
+                return found
+        for host, skew, _, _ in plan.spreads:
+            return Unspreadable(host.count.key, skew, ())
+        return Unexplained()
+
+    def _on_axis(self, run: Run, ap: AxisPlan, served: list[int], *, bootstraps: bool) -> Constraint | None:
+        axis = ap.axis
+
+        def named(domains: Sequence[int]) -> tuple[str, ...]:
+            return tuple(axis.values[domain] for domain in domains)
+
+        def holders(counter: DomainCounter) -> list[int]:
+            return [domain for domain, pods in enumerate(counter.counts) if pods]
+
+        for counter in ap.together:
+            if not bootstraps and not any(counter.counts[domain] for domain in served):
+                return NotTogether(axis.key, named(holders(counter)))
+        for counter in ap.apart:
+            if served and all(counter.counts[domain] for domain in served):
+                return NotApart(axis.key)
+        for counter in ap.blocked:
+            if served and all(counter.counts[domain] for domain in served):
+                return NotApart(axis.key, theirs=True)
+        for counter, skew, own, least in ap.spreads:
+            top = self._placing.least(run, counter, least) + skew - (1 if own else 0)
+            legal = [domain for domain, pods in enumerate(counter.counts) if pods <= top]
+            if not set(legal) & set(served):
+                return Unspreadable(axis.key, skew, named(legal))
+        for _, skew, _, _ in ap.spreads:
+            return Unspreadable(axis.key, skew, ())
+        if ap.together:
+            return NotTogether(axis.key, named(holders(ap.together[0])))
+        if ap.apart:
+            return NotApart(axis.key)
+        if any(any(counter.counts) for counter in ap.blocked):
+            return NotApart(axis.key, theirs=True)
+        return None
+
+    def _ruled_out(self, run: Run) -> list[tuple[str, int]]:
+        """Machines of now that admit the pod and are ruled out by its ties to other pods or by ports, in words."""
+        placing, plan = self._placing, run.plan
+        admitting = placing.bins.admitting(run.filter)
+        found = []
+
+        def add(words: str, ruled_out: int) -> None:
+            count = (admitting & ruled_out).bit_count()
+            if count:
+                found.append((words, count))
+
+        taken = 0
+        for port in run.ports:
+            for other, places in placing.ports.items():
+                if clash(port, other):
+                    taken |= places
+        add("didn't have free ports for the requested pod ports", taken)
+        apart = blocked = spread = away = 0
+        named: dict[str, set[str]] = {"away": set(), "apart": set(), "blocked": set(), "spread": set()}
+        for host in plan.apart:
+            apart |= host.with_at_least(1)
+            named["apart"].add(host.count.key)
+        for host in plan.blocked:
+            blocked |= host.with_at_least(1)
+            named["blocked"].add(host.count.key)
+        for host in plan.together:
+            away |= ~host.with_at_least(1)
+            named["away"].add(host.count.key)
+        for host, skew, own, _ in plan.spreads:
+            floor = host.emptiest(host.eligible & placing.usable)
+            spread |= host.with_at_least(floor + skew + (0 if own else 1))
+            named["spread"].add(host.count.key)
+        for ap in plan.axes:
+            could, key = ap.axis.could, ap.axis.key
+            for counter in ap.apart:
+                apart |= _domains(could, [pods > 0 for pods in counter.counts])
+                named["apart"].add(key)
+            for counter in ap.blocked:
+                blocked |= _domains(could, [pods > 0 for pods in counter.counts])
+                named["blocked"].add(key)
+            if not plan.bootstraps or placing.anywhere(plan):
+                for counter in ap.together:
+                    away |= ~_domains(could, [pods > 0 for pods in counter.counts])
+                    named["away"].add(key)
+            for counter, skew, own, least in ap.spreads:
+                top = placing.least(run, counter, least) + skew - (1 if own else 0)
+                spread |= ~_domains(could, [pods <= top for pods in counter.counts])
+                named["spread"].add(key)
+        keys = {name: ", ".join(sorted(some)) for name, some in named.items()}
+        add(f"didn't match pod affinity rules ({keys['away']})", away)
+        add(f"didn't match pod anti-affinity rules ({keys['apart']})", apart)
+        add(f"didn't satisfy existing pods' anti-affinity rules ({keys['blocked']})", blocked)
+        add(f"didn't match pod topology spread constraints ({keys['spread']})", spread)
+        return found
+
+
+def _domains(could: Sequence[int], chosen: Sequence[bool]) -> int:
+    places = 0
+    for mask, wanted in zip(could, chosen, strict=True):
+        if wanted:
+            places |= mask
+    return places

@@ -1,14 +1,16 @@
 """Which nodes a pod lets itself run on: its node selector, required node affinity and tolerations, as one value."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from provisioner.apis.core import NodeSelectorRequirement, NodeSelectorTerm
 from provisioner.apis.names import LABEL_ALIASES, normalized_label
 from provisioner.apis.pods import PodShape
 from provisioner.values.requirement import NONE, Operator, Requirement, RequirementError, Requirements
-from provisioner.values.taints import Toleration
+from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Toleration
 
+_HARD = (NO_SCHEDULE, NO_EXECUTE)
+_HARD_AND_SOFT = (NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE)
 NAME_FIELD = "metadata.name"
 """The only field that Kubernetes allows in matchFields."""
 _ALIASES_OF: dict[str, tuple[str, ...]] = {}
@@ -31,6 +33,29 @@ class Term:
 
     requirements: Requirements = NONE
     names: Requirement | None = None
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.requirements, self.names)))
+
+    def __hash__(self) -> int:
+        return self._hash  # terms are keys of the innermost tables
+
+    @property
+    def trivial(self) -> bool:
+        """Whether any node matches."""
+        return not self.requirements and self.names is None
+
+    def joined(self, other: "Term") -> "Term":
+        """Both at once."""
+        if other.trivial:
+            return self
+        if self.trivial:
+            return other
+        names = self.names
+        if other.names is not None:
+            names = other.names if names is None else names.intersection(other.names)
+        return Term(self.requirements.merged(other.requirements), names)
 
     @property
     def new_machines(self) -> bool:
@@ -55,10 +80,32 @@ class NodeFilter:
     Attributes:
         terms: any one must match; none at all means that nothing matches.
         tolerations: of taints.
+        easy: whether taints alone decide.
+        soft_taints: whether PreferNoSchedule keeps the pods off too (until that wish is given up).
     """
 
     terms: tuple[Term, ...] = (Term(),)
     tolerations: tuple[Toleration, ...] = ()
+    soft_taints: bool = False
+    easy: bool = field(init=False, compare=False, repr=False, default=False)
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.terms, self.tolerations, self.soft_taints)))
+        object.__setattr__(self, "easy", len(self.terms) == 1 and self.terms[0].trivial)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """The effects of taints that keep the pods off."""
+        return _HARD_AND_SOFT if self.soft_taints else _HARD
+
+    def narrowed(self, terms: Iterable[Term]) -> "NodeFilter":
+        """As this one, and any of `terms` must match too."""
+        joined = tuple(dict.fromkeys(own.joined(other) for own in self.terms for other in terms))
+        return NodeFilter(joined, self.tolerations, self.soft_taints)
 
     @property
     def unconditional(self) -> bool:
@@ -105,7 +152,7 @@ def node_filter(shape: PodShape) -> NodeFilter:
     terms = []
     for number, term in enumerate(required):
         if term.match_expressions or term.match_fields:
-            read = _term(term, selector, f"{_TERMS}[{number}]")
+            read = read_term(term, f"{_TERMS}[{number}]", selector)
             if read not in terms:
                 terms.append(read)
     return NodeFilter(tuple(terms), shape.tolerations)
@@ -129,27 +176,34 @@ def _selector(shape: PodShape) -> Requirements:
     )
 
 
-def _term(term: NodeSelectorTerm, selector: Requirements, field: str) -> Term:
+def read_term(term: NodeSelectorTerm, where: str, selector: Requirements = NONE) -> Term:
+    """One term of a node affinity, with `selector` in it.
+
+    Raises:
+        FilterError: an operator, value or field cannot be read; `where` in the pod it stands is named.
+    """
     expressions = [
-        _requirement(one, normalized_label(one.key), f"{field}.matchExpressions[{number}]")
+        _requirement(one, normalized_label(one.key), f"{where}.matchExpressions[{number}]")
         for number, one in enumerate(term.match_expressions)
     ]
     names: Requirement | None = None
     for number, one in enumerate(term.match_fields):
-        where = f"{field}.matchFields[{number}]"
+        at = f"{where}.matchFields[{number}]"
         if one.key != NAME_FIELD:
-            raise FilterError(f"{where}.key: {one.key!r} is not supported, only {NAME_FIELD}")
-        name = _requirement(one, NAME_FIELD, where)
+            raise FilterError(f"{at}.key: {one.key!r} is not supported, only {NAME_FIELD}")
+        name = _requirement(one, NAME_FIELD, at)
         names = name if names is None else names.intersection(name)
     return Term(selector.merged(Requirements.of(expressions)), names)
 
 
-def _requirement(one: NodeSelectorRequirement, key: str, field: str) -> Requirement:
+def _requirement(one: NodeSelectorRequirement, key: str, where: str) -> Requirement:
     try:
         return Requirement.of(key, one.operator, one.values)
     except RequirementError as error:
-        raise FilterError(f"{field}.{error.field}: {error.problem}") from None
+        raise FilterError(f"{where}.{error.field}: {error.problem}") from None
 
 
-ANYWHERE = NodeFilter()
+TRIVIAL = Term()
+"""The term that any node matches."""
+ANYWHERE = NodeFilter((TRIVIAL,))
 """The filter of a pod that asks for nothing."""

@@ -1,6 +1,6 @@
 """From open claims to planned ones: the types that are left, the cheapest of them, and what the NodeClaim will say."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
@@ -8,9 +8,10 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Priced
-from provisioner.scheduling.claims import OpenClaim
-from provisioner.scheduling.offers import SIMULATED_LABELS, Offer, State
+from provisioner.scheduling.offers import SIMULATED_LABELS, Offer, Ranked, State
+from provisioner.scheduling.places import Account, Place
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
+from provisioner.scheduling.vectors import ATTACHABLE
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import EMPTY, Resources
 
@@ -25,37 +26,42 @@ class _Choice:
     planned: InstanceType
     offering: Offering
     overhead: Resources
+    charge: Resources
 
 
-_Alike = tuple[int, Requirements, int, int]
-"""Pool number by identity, requirements, types left, the charge's planned row."""
+def finish(claims: Iterable[Place]) -> tuple[PlannedClaim, ...]:
+    """Settle every claim on its cheapest offering; alike ones are worked out once. Cost: O(claims), O(choices x types)."""
+    return tuple([_finished(claim) for claim in claims])
 
 
-def finish(claims: Iterable[OpenClaim]) -> tuple[PlannedClaim, ...]:
-    """Settle every claim on its cheapest offering; alike ones are worked out once."""
-    choices: dict[_Alike, _Choice] = {}
-    return tuple(_finished(claim, choices) for claim in claims)
-
-
-def _finished(claim: OpenClaim, choices: dict[_Alike, _Choice]) -> PlannedClaim:
-    offer, state = claim.offer, claim.state
-    fitting = claim.fitting()
-    planned = _planned_row(claim, fitting)
-    alike = (id(offer), state.requirements, fitting, planned)
-    choice = choices.get(alike)
-    if choice is None:
-        choice = choices[alike] = _choose(offer, state, fitting, planned)
-    requests = choice.overhead
+def _finished(claim: Place) -> PlannedClaim:
+    account, state = claim.account, claim.settled or claim.state
+    if account is None or state is None:
+        raise ValueError("not a claim")
+    offer = account.offer
+    ranked = offer.ranked(state)
+    used = claim.load()
+    ranks = ranked.thresholds.exceeding(used)
+    exact = account.exact and account.ledger is not None
+    if exact:
+        ranks = _within_limits(claim, account, ranked, ranks)
+    lowered = claim.min_values
+    key = (ranks, tuple(claim.charge.items()) if exact else None, None if lowered is None else tuple(lowered.items()))
+    found = ranked.choices.get(key)
+    choice = found if isinstance(found, _Choice) else _choose(offer, state, ranked, ranks, lowered)
+    ranked.choices[key] = choice
     pods: list[Pod] = []
-    for members_, start, end in claim.placed:
-        requests += members_.requests.scaled(end - start)
-        pods.extend(members_.pods[start:end])
+    for part, start, end in claim.placed:
+        if end - start == 1:
+            pods.append(part.pods[start])
+        else:
+            pods += part.pods[start:end]
     return PlannedClaim(
         pool=offer.pool.name,
         template=offer.pool.template,
         requirements=choice.requirements,
         labels=choice.labels,
-        requests=requests,
+        requests=_requests(offer, used, choice),
         pods=tuple(pods),
         instance_types=choice.instance_types,
         planned_type=choice.planned.name,
@@ -64,26 +70,50 @@ def _finished(claim: OpenClaim, choices: dict[_Alike, _Choice]) -> PlannedClaim:
         usd_per_hour=choice.offering.price,
         capacity=choice.planned.capacity,
         allocatable=choice.planned.allocatable,
-        charge=Resources.of(claim.charge),
+        charge=Resources.of(claim.charge) if exact else choice.charge,
+        min_values_relaxed=lowered is not None,
+        reservations=(claim.held,) if claim.held else (),
     )
 
 
-def _planned_row(claim: OpenClaim, fitting: int) -> int:
-    """The cheapest type; under limits, of those that the claim's charge covers."""
-    ledger = claim.offer.ledger
-    if ledger is not None:
-        for name, amount in claim.charge.items():
-            fitting &= ledger.within(name, amount)
-    return next(one.row for one in claim.offer.priced(claim.state) if fitting >> one.row & 1)
+def _within_limits(claim: Place, account: Account, ranked: Ranked, ranks: int) -> int:
+    """Of the types that fit, those that limits allow, from the cheapest one that the claim's charge covers."""
+    ledger = account.ledger
+    if ledger is None:
+        return ranks
+    rows = ledger.allowed(claim.charge)
+    covered = rows
+    for name, amount in claim.charge.items():
+        covered &= ledger.within(name, amount)
+    kept = [rank for rank in members(ranks) if rows >> ranked.priced[rank].row & 1]
+    # a cheaper type that a loosened limit would allow again was not charged
+    first = next(number for number, rank in enumerate(kept) if covered >> ranked.priced[rank].row & 1)
+    return mask_of(kept[first:])
 
 
-def _choose(offer: Offer, state: State, fitting: int, planned: int) -> _Choice:
-    priced = [one for one in offer.priced(state) if fitting >> one.row & 1]
-    first = next(number for number, one in enumerate(priced) if one.row == planned)
-    priced = priced[first:]  # a cheaper type that a loosened limit would allow again was not charged
+def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
+    """The pods' and the daemons'; volumes are no resource of a claim."""
+    dimensions = offer.dimensions
+    names = dimensions.names
+    if min(used, default=0) > 0 and not dimensions.drivers:
+        own = Resources.in_order(names, tuple(used))
+    else:
+        own = Resources.of(
+            {
+                name: amount
+                for name, amount in zip(names, used, strict=True)
+                if amount > 0 and not name.startswith(ATTACHABLE)
+            }
+        )
+    return own + choice.overhead if choice.overhead else own
+
+
+def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int, lowered: Mapping[str, int] | None) -> _Choice:
+    priced = [ranked.priced[rank] for rank in members(ranks)]
     types = offer.catalogue.types
     named = _named(offer, state, priced)
     rows = mask_of(one.row for one in named)
+    planned = priced[0]
     narrowed = [
         Requirement.of(INSTANCE_TYPE_LABEL, Operator.IN, [types[one.row].name for one in named]),
     ]
@@ -91,8 +121,11 @@ def _choose(offer: Offer, state: State, fitting: int, planned: int) -> _Choice:
     if capacity_types:
         narrowed.append(Requirement.of(CAPACITY_TYPE_LABEL, Operator.IN, capacity_types))
     requirements = Requirements.of(
-        one for key, one in state.requirements.items() if key not in SIMULATED_LABELS
+        one if lowered is None or key not in lowered else _with_min_values(one, lowered[key])
+        for key, one in state.requirements.items()
+        if key not in SIMULATED_LABELS
     ).merged(Requirements.of(narrowed))
+    limited = () if offer.pool.remaining is None else tuple(offer.pool.remaining)
     return _Choice(
         requirements=requirements,
         labels={
@@ -101,10 +134,24 @@ def _choose(offer: Offer, state: State, fitting: int, planned: int) -> _Choice:
             if one.present and offer.gives(key) and not restricted(key, offer.well_known)
         },
         instance_types=tuple(types[one.row].name for one in priced),
-        planned=types[planned],
-        offering=priced[0].offering,
+        planned=types[planned.row],
+        offering=planned.offering,
         overhead=_least_overhead(offer, rows),
+        charge=Resources.of({name: offer.catalogue.amount(planned.row, name) for name in limited}),
     )
+
+
+def _with_min_values(requirement: Requirement, min_values: int) -> Requirement:
+    """The same requirement with other minValues."""
+    parts = [
+        Requirement.of(requirement.key, str(entry["operator"]), entry.get("values", ()))  # type: ignore[arg-type]
+        for entry in requirement.to_wire()
+    ]
+    first, *rest = parts
+    for one in rest:
+        first = first.intersection(one)
+    wanted = Requirement.of(requirement.key, Operator.EXISTS, (), min_values=min_values) if min_values else None
+    return first if wanted is None else first.intersection(wanted)
 
 
 def _named(offer: Offer, state: State, priced: list[Priced]) -> list[Priced]:

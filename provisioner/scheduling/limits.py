@@ -1,11 +1,9 @@
 """What a NodePool may still buy while claims are being planned."""
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from provisioner.apis.names import NODES
-from provisioner.cloudprovider.types import InstanceType
+from provisioner.scheduling.catalogue import Catalogue
 from provisioner.values.resources import Resources
 
 Charge = Mapping[str, int]
@@ -22,44 +20,25 @@ class Ledger:
     from its list. Source: design.md 3b.10.
     """
 
-    def __init__(self, remaining: Resources, instance_types: Sequence[InstanceType]) -> None:
+    def __init__(self, remaining: Resources, catalogue: Catalogue) -> None:
         self.remaining: Final[dict[str, int]] = dict(remaining)
         self.loosened = False
-        self._types: Final = instance_types
-        self._steps: Final = {name: self._step(name) for name in self.remaining}
-
-    def _amount(self, row: int, name: str) -> int:
-        return 1 if name == NODES else self._types[row].capacity.amount(name)
-
-    def _step(self, name: str) -> tuple[list[int], list[int]]:
-        """Distinct capacities, ascending, and for each the types with at most that much."""
-        by_amount: dict[int, int] = {}
-        for row in range(len(self._types)):
-            amount = self._amount(row, name)
-            by_amount[amount] = by_amount.get(amount, 0) | 1 << row
-        amounts = sorted(by_amount)
-        masks, mask = [], 0
-        for amount in amounts:
-            mask |= by_amount[amount]
-            masks.append(mask)
-        return amounts, masks
+        self._catalogue: Final = catalogue
 
     def within(self, name: str, amount: int) -> int:
         """Types with at most `amount` of one limited resource."""
-        amounts, masks = self._steps[name]
-        position = bisect_right(amounts, amount)
-        return masks[position - 1] if position else 0
+        return self._catalogue.within(name, amount)
 
     def allowed(self, charge: Charge) -> int:
         """Types that a claim may become which is charged with `charge` already ({} for one to be opened)."""
-        mask = (1 << len(self._types)) - 1
+        mask = self._catalogue.everything
         for name, remaining in self.remaining.items():
             mask &= self.within(name, remaining + charge.get(name, 0))
         return mask
 
     def charge_of(self, rows: Sequence[int]) -> dict[str, int]:
         """The charge that covers every type in `rows`: the largest amount of each limited resource."""
-        return {name: max(self._amount(row, name) for row in rows) for name in self.remaining}
+        return {name: max(self._catalogue.amount(row, name) for row in rows) for name in self.remaining}
 
     def replace(self, old: Charge, new: Charge) -> None:
         """Take one claim's charge back and put another in its place."""
@@ -71,4 +50,92 @@ class Ledger:
 
     def smallest(self, name: str, rows: Sequence[int]) -> int:
         """The least amount of one limited resource that any of `rows` needs."""
-        return min(self._amount(row, name) for row in rows)
+        return min(self._catalogue.amount(row, name) for row in rows)
+
+
+class Slack:
+    """Whether limits are so far away that nobody has to look at them.
+
+    What a claim will be charged is bounded from what its pods take: it is planned as the cheapest type that fits, and
+    the cheapest type that fits little is little. So, along types of rising price, each at least as large as the one before,
+    a charge is at most `base` and so much for each unit of what its pods take. Types that break the order make the
+    bound the largest type's amount.
+    """
+
+    def __init__(self, remaining: Mapping[str, int]) -> None:
+        self._remaining: Final = dict(remaining)
+        self._base: Final = dict.fromkeys(remaining, 0)
+        self._slopes: Final[dict[str, tuple[float, ...]]] = {}
+        self._largest: Final = dict.fromkeys(remaining, 0)
+        self._known: Final[set[int]] = set()
+        self._linear = True
+
+    def knows(self, state: int) -> bool:
+        """Whether a state was learnt."""
+        return state in self._known
+
+    def learn(self, state: int, stairs: "Stairs | None", largest: Mapping[str, int]) -> None:
+        """Claims may come to be in one more state, whose bound this is; None where there is no linear one."""
+        self._known.add(state)
+        for name in self._remaining:
+            self._largest[name] = max(self._largest[name], largest[name])
+        if stairs is None:
+            self._linear = False
+            return
+        for name in self._remaining:
+            base, slopes = stairs[name]
+            self._base[name] = max(self._base[name], base)
+            known = self._slopes.get(name)
+            self._slopes[name] = slopes if known is None else tuple(map(max, known, slopes))
+
+    def covers(self, claims: int, used: Sequence[int]) -> bool:
+        """Whether no limit can bind while there are at most so many claims whose pods take `used` together."""
+        for name, remaining in self._remaining.items():
+            if claims * self._largest[name] <= remaining:
+                continue
+            if not self._linear or name not in self._slopes:
+                return False
+            bound = claims * self._base[name] + sum(map(float.__mul__, self._slopes[name], map(float, used)))
+            if not bound <= remaining:  # an infinite slope times nothing is no number
+                return False
+        return True
+
+
+Stairs = Mapping[str, tuple[int, tuple[float, ...]]]
+"""By limited resource: the base of a claim's charge, and by dimension the most that a unit adds to it."""
+
+
+def stairs_of(
+    names: Sequence[str], rooms: Sequence[Sequence[int]], charges: Sequence[Mapping[str, int]]
+) -> Stairs | None:
+    """The bound of `Slack` from types in order of price; None where the largest type is not the last stair.
+
+    Args:
+        names: the limited resources.
+        rooms: what each type has for pods.
+        charges: what each type is charged with.
+    """
+    chain: list[int] = []
+    for number, room in enumerate(rooms):
+        if not chain or all(map(int.__ge__, room, rooms[chain[-1]])):
+            chain.append(number)
+    if not chain or any(any(a > b for a, b in zip(room, rooms[chain[-1]], strict=True)) for room in rooms):
+        return None
+    stairs = {}
+    for name in names:
+        highest, tops = 0, []
+        for number, charge in enumerate(charges):
+            highest = max(highest, charge[name])
+            if number in chain:
+                tops.append(highest)
+        slopes = [0.0] * len(rooms[0])
+        for step, number in enumerate(chain[:-1]):
+            for d, amount in enumerate(rooms[number]):
+                rise = tops[step + 1] - tops[0]
+                if rise > 0:
+                    if amount <= 0:
+                        slopes[d] = float("inf")
+                    else:
+                        slopes[d] = max(slopes[d], rise / amount)
+        stairs[name] = (tops[0], tuple(slopes))
+    return stairs

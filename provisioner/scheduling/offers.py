@@ -1,16 +1,18 @@
 """What one NodePool can make: its instance types after daemons, and how pods narrow the choice."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.names import INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue, Priced
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.limits import Ledger
+from provisioner.scheduling.limits import Stairs, stairs_of
+from provisioner.scheduling.ports import Ports, any_clash
 from provisioner.scheduling.problem import Pool
-from provisioner.scheduling.vectors import Dimensions, Vector, frontier
-from provisioner.values.requirement import Requirement, Requirements
+from provisioner.scheduling.vectors import ATTACHABLE, UNLIMITED, Dimensions, Thresholds, Vector, frontier
+from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
 
@@ -19,23 +21,61 @@ SIMULATED_LABELS: Final = frozenset({REGISTERED_LABEL, INITIALIZED_LABEL})
 _SIMULATED: Final = Requirements.from_labels(dict.fromkeys(sorted(SIMULATED_LABELS), "true"))
 
 
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """What one DaemonSet takes of the machines that it runs on."""
+
+    filter: NodeFilter
+    requests: Resources
+    ports: Ports = ()
+
+
 class State:
     """How far the pods on a claim have narrowed it; equal states of one pool are one object.
 
     Attributes:
+        number: unique in its pool.
         requirements: the template's and every pod's together.
+        excluded: types that are struck for another reason (ports that their daemons take).
         rows: the types that can meet them with an offering that can be had; no resources looked at.
         points: the frontier of what these types have for pods.
         narrower: the state after one more term, None where they contradict; filled as asked.
+        domains: by label, the values that its machine can have; filled as asked.
+        ranked: its types in order of price; filled when asked.
     """
 
-    __slots__ = ("narrower", "points", "requirements", "rows")
+    __slots__ = ("domains", "excluded", "narrower", "number", "points", "ranked", "requirements", "rows")
 
-    def __init__(self, requirements: Requirements, rows: int, points: tuple[Vector, ...]) -> None:
+    def __init__(
+        self, number: int, requirements: Requirements, excluded: int, rows: int, points: tuple[Vector, ...]
+    ) -> None:
+        self.number: Final = number
         self.requirements: Final = requirements
+        self.excluded: Final = excluded
         self.rows: Final = rows
         self.points: Final = points
         self.narrower: Final[dict[Term, State | None]] = {}
+        self.domains: Final[dict[str, tuple[str, ...]]] = {}
+        self.ranked: Ranked | None = None
+
+
+class Ranked:
+    """The types of one state in order of price, so that the cheapest that fits is found by one look-up.
+
+    Attributes:
+        priced: the types, cheapest first.
+        thresholds: over their rooms, in the same order.
+        stairs: how far limits are.
+        choices: what follows from a set of ranks; filled as asked.
+    """
+
+    __slots__ = ("choices", "priced", "stairs", "thresholds")
+
+    def __init__(self, priced: Sequence[Priced], rooms: Mapping[int, Vector]) -> None:
+        self.priced: Final = priced
+        self.thresholds: Final = Thresholds([rooms[one.row] for one in priced])
+        self.stairs: Final[dict[tuple[str, ...], Stairs | None]] = {}
+        self.choices: Final[dict[object, object]] = {}
 
 
 class Offer:
@@ -48,29 +88,31 @@ class Offer:
         room: by row, what a machine of that type has for pods, after its daemons; only for rows of `base`.
         overhead: by row, what its daemons take.
         min_values: by label, how many values the types of a claim must offer.
-        ledger: its limits; None where it has none.
     """
 
     def __init__(
         self,
         pool: Pool,
         catalogue: Catalogue,
-        daemons: Sequence[tuple[NodeFilter, Resources]],
+        daemons: Sequence[Daemon],
         dimensions: Dimensions,
         well_known: frozenset[str],
+        attach_limits: Mapping[str, Mapping[str, int]],
     ) -> None:
         self.pool: Final = pool
         self.catalogue: Final = catalogue
         self.dimensions: Final = dimensions
         self.template: Final = pool.requirements.merged(_SIMULATED)
         self.well_known: Final = well_known
-        self._states: Final[dict[Requirements, State]] = {}
+        self._states: Final[dict[tuple[Requirements, int], State]] = {}
+        self._attach_limits: Final = attach_limits
         self._frontiers: Final[dict[int, tuple[Vector, ...]]] = {}
         self.min_values: Final = {
             key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None
         }
-        self.ledger: Final = None if pool.remaining is None else Ledger(pool.remaining, catalogue.types)
         rows = self._rows(self.template)
+        self._ports: Final[list[tuple[Ports, int]]] = []
+        self._clashing: Final[dict[Ports, int]] = {}
         self.overhead: Final = self._overheads(rows, daemons)
         self.room: Final = self._rooms(rows)
         usable = 0
@@ -79,7 +121,75 @@ class Offer:
                 usable |= 1 << row
         self.matching_rows: Final = rows
         self._usable: Final = usable
-        self.base: Final = self._state(self.template)
+        self.base: Final = self._state(self.template, 0)
+
+    @property
+    def states(self) -> int:
+        """How many states are remembered."""
+        return len(self._states)
+
+    def clashing(self, ports: Ports) -> int:
+        """Types whose daemons take one of these ports."""
+        answer = self._clashing.get(ports)
+        if answer is None:
+            answer = 0
+            for taken, rows in self._ports:
+                if any_clash(ports, taken):
+                    answer |= rows
+            self._clashing[ports] = answer
+        return answer
+
+    def without(self, state: State, rows: int) -> State | None:
+        """`state` with some types struck; None where none is left."""
+        if not state.rows & rows:
+            return state
+        narrower = self._state(state.requirements, state.excluded | rows)
+        return narrower if narrower.rows else None
+
+    def domains(self, state: State, key: str) -> tuple[str, ...]:
+        """The values of a label between which a machine of this state is still open; none where it has no such label."""
+        found = state.domains.get(key)
+        if found is None:
+            found = state.domains[key] = self._domains(state, key)
+        return found
+
+    def _domains(self, state: State, key: str) -> tuple[str, ...]:
+        values = self.catalogue.values(key, state.rows, state.requirements)
+        if values is None or not values:
+            asked = state.requirements.get(key)
+            if asked is None or not asked.present:
+                return ()
+            values = tuple(sorted(asked.values)) if not asked.complement else (asked.any_value(),)
+        if len(values) == 1:
+            return values
+        return tuple(value for value in values if self.narrowed(state, pin(key, value)) is not None)
+
+    def ranked(self, state: State) -> Ranked:
+        """The types of a state in order of price."""
+        if state.ranked is None:
+            priced = [one for one in self.priced(state) if state.rows >> one.row & 1]
+            state.ranked = Ranked(priced, self.room)
+        return state.ranked
+
+    def stairs(self, state: State, names: tuple[str, ...]) -> Stairs | None:
+        """How a claim's charge grows with what its pods take; see `limits.Slack`."""
+        ranked = self.ranked(state)
+        if names not in ranked.stairs:
+            rows = [one.row for one in ranked.priced]
+            ranked.stairs[names] = (
+                None
+                if self.min_values
+                else stairs_of(
+                    names,
+                    [self.room[row] for row in rows],
+                    [{name: self.catalogue.amount(row, name) for name in names} for row in rows],
+                )
+            )
+        return ranked.stairs[names]
+
+    def tolerated(self, node_filter: NodeFilter) -> bool:
+        """Whether pods with this filter tolerate the pool's taints."""
+        return first_untolerated(node_filter.tolerations, self.pool.taints, node_filter.effects) is None
 
     def narrowed(self, state: State, term: Term) -> State | None:
         """`state` once a pod with `term` is on the claim; None where no type is left."""
@@ -97,7 +207,7 @@ class Offer:
         if state.requirements.conflict(term.requirements) is not None:
             return None
         merged = state.requirements.merged(term.requirements)
-        narrower = state if merged == state.requirements else self._state(merged)
+        narrower = state if merged == state.requirements else self._state(merged, state.excluded)
         return narrower if narrower.rows else None
 
     def frontier(self, rows: int) -> tuple[Vector, ...]:
@@ -134,11 +244,11 @@ class Offer:
         """Types with their cheapest offering under the requirements of `state`, cheapest first."""
         return self.catalogue.priced(state.requirements)
 
-    def enough_values(self, state: State, rows: int) -> bool:
-        """Whether `rows` offer as many distinct allowed values as the pool's minValues want."""
+    def enough_values(self, state: State, rows: int, lowered: Mapping[str, int] | None = None) -> bool:
+        """Whether `rows` offer as many distinct allowed values as the pool's minValues want, or what these are lowered to."""
         return all(
             self.catalogue.distinct_values(state.requirements[key], rows) >= wanted
-            for key, wanted in self.min_values.items()
+            for key, wanted in (self.min_values if lowered is None else lowered).items()
         )
 
     def serving(self, state: State, priced: Iterable[Priced]) -> list[Priced]:
@@ -178,11 +288,12 @@ class Offer:
         """Types that can meet one requirement of a claim of this pool."""
         return self.catalogue.matching(requirement, defined=self.defines(requirement.key))
 
-    def _state(self, requirements: Requirements) -> State:
-        state = self._states.get(requirements)
+    def _state(self, requirements: Requirements, excluded: int) -> State:
+        state = self._states.get((requirements, excluded))
         if state is None:
-            rows = self._rows(requirements) & self._usable
-            state = self._states[requirements] = State(requirements, rows, self.frontier(rows))
+            rows = self._rows(requirements) & self._usable & ~excluded
+            state = State(len(self._states), requirements, excluded, rows, self.frontier(rows))
+            self._states[requirements, excluded] = state
         return state
 
     def _rows(self, requirements: Requirements) -> int:
@@ -191,13 +302,14 @@ class Offer:
             rows &= self.matching(requirement)
         return rows & self.catalogue.available(requirements) if rows else 0
 
-    def _overheads(self, rows: int, daemons: Sequence[tuple[NodeFilter, Resources]]) -> dict[int, Resources]:
+    def _overheads(self, rows: int, daemons: Sequence[Daemon]) -> dict[int, Resources]:
         """What daemons take by row; rows with the same daemons share one value.
 
         Source: core spec 3.7. A daemon counts on a type when it tolerates the template's taints and any of its terms
         goes with the template and with the type's own requirements.
         """
-        hosts = [self._hosts(node_filter, rows) for node_filter, _ in daemons]
+        hosts = [self._hosts(one.filter, rows) for one in daemons]
+        self._ports.extend((one.ports, host) for one, host in zip(daemons, hosts, strict=True) if one.ports)
         shared: dict[tuple[int, ...], Resources] = {}
         overheads = {}
         for row in members(rows):
@@ -206,7 +318,7 @@ class Offer:
             if overhead is None:
                 overhead = EMPTY
                 for number in group:
-                    overhead += daemons[number][1]
+                    overhead += daemons[number].requests
                 shared[group] = overhead
             overheads[row] = overhead
         return overheads
@@ -232,6 +344,33 @@ class Offer:
             taken = overhead_vectors.get(id(overhead))
             if taken is None:
                 taken = overhead_vectors[id(overhead)] = self.dimensions.vector(overhead)
-            have = self.dimensions.vector(self.catalogue.types[row].allocatable)
+            have = self._allocatable(row)
             rooms[row] = tuple(a - b for a, b in zip(have, taken, strict=True))
         return rooms
+
+    def _allocatable(self, row: int) -> Vector:
+        kind = self.catalogue.types[row]
+        if not self.dimensions.drivers:
+            return self.dimensions.vector(kind.allocatable)
+        learnt = self._attach_limits.get(kind.name, {})
+        limits = {
+            driver: learnt.get(driver, kind.capacity.get(ATTACHABLE + driver, UNLIMITED))
+            for driver in self.dimensions.drivers
+        }
+        return self.dimensions.room(kind.allocatable, limits)
+
+
+_pins: Final[dict[tuple[str, str], Term]] = {}
+
+
+def pin(key: str, value: str) -> Term:
+    """The term that one label has one value."""
+    term = _pins.get((key, value))
+    if term is None:
+        if len(_pins) > _MOST_PINS:
+            _pins.clear()
+        term = _pins[key, value] = Term(Requirements.of((Requirement.of(key, Operator.IN, (value,)),)))
+    return term
+
+
+_MOST_PINS: Final = 10_000

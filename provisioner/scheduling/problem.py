@@ -1,13 +1,43 @@
 """What scheduling is asked: pods, and everything they might run on. Values only."""
 
+import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySpreadConstraint
+from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
+
+
+class PreferencePolicy(enum.StrEnum):
+    """What becomes of preferences: Karpenter's flag `--preference-policy`."""
+
+    RESPECT = "Respect"
+    """Demanded like requirements, and given up one after another where the pod would find no place."""
+    IGNORE = "Ignore"
+    """Not looked at."""
+
+
+class MinValuesPolicy(enum.StrEnum):
+    """What becomes of minValues that cannot be kept: Karpenter's flag `--min-values-policy`."""
+
+    STRICT = "Strict"
+    """The pod gets no place in that pool."""
+    BEST_EFFORT = "BestEffort"
+    """The claim asks for as many values as can be had, and says so (`PlannedClaim.min_values_relaxed`)."""
+
+
+class DevicePolicy(enum.StrEnum):
+    """What becomes of pods with resource claims (DRA)."""
+
+    REFUSE = "Refuse"
+    """They get no place, and the reason says why."""
+    IGNORE = "Ignore"
+    """Their resource claims are no constraint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +67,26 @@ class Pool:
     template: object = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bin:
     """A machine that exists or is on its way: a Node, or a NodeClaim whose Node has not come yet.
 
+    Give the same object while nothing of it changed: what is derived from it is kept on it between problems.
+
     Attributes:
         name: unique in a problem, the key of `Result.existing`.
-        labels: as kube-scheduler will see them; nothing else is known of the machine.
+        labels: as kube-scheduler will see them; nothing else is known of the machine. Without a hostname label the
+            node's name (else `name`) is its hostname.
         room: what one more pod may use: daemons still due and planned pods are taken off already.
         taints: as kube-scheduler will see them once the machine is ready (no startup, no ephemeral ones).
         node_name: the Node's name, for matchFields; "" while it is unknown.
         pool: the NodePool's name, "" where there is none.
+        pods: the pods on it that are not finished, daemons and terminating ones included, and the unbound ones that a
+            live plan promises to it. `room` is what they leave; here they count for spread, affinity, host ports and
+            volumes. Those that the problem asks to place (same UID) count nowhere.
+        attach_limits: by CSI driver, how many volumes the machine takes (its CSINode); a driver that is absent has no
+            limit.
+        leaving: it is going away: it takes no pod and offers no domain, but what is on it still counts.
     """
 
     name: str
@@ -56,6 +95,46 @@ class Bin:
     taints: tuple[Taint, ...] = ()
     node_name: str = ""
     pool: str = ""
+    pods: tuple[Pod, ...] = ()
+    attach_limits: Mapping[str, int] = field(default_factory=dict)
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What is known of volumes, as the API server has it; only what pods of the problem use is ever read.
+
+    Attributes:
+        claims: PersistentVolumeClaims by "namespace/name".
+        volumes: PersistentVolumes by name.
+        classes: StorageClasses by name.
+        attach_limits: by instance type, then CSI driver: how many volumes a new machine of that type takes, learnt from
+            CSINodes of its kind. A type that is absent takes what its capacity says under
+            `attachable-volumes-csi-<driver>`, else any number.
+    """
+
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadDefaults:
+    """Topology spread for pods that have none of their own (`--scheduler-config`, kube-scheduler's List defaulting).
+
+    The selector of such a constraint is deduced as kube-scheduler does: the labels of every Service of the namespace that
+    selects the pod, merged, and the selector of its controller. A pod without either is not spread.
+
+    Attributes:
+        constraints: without selectors.
+        services: selectors of the Services, by namespace; those without selector left out.
+        controllers: selectors by UID of the ReplicaSet, StatefulSet or ReplicationController.
+    """
+
+    constraints: tuple[TopologySpreadConstraint, ...] = ()
+    services: Mapping[str, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
+    controllers: Mapping[str, LabelSelector] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +148,12 @@ class Problem:
         daemons: one shape a DaemonSet; any order.
         well_known: label keys that the provider sets by itself, so that a NodePool need not define them, besides
             `names.WELL_KNOWN_LABELS`, which always count.
+        namespaces: labels by namespace, for namespaceSelectors; a namespace that is absent has no labels.
+        storage: PVCs and what they lead to. A pod whose PVC is not in it gets no place.
+        spread_defaults: topology spread for pods without.
+        preferences, min_values, devices: policies.
+        reservation_label: the label of an offering that says which reservation it draws from; "" where the provider has
+            none, then each reserved offering of a type is a reservation of its own.
     """
 
     pods: tuple[Pod, ...]
@@ -76,3 +161,10 @@ class Problem:
     bins: tuple[Bin, ...] = ()
     daemons: tuple[PodShape, ...] = ()
     well_known: frozenset[str] = frozenset()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    storage: Storage = Storage()
+    spread_defaults: SpreadDefaults = SpreadDefaults()
+    preferences: PreferencePolicy = PreferencePolicy.RESPECT
+    min_values: MinValuesPolicy = MinValuesPolicy.STRICT
+    devices: DevicePolicy = DevicePolicy.REFUSE
+    reservation_label: str = ""

@@ -174,6 +174,85 @@ class MinValuesUnmet:
 
 
 @dataclass(frozen=True, slots=True)
+class Unspreadable:
+    """A topology spread constraint leaves no domain that the pool can serve."""
+
+    key: str
+    max_skew: int
+    domains: tuple[str, ...]
+
+    def __str__(self) -> str:
+        where = f"; only {', '.join(self.domains)} would keep it" if self.domains else ""
+        return f"topology spread over {self.key} with maxSkew {self.max_skew}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotTogether:
+    """Required pod affinity: the pods that it names are in no domain that the pool can serve."""
+
+    key: str
+    domains: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.domains:
+            return f"required pod affinity over {self.key}: no pod that it names is running or planned"
+        return f"required pod affinity over {self.key}: the pods that it names are in {', '.join(self.domains)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotApart:
+    """Anti-affinity: pods are in every domain that the pool can serve from which they must be kept apart.
+
+    With `theirs`, it is the other pods that want it so.
+    """
+
+    key: str
+    theirs: bool = False
+
+    def __str__(self) -> str:
+        whose = "anti-affinity of other pods" if self.theirs else "required pod anti-affinity"
+        return f"{whose} over {self.key} leaves no domain"
+
+
+@dataclass(frozen=True, slots=True)
+class PortsTaken:
+    """Daemons of every matching type take a port of the node that the pod wants."""
+
+    ports: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"host port {', '.join(map(str, self.ports))} is taken by daemons"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesElsewhere:
+    """The pod's volumes cannot be reached from any machine of the pool."""
+
+    constraint: "Constraint"
+
+    def __str__(self) -> str:
+        return f"the pod's volumes cannot be reached: {self.constraint}"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeInUse:
+    """A volume that only one pod at a time may use (ReadWriteOncePod) is in use."""
+
+    claim: str
+
+    def __str__(self) -> str:
+        return f"persistentvolumeclaim {self.claim} is ReadWriteOncePod and in use by another pod"
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationsHeld:
+    """The pool may only use reserved capacity, and other claims hold all of it."""
+
+    def __str__(self) -> str:
+        return "every compatible capacity reservation is held by another claim"
+
+
+@dataclass(frozen=True, slots=True)
 class Unexplained:
     """The pool would take the pod and was not asked: a flaw of the solver, which tests look for."""
 
@@ -196,6 +275,12 @@ Constraint = (
     | LimitReached
     | LimitsReached
     | MinValuesUnmet
+    | Unspreadable
+    | NotTogether
+    | NotApart
+    | PortsTaken
+    | VolumesElsewhere
+    | ReservationsHeld
     | Unexplained
 )
 """What binds in one NodePool."""
@@ -221,7 +306,7 @@ class PodGated:
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedConstraint:
-    """The pod uses a constraint that is not judged yet; placing it blindly might be illegal."""
+    """The pod uses a constraint that is not judged (devices by resource claims); placing it blindly might be illegal."""
 
     field: str
 
@@ -257,7 +342,9 @@ class BinsRefuse:
         untolerated: (taint, machines on which it is the first that keeps the pod off), by taint.
         mismatched: machines that the pod's selector or affinity rules out.
         overcommitted: machines that use more than they have already.
+        leaving: machines that are going away.
         short: (resource, matching machines with too little of it), by resource; one machine may lack several.
+        topology: (words, machines ruled out) by spread, affinity, ports and the like; again one machine may count twice.
     """
 
     total: int
@@ -265,6 +352,8 @@ class BinsRefuse:
     mismatched: int = 0
     overcommitted: int = 0
     short: tuple[tuple[str, int], ...] = ()
+    leaving: int = 0
+    topology: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{count} had untolerated taint {taint}" for taint, count in self.untolerated]
@@ -272,11 +361,14 @@ class BinsRefuse:
             parts.append(f"{self.mismatched} didn't match the pod's node affinity/selector")
         if self.overcommitted:
             parts.append(f"{self.overcommitted} overcommitted")
+        if self.leaving:
+            parts.append(f"{self.leaving} going away")
         parts.extend(f"{count} insufficient {resource}" for resource, count in self.short)
+        parts.extend(f"{count} {words}" for words, count in self.topology)
         return f"0/{self.total} existing nodes: {', '.join(parts)}"
 
 
-Reason = PodInvalid | PodGated | UnsupportedConstraint | NoPools | PoolRefuses | BinsRefuse
+Reason = PodInvalid | PodGated | UnsupportedConstraint | VolumeInUse | NoPools | PoolRefuses | BinsRefuse
 """Why a pod is unplaced."""
 
 

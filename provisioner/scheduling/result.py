@@ -31,6 +31,9 @@ class PlannedClaim:
         allocatable: the planned type's.
         charge: what the pool's limits were charged with, by limited resource: the planned type's capacity; where the
             pool has minValues, the most of the types that serve them. Empty without limits.
+        min_values_relaxed: the pool's minValues could not be kept and `requirements` ask for less (BestEffort); goes into
+            the annotation `names.MIN_VALUES_RELAXED`.
+        reservations: the reservations held for it, sorted; then `requirements` allow reserved capacity only.
     """
 
     pool: str
@@ -47,6 +50,8 @@ class PlannedClaim:
     capacity: Resources
     allocatable: Resources
     charge: Resources
+    min_values_relaxed: bool = False
+    reservations: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -69,6 +74,11 @@ class Unplaced:
 @dataclass(frozen=True, slots=True)
 class Result:
     """The answer to one problem; every pod of the problem is in exactly one of the three.
+
+    Legal means: there is an order in which kube-scheduler 1.36 would bind every pod where it is put, and once all are
+    bound each pod's own required terms (spread, affinity, anti-affinity) still hold, machines to come included. The one
+    exception: a pod may still raise the count of a domain above another pod's maxSkew where it has no other place.
+    A claim whose zone matters to any of its pods says that zone in its requirements.
 
     Attributes:
         claims: machines to make, in the order they were opened.

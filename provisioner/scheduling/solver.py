@@ -5,35 +5,43 @@ claims, then new ones; a claim stays every type on which its pods still fit, and
 What is tried once and fails is not tried again: room only shrinks, claims only narrow. So the cost is that of classes
 times machines touched, not of pods.
 
-Source: core spec 3.4-3.7, planner spec 2. Differs from Karpenter: priorities count; equal pods are placed together, on
-the claim opened first rather than the one with fewest pods; limits are charged by the planned type, not the largest.
+Source: core spec 3.4-3.11, planner spec 2. Differs from Karpenter: priorities count; equal pods are placed together, on
+the claim opened first rather than the one with fewest pods; limits are charged by the planned type, not the largest;
+hostname spread sees the true emptiest machine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from provisioner.apis.names import WELL_KNOWN_LABELS
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.attempt import Attempt
+from provisioner.scheduling.bins import Bins, Tally
 from provisioner.scheduling.catalogue import Catalogue
-from provisioner.scheduling.claims import Claims
 from provisioner.scheduling.classes import PodClass, classify, sort_key
-from provisioner.scheduling.explaining import explain
-from provisioner.scheduling.filters import FilterError, NodeFilter, node_filter
+from provisioner.scheduling.demands import Count, facts_of
+from provisioner.scheduling.explaining import Explainer
+from provisioner.scheduling.filters import FilterError
 from provisioner.scheduling.finishing import finish
-from provisioner.scheduling.offers import Offer
+from provisioner.scheduling.offers import Daemon, Offer
 from provisioner.scheduling.problem import Pool, Problem
-from provisioner.scheduling.reasons import NoPools, PoolRefuses, Reason
+from provisioner.scheduling.reasons import Reason
 from provisioner.scheduling.result import Result, Unplaced
 from provisioner.scheduling.vectors import Dimensions, Need
 from provisioner.values.resources import Resources
 
 _SPARE_CATALOGUES: Final = 4
 """Kept beside those of the problem at hand, for callers that ask about other pools in turn."""
+_MOST_ATTEMPTS: Final = 6
+_MOST_TURNS: Final = 4
+"""How often those who found no place for what others did are tried before them."""
+_MOST_STATES: Final = 20_000
 _catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
 """By identity of the tuple, which is held so that the identity stays its own; the last used is last. What is kept is
 derived from the tuple alone, so it changes no answer, only the time it takes."""
+_offers: Final[dict[tuple[object, ...], tuple[object, Offer]]] = {}
+"""The same for pools, by everything that an offer is made from."""
 
 
 def solve(problem: Problem) -> Result:
@@ -42,7 +50,7 @@ def solve(problem: Problem) -> Result:
     The result depends on the problem's values only: not on the order of pods, pools, daemons and types. The order of
     bins is an order of preference.
 
-    Cost: O(pods) to group, then O(classes x (bins + claims touched)), and O(claims x types) once at the end.
+    Cost: O(pods) to group, then O(classes x (bins + claims touched)), and O(claims) once at the end.
     """
     return _Solution(problem).result()
 
@@ -52,78 +60,129 @@ class _Solution:
 
     def __init__(self, problem: Problem) -> None:
         self.problem: Final = problem
-        self.well_known: Final = WELL_KNOWN_LABELS | problem.well_known
-        self.classes, self.left_out = classify(problem.pods)
+        well_known = WELL_KNOWN_LABELS | problem.well_known
+        if problem.reservation_label:
+            well_known |= {problem.reservation_label}
+        named = _named_by_others(problem)
+        self.classes, self.left_out = classify(problem, named)
         daemons = _daemons(problem)
-        dimensions = Dimensions.of([*(one.requests for one in self.classes), *(requests for _, requests in daemons)])
-        self.needs: Final[dict[PodClass, Need]] = {one: dimensions.need(one.requests) for one in self.classes}
+        drivers = {driver for one in self.classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
+        wanted = [*(one.requests for one in self.classes), *(one.requests for one in daemons)]
+        dimensions = Dimensions.of(wanted, drivers)
+        self.needs: Final = _needs(self.classes, dimensions)
         keep = len(problem.pools) + _SPARE_CATALOGUES
+        limits = problem.storage.attach_limits if drivers else {}
+        self.offers: Final = [
+            _offer(pool, _catalogue(pool.instance_types, keep), daemons, dimensions, well_known, limits, keep)
+            for pool in _in_order(problem.pools)
+        ]
         self.bins: Final = Bins(problem.bins, dimensions)
-        self.claims: Final = Claims(
-            [
-                Offer(pool, _catalogue(pool.instance_types, keep), daemons, dimensions, self.well_known)
-                for pool in _in_order(problem.pools)
-            ]
-        )
+        self.tallies: Final = self._tallies(exact=bool(named))
+        self.daemons: Final = daemons
+
+    def _tallies(self, *, exact: bool) -> list[Tally]:
+        if not any(one.pods for one in self.problem.bins):
+            return [_NOBODY] * len(self.problem.bins)
+        return self.bins.tallies(frozenset([pod.uid for pod in self.problem.pods]), exact=exact)
 
     def result(self) -> Result:
         """Place, settle, explain."""
-        waiting = self._place(dict.fromkeys(self.classes, 0))
-        while waiting and self.claims.forget():  # a limit was loosened: those without a place may have one now
-            before = dict(waiting)
-            waiting = self._place(waiting)
-            if waiting == before:
-                break
+        attempt = self._best()
         return Result(
-            claims=finish(self.claims.open),
-            existing=self._existing(),
-            unplaced=self._unplaced(waiting),
+            claims=finish(attempt.claims()),
+            existing=self._existing(attempt),
+            unplaced=self._unplaced(attempt),
         )
 
-    def _place(self, waiting: Mapping[PodClass, int]) -> dict[PodClass, int]:
-        """One pass over classes and the number of each class's first pod without a place; what is left after it."""
-        left = {}
-        for one, start in waiting.items():
-            need = self.needs[one]
-            reached = self.bins.fill(one, need, start)
-            if reached < len(one.pods):
-                reached = self.claims.fill(one, need, reached)
-            if reached < len(one.pods):
-                reached = self.claims.extend(one, need, reached)
-            if reached < len(one.pods):
-                left[one] = reached
-        return left
+    def _attempt(self, cautious: set[Count], *, by_priority: bool, scattering: bool) -> Attempt:
+        attempt = Attempt(
+            self.problem, self.classes, self.needs, self.offers, self.bins, self.tallies, self.daemons, cautious
+        )
+        attempt.run(by_priority=by_priority, scattering=scattering)
+        return attempt
 
-    def _existing(self) -> dict[str, tuple[Pod, ...]]:
+    def _best(self) -> Attempt:
+        """Attempts, each more careful than the one before, until one is legal as a whole.
+
+        Hostname spread is settled last, so that it finds all machines. Where somebody is left without a place, that
+        could cost a pod its place that comes before others; then each priority is finished before the next.
+        """
+        attempt = self._legal(by_priority=False)
+        by_priority = attempt.delayed and len({one.shape.priority for one in self.classes}) > 1
+        if attempt.waiting and by_priority:
+            attempt = self._legal(by_priority=True)
+        for turn in range(_MOST_TURNS):
+            urgent = attempt.tied()
+            if not urgent or not (self._to_front(urgent) or turn == 0):
+                break
+            other = self._legal(by_priority=by_priority, scattering=turn % 2 == 0)
+            if other.left_by_priority() < attempt.left_by_priority():
+                attempt = other
+        return attempt
+
+    def _to_front(self, urgent: set[PodClass]) -> bool:
+        """Try these first of their priority from now on; whether that is another order."""
+        before = list(self.classes)
+        self.classes.sort(key=lambda one: (one.facts.order[0], one not in urgent))
+        return before != self.classes
+
+    def _legal(self, *, by_priority: bool, scattering: bool = False) -> Attempt:
+        cautious: set[Count] = set()
+        for _ in range(_MOST_ATTEMPTS):
+            attempt = self._attempt(cautious, by_priority=by_priority, scattering=scattering)
+            broken = attempt.broken()
+            if not broken or broken <= cautious:
+                return attempt
+            cautious = cautious | broken
+        everything = {count for one in self.classes for count in one.counts}
+        return self._attempt(everything, by_priority=by_priority, scattering=scattering)
+
+    def _existing(self, attempt: Attempt) -> dict[str, tuple[Pod, ...]]:
         return {
-            one.name: tuple(pod for pods, start, end in placed for pod in pods.pods[start:end])
-            for one, placed in zip(self.bins.bins, self.bins.placed, strict=True)
-            if placed
+            one.name: tuple([pod for pods, start, end in place.placed for pod in pods.pods[start:end]])
+            for one, place in zip(self.problem.bins, attempt.placing.places, strict=False)
+            if place.placed
         }
 
-    def _unplaced(self, waiting: Mapping[PodClass, int]) -> tuple[Unplaced, ...]:
-        why: dict[tuple[NodeFilter, Need], tuple[Reason, ...]] = {}
+    def _unplaced(self, attempt: Attempt) -> tuple[Unplaced, ...]:
         found: list[tuple[PodShape, tuple[Pod, ...], tuple[Reason, ...]]] = [
             (one.shape, one.pods, (one.reason,)) for one in self.left_out
         ]
-        for one, start in waiting.items():
-            question = (one.filter, self.needs[one])
-            reasons = why.get(question)
-            if reasons is None:
-                reasons = why[question] = self._reasons(one.filter, self.needs[one])
-            found.append((one.shape, one.pods[start:], reasons))
+        if attempt.waiting:
+            explainer = Explainer(attempt)
+            for one, start in attempt.waiting.items():
+                found.append((one.shape, tuple(one.pods[start:]), explainer.reasons(one)))
         found.sort(key=lambda entry: sort_key(entry[0]))
-        return tuple(Unplaced(pod, reasons) for _, pods, reasons in found for pod in pods)
+        return tuple([Unplaced(pod, reasons) for _, pods, reasons in found for pod in pods])
 
-    def _reasons(self, node_filter: NodeFilter, need: Need) -> tuple[Reason, ...]:
-        reasons: list[Reason] = []
-        refusal = self.bins.refusal(node_filter, need)
-        if refusal is not None:
-            reasons.append(refusal)
-        if not self.claims.offers:
-            reasons.append(NoPools())
-        reasons.extend(PoolRefuses(offer.pool.name, explain(offer, node_filter, need)) for offer in self.claims.offers)
-        return tuple(reasons)
+
+_NOBODY: Final = Tally(frozenset(), (), (), ())
+
+
+def _named_by_others(problem: Problem) -> frozenset[str]:
+    """Labels that differ between brothers of a class and that pods on machines of now look at by anti-affinity."""
+    found: frozenset[str] = frozenset()
+    for one in problem.bins:
+        for pod in one.pods:
+            affinity = pod.shape.affinity
+            if affinity is not None and affinity.pod_anti_affinity is not None:
+                try:
+                    found |= facts_of(pod.shape).ties.per_pod_labels
+                except FilterError:
+                    continue
+    return found
+
+
+def _needs(classes: Iterable[PodClass], dimensions: Dimensions) -> dict[PodClass, Need]:
+    """What one pod of each class takes; equal ones are one object."""
+    known: dict[Resources, Need] = {}
+    needs = {}
+    for one in classes:
+        need = known.get(one.requests)
+        if need is None:
+            need = known[one.requests] = dimensions.need(one.requests)
+        needs[one] = need
+    return needs
 
 
 def _in_order(pools: tuple[Pool, ...]) -> list[Pool]:
@@ -131,20 +190,52 @@ def _in_order(pools: tuple[Pool, ...]) -> list[Pool]:
     return sorted(sorted(pools, key=lambda pool: pool.name, reverse=True), key=lambda pool: -pool.weight)
 
 
-def _daemons(problem: Problem) -> list[tuple[NodeFilter, Resources]]:
-    """Filter and requests of every daemon that can be judged.
+def _daemons(problem: Problem) -> list[Daemon]:
+    """Every daemon that can be judged, in an order that does not depend on the input's.
 
     One that cannot be read runs nowhere as far as anybody can tell, so it takes nothing.
     """
     readable = []
-    for shape in problem.daemons:
+    for shape in sorted(problem.daemons, key=lambda shape: shape.key):
         if shape.error:
             continue
         try:
-            readable.append((node_filter(shape), shape.requests))
+            facts = facts_of(shape)
         except FilterError:
             continue
+        readable.append(Daemon(facts.filter, facts.requests, facts.ports))
     return readable
+
+
+def _offer(
+    pool: Pool,
+    catalogue: Catalogue,
+    daemons: list[Daemon],
+    dimensions: Dimensions,
+    well_known: frozenset[str],
+    limits: object,
+    keep: int,
+) -> Offer:
+    """What a pool can make; the offers used last are kept."""
+    own_limits = limits if isinstance(limits, dict) and limits else {}
+    key = (
+        pool.name,
+        id(catalogue),
+        pool.requirements,
+        pool.taints,
+        None if pool.remaining is None else tuple(pool.remaining.items()),
+        tuple(daemons),
+        dimensions.names,
+        well_known,
+        tuple(sorted((name, tuple(sorted(some.items()))) for name, some in own_limits.items())),
+    )
+    entry = _offers.pop(key, None)
+    if entry is None or entry[1].states > _MOST_STATES or entry[1].pool.template is not pool.template:
+        entry = (catalogue, Offer(pool, catalogue, daemons, dimensions, well_known, own_limits))
+    for oldest in list(_offers)[: max(0, len(_offers) - 2 * keep)]:
+        _offers.pop(oldest, None)  # another thread may have taken it
+    _offers[key] = entry
+    return entry[1]
 
 
 def _catalogue(instance_types: tuple[InstanceType, ...], keep: int) -> Catalogue:

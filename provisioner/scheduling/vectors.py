@@ -1,29 +1,54 @@
 """Resource amounts as plain tuples over the few resources that one problem is about; the inner loop's arithmetic."""
 
-from collections.abc import Iterable, Sequence
+import functools
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from provisioner.scheduling.bits import mask_of
 from provisioner.values.resources import Resources
 
 Vector = tuple[int, ...]
+ATTACHABLE: Final = "attachable-volumes-csi-"
+"""Prefix of the resource that stands for volumes of one CSI driver on one machine."""
+UNLIMITED: Final = 1 << 40
+"""Room for volumes of a driver that has no limit."""
 Need = tuple[tuple[int, int], ...]
 """What one pod takes: (dimension, amount > 0)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dimensions:
     """The resources that anything in a problem asks for, in order of name; no other can ever be short."""
 
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, requests: Iterable[Resources]) -> "Dimensions":
-        """Every resource of which any of `requests` wants more than 0."""
-        return cls(tuple(sorted({name for one in requests for name, amount in one.items() if amount > 0})))
+    def of(cls, requests: Iterable[Resources], drivers: Iterable[str] = ()) -> "Dimensions":
+        """Every resource of which any of `requests` wants more than 0, and volumes of these CSI drivers."""
+        names = {name for one in requests for name in one.wanted}
+        return cls(tuple(sorted(names.union([ATTACHABLE + driver for driver in drivers]))))
 
     def vector(self, resources: Resources) -> Vector:
         """The amounts of `resources` in order of dimension, 0 where absent."""
-        return tuple(resources.amount(name) for name in self.names)
+        return resources.amounts_of(self.names)
+
+    def room(self, resources: Resources, attach_limits: Mapping[str, int]) -> Vector:
+        """As `vector`, with the limits on volumes by driver."""
+        if not self.drivers:
+            return self.vector(resources)
+        return tuple(
+            attach_limits.get(name[len(ATTACHABLE) :], UNLIMITED)
+            if name.startswith(ATTACHABLE)
+            else resources.amount(name)
+            for name in self.names
+        )
+
+    @functools.cached_property
+    def drivers(self) -> tuple[str, ...]:
+        """The CSI drivers whose volumes are counted."""
+        return tuple(name[len(ATTACHABLE) :] for name in self.names if name.startswith(ATTACHABLE))
 
     def filled(self, need: Need) -> Vector:
         """The vector of a need."""
@@ -32,9 +57,7 @@ class Dimensions:
 
     def need(self, resources: Resources) -> Need:
         """The dimensions of which `resources` wants something."""
-        if tuple(resources) == self.names:
-            return tuple((d, amount) for d, amount in enumerate(resources.values()) if amount > 0)
-        return tuple((d, amount) for d, name in enumerate(self.names) if (amount := resources.amount(name)) > 0)
+        return tuple((d, amount) for d, amount in enumerate(resources.amounts_of(self.names)) if amount > 0)
 
 
 def most(room: Sequence[int], need: Need, limit: int) -> int:
@@ -60,3 +83,52 @@ def frontier(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
 
 def _le(left: int, right: int) -> bool:
     return left <= right
+
+
+class Thresholds:
+    """For many vectors: which of them have at least so much of a dimension, answered by one look-up.
+
+    Cost: O(vectors x dimensions) once, then O(log vectors) a question.
+    """
+
+    def __init__(self, vectors: Sequence[Sequence[int]]) -> None:
+        self.everything: Final = (1 << len(vectors)) - 1
+        self._vectors: Final = vectors
+        self._steps: Final[dict[int, tuple[list[int], list[int]]]] = {}
+
+    def with_at_least(self, d: int, amount: int) -> int:
+        """The vectors with `amount` or more in dimension `d`."""
+        amounts, masks = self._steps.get(d) or self._step(d)
+        return masks[bisect_left(amounts, amount)]
+
+    def holding(self, need: Need) -> int:
+        """The vectors from which `need` can be taken once."""
+        holding = self.everything
+        for d, amount in need:
+            holding &= self.with_at_least(d, amount)
+        return holding
+
+    def exceeding(self, used: Sequence[int]) -> int:
+        """The vectors that are nowhere below `used`."""
+        holding = self.everything
+        steps = self._steps
+        for d, amount in enumerate(used):
+            if amount > 0:
+                amounts, masks = steps.get(d) or self._step(d)
+                holding &= masks[bisect_left(amounts, amount)]
+        return holding
+
+    def _step(self, d: int) -> tuple[list[int], list[int]]:
+        """Distinct amounts, ascending, and for each the vectors with at least that much; nothing after the last."""
+        by_amount: dict[int, list[int]] = {}
+        for number, vector in enumerate(self._vectors):
+            by_amount.setdefault(vector[d], []).append(number)
+        amounts = sorted(by_amount)
+        masks = [0]
+        mask = 0
+        for amount in reversed(amounts):
+            mask |= mask_of(by_amount[amount])
+            masks.append(mask)
+        masks.reverse()
+        self._steps[d] = amounts, masks
+        return amounts, masks

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from provisioner.apis import names
-from provisioner.apis.core import Amounts, DaemonSet, Node
+from provisioner.apis.core import Amounts, CSINode, DaemonSet, LimitRange, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan, PlanError, decode_plan
-from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_reschedulable, template_shape
+from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_reschedulable
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.state.daemons import runs_on
+from provisioner.state.daemons import daemon_shape, runs_on
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
+from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
@@ -83,6 +84,15 @@ class _Slot:
 
 
 @dataclass(slots=True)
+class _Sample:
+    """The newest pod that a DaemonSet has made, for what its pods really request."""
+
+    uid: str
+    created: datetime
+    requests: Resources | None  # None: of a template that is not the DaemonSet's any more
+
+
+@dataclass(slots=True)
 class _Plan:
     slots: list[_Slot] = field(default_factory=list)
     text: str = ""
@@ -102,6 +112,10 @@ class Cluster:
         self._claims: dict[str, NodeClaim] = {}
         self._pools: dict[str, NodePool] = {}
         self._daemons: dict[str, PodShape] = {}
+        self._daemon_sets: dict[str, DaemonSet] = {}
+        self._daemon_samples: dict[str, _Sample] = {}
+        self._ranges: defaultdict[str, dict[str, LimitRange]] = defaultdict(dict)  # namespace -> name -> LimitRange
+        self._around = SurroundingsKeeper()
         self._pods: dict[str, Pod] = {}  # by UID, every pod that is not finished
         self._bound: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  # node name -> UID -> pod
         self._waiting: dict[str, Pod] = {}  # unbound, ungated, active, by UID
@@ -151,6 +165,8 @@ class Cluster:
                     self._waiting[pod.uid] = pod
             else:
                 self._pods.pop(pod.uid, None)
+            if alive and is_daemon(pod):
+                self._sample(pod)
             self._note_pod_event(known, pod, alive=alive)
             return self._settle_pod(known, pod, alive=alive) if self._settled else []
 
@@ -173,6 +189,8 @@ class Cluster:
                 if new.spec.provider_id:
                     self._node_of_provider[new.spec.provider_id] = name
             self._touch_node(name)
+            if new is not None and old is None:
+                self._learn_limits(name)
             claim = self._claim_of_provider.get(node.spec.provider_id)
             if claim is not None:
                 self._dirty.add(claim)
@@ -225,15 +243,53 @@ class Cluster:
         if daemon is None:
             return []
         with self._lock:
-            shape = template_shape(new.spec.template, new.metadata.namespace, daemon=True) if new is not None else None
-            if shape is None:
-                self._daemons.pop(daemon.metadata.uid, None)
-            elif self._daemons.get(daemon.metadata.uid) == shape:
+            uid = daemon.metadata.uid
+            if new is None:
+                self._daemon_sets.pop(uid, None)
+                self._daemon_samples.pop(uid, None)
+                self._daemons.pop(uid, None)
+                self._dirty.update(self._views)
                 return []
-            else:
-                self._daemons[daemon.metadata.uid] = shape
-            self._dirty.update(self._views)
+            known = self._daemon_sets.get(uid)
+            self._daemon_sets[uid] = new
+            if known is None or known.spec.template != new.spec.template:
+                sample = self._daemon_samples.get(uid)
+                if known is not None and sample is not None:
+                    sample.requests = None  # of the old template: wait for a pod of the new one
+                self._reshape(uid)
             return []
+
+    def limit_range_changed(self, old: LimitRange | None, new: LimitRange | None) -> bool:
+        """A LimitRange was added, changed or removed; whether any DaemonSet's pods are others now."""
+        one = new or old
+        if one is None:
+            return False
+        with self._lock:
+            namespace = one.metadata.namespace
+            if new is not None:
+                self._ranges[namespace][one.metadata.name] = new
+            else:
+                self._ranges[namespace].pop(one.metadata.name, None)
+            mine = [uid for uid, found in self._daemon_sets.items() if found.metadata.namespace == namespace]
+            changed = [uid for uid in mine if self._reshape(uid)]
+            return bool(changed)
+
+    def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
+        """A CSINode was added, changed or removed; whether its Node takes other numbers of volumes now."""
+        one = new or old
+        if one is None:
+            return False
+        with self._lock:
+            changed = self._around.csi_node_changed(old, new)
+            if changed:
+                self._touch_node(one.metadata.name)
+                self._learn_limits(one.metadata.name)
+            return changed
+
+    def surrounding_changed(self, take: Callable[[SurroundingsKeeper], None]) -> None:
+        """Let `take` enter an event about volumes, namespaces or selectors; under the lock of this state."""
+        with self._lock:
+            take(self._around)
 
     def promise(self, key: str, pods: Iterable[Pod], ttl: timedelta | None) -> None:
         """Keep room for pods without a machine that stays on a machine of now, for `ttl` or (None) as long as the plan of its claim lives."""
@@ -364,6 +420,7 @@ class Cluster:
                     )
                 ),
                 leaving=self._leaving(nodes),
+                around=self._around.frozen(),
             )
 
     # ------------------------------------------------------------------ machines
@@ -452,6 +509,8 @@ class Cluster:
             do_not_disrupt=any(found.get(names.DO_NOT_DISRUPT) == "true" for found in annotations),
             nominated=any(slot.uid or slot.opened_at for slot in self._slots(key)),
             last_pod_event=max((at for at in (event, told) if at is not None), default=None),
+            promised=self._promised_pods(key),
+            attach_limits=self._around.limits_of(node.metadata.name) if node is not None else {},
         )
 
     def _sizes(self, node: Node | None, claim: NodeClaim | None, *, initialized: bool) -> tuple[Resources, Resources]:
@@ -478,6 +537,45 @@ class Cluster:
         present = _sum(pod.shape.requests for pod in pods if is_daemon(pod))
         return Resources.of({key: max(0, amount - present.get(key, 0)) for key, amount in expected.items()})
 
+    def _sample(self, pod: Pod) -> None:
+        """Remember what the newest pod of a DaemonSet requests; equal ones cost a comparison."""
+        if pod.owner is None or pod.shape.error:
+            return
+        known = self._daemon_samples.get(pod.owner.uid)
+        if (
+            known is not None
+            and pod.created <= known.created
+            and (known.requests is None or (pod.created, pod.uid) < (known.created, known.uid))
+        ):
+            return
+        self._daemon_samples[pod.owner.uid] = _Sample(pod.uid, pod.created, pod.shape.requests)
+        if known is None or known.requests != pod.shape.requests:
+            self._reshape(pod.owner.uid)
+
+    def _reshape(self, uid: str) -> bool:
+        """Work out anew what a DaemonSet's pods will be; whether that is something else."""
+        daemon = self._daemon_sets.get(uid)
+        if daemon is None:
+            return False
+        ranges = self._ranges.get(daemon.metadata.namespace, {})
+        sample = self._daemon_samples.get(uid)
+        shape = daemon_shape(daemon, ranges.values())
+        if sample is not None and sample.requests is not None and sample.requests != shape.requests:
+            shape = daemon_shape(daemon, ranges.values(), sample.requests)
+        if self._daemons.get(uid) == shape:
+            return False
+        self._daemons[uid] = shape
+        self._dirty.update(self._views)
+        return True
+
+    def _learn_limits(self, node_name: str) -> None:
+        """What one machine takes, machines of its type will take."""
+        node = self._nodes.get(node_name)
+        limits = self._around.limits_of(node_name)
+        kind = node.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "") if node is not None else ""
+        if kind and limits:
+            self._around.learn(kind, limits)
+
     def _pool_view(self, name: str, nodes: tuple[NodeView, ...]) -> PoolView:
         mine = [node for node in nodes if node.pool == name and node.claim is not None]
         used = _sum(node.capacity for node in mine)
@@ -497,6 +595,11 @@ class Cluster:
     def _slots(self, key: str) -> list[_Slot]:
         plan = self._plans.get(key)
         return plan.slots if plan is not None else []
+
+    def _promised_pods(self, key: str) -> tuple[Pod, ...]:
+        """The pods behind the promises of one machine, less those whose successor is still to come."""
+        pods = [pod for slot in self._slots(key) if slot.uid and (pod := self._pods.get(slot.uid)) is not None]
+        return tuple(sorted(pods, key=lambda pod: pod.key))
 
     def _planned(self, key: str) -> Resources:
         return _sum(slot.shape.requests for slot in self._slots(key) if slot.shape is not None)
@@ -576,6 +679,7 @@ class Cluster:
             self._open_slot(slot)
             return []
         slot.shape = pod.shape
+        self._dirty.add(slot.claim)
         if pod.node_name and self._found_place(pod):
             return self._close(slot, pod)
         if not pod.node_name and known is not None and known.nominated_node_name and not pod.nominated_node_name:

@@ -1,10 +1,12 @@
 """One frozen instant of the cluster: what scheduling, disruption and the reports of both read. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, StorageClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
@@ -26,6 +28,9 @@ class NodeView:
         planned: requests of unbound pods that a live plan promises this machine to.
         room: what one more pod may use: allocatable - used - daemons still due - planned. May be negative.
         pods: the pods bound here that still use room, by name.
+        promised: pods that a live plan promises this machine to, by name; all of them are unbound, or about to leave
+            another machine.
+        attach_limits: how many volumes of each CSI driver the machine takes; a driver that is absent has no limit.
         deleting: the Node or its claim is going, or carries the disrupted taint.
         last_pod_event: the last bind or end of a pod that is no daemon; None when none was seen.
         do_not_disrupt: the Node or its claim carries karpenter.sh/do-not-disrupt: "true".
@@ -52,6 +57,8 @@ class NodeView:
     do_not_disrupt: bool
     nominated: bool
     last_pod_event: datetime | None
+    promised: tuple[Pod, ...] = ()
+    attach_limits: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         state = "deleting" if self.deleting else "initialized" if self.initialized else "in flight"
@@ -71,6 +78,29 @@ class PoolView:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What placement depends on besides pods and machines; the maps never change.
+
+    Attributes:
+        claims: PersistentVolumeClaims by "namespace/name".
+        volumes: PersistentVolumes by name.
+        classes: StorageClasses by name.
+        attach_limits: by instance type, then CSI driver: volumes that a Node of that type takes, as seen on some.
+        namespaces: labels by name.
+        services: selectors of Services by namespace; empty unless default spread constraints ask for them.
+        controllers: selectors of ReplicaSets, StatefulSets and ReplicationControllers by UID; likewise.
+    """
+
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    services: Mapping[str, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
+    controllers: Mapping[str, LabelSelector] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a decision may look at, at one instant.
 
@@ -81,6 +111,7 @@ class Snapshot:
         daemons: one shape a DaemonSet.
         pending: unbound pods that a machine could help, less those a live plan covers; by age, then UID.
         leaving: reschedulable pods on deleting machines that no plan covers yet.
+        around: volumes, namespaces and selectors.
     """
 
     at: datetime
@@ -89,3 +120,4 @@ class Snapshot:
     daemons: tuple[PodShape, ...]
     pending: tuple[Pod, ...]
     leaving: tuple[Pod, ...]
+    around: Surroundings = Surroundings()

@@ -48,6 +48,11 @@ class Resources(Mapping[str, int]):
         names = tuple(sorted(amounts))
         return _resources(names, tuple(amounts[name] for name in names))
 
+    @classmethod
+    def in_order(cls, names: tuple[str, ...], amounts: tuple[int, ...]) -> "Resources":
+        """Build from names that are sorted already, and their amounts."""
+        return _resources(names, amounts)
+
     def __getitem__(self, name: str) -> int:
         try:
             return self._amounts[self._names.index(name)]
@@ -66,6 +71,30 @@ class Resources(Mapping[str, int]):
     def amount(self, name: str) -> int:
         """The amount of `name`, 0 where it is absent."""
         return self._amounts[self._names.index(name)] if name in self._names else 0
+
+    def amounts_of(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """The amounts of `names` in their order, 0 where one is absent."""
+        if names == self._names:
+            return self._amounts
+        mine = dict(zip(self._names, self._amounts, strict=True))
+        return tuple([mine.get(name, 0) for name in names])
+
+    def to_dict(self) -> dict[str, int]:
+        """The amounts by name, in order of name."""
+        return dict(zip(self._names, self._amounts, strict=True))
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The names of which there is more than 0."""
+        amounts = self._amounts
+        if not amounts or min(amounts) > 0:
+            return self._names
+        return tuple([name for name, amount in zip(self._names, amounts, strict=True) if amount > 0])
+
+    @property
+    def negative(self) -> bool:
+        """Whether any amount is below 0, as of a node that is overcommitted."""
+        return bool(self._amounts) and min(self._amounts) < 0
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Resources):

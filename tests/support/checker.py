@@ -1,108 +1,58 @@
-"""A second judge of placements: dicts, loops and the rules of kube-scheduler, nothing of provisioner.scheduling's engine.
+"""A second judge of results: dicts, loops and the rules of kube-scheduler, nothing of provisioner.scheduling's engine.
 
-It knows the values of a problem and of a result, and reads pods, labels and taints by itself.
+It knows the values of a problem and of a result. What kube-scheduler would say is asked of `kubescheduler.World`; what a
+claim may become, what limits and minValues allow, and what was overlooked is worked out here.
+
+A result is good when every pod is in exactly one place; when there is an order in which kube-scheduler would bind every
+pod where it was put, whichever of its allowed machines a claim becomes; when each claim says of itself what is true; when
+limits, minValues and reservations are kept; and when no unplaced pod fits alone into what came out, not even
+at the cost of pods of lower priority.
 """
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from provisioner.apis import names
-from provisioner.apis.core import NodeSelectorRequirement
-from provisioner.apis.names import LABEL_ALIASES
+from provisioner.apis.core import TopologySpreadConstraint
+from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.problem import Bin, Pool, Problem
-from provisioner.scheduling.reasons import PodGated, PodInvalid, UnsupportedConstraint
+from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, Pool, Problem
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.requirement import Requirement, Requirements
-from provisioner.values.taints import Taint, Toleration
+from tests.support.kubescheduler import (
+    Labels,
+    Machine,
+    World,
+    admits,
+    filter_matches,
+    fits,
+    needs,
+    selected,
+    tolerated,
+    topology_keys,
+)
 
-Labels = Mapping[str, str]
+__all__ = ["left_of", "places_for", "tolerated", "violations", "world_of"]
+
 READY = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
-
-
-# --- one pod and one node, by kube-scheduler's rules ---
-
-
-def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    if taint.effect == "PreferNoSchedule":
-        return True
-    for one in tolerations:
-        effect = one.effect in {"", taint.effect}
-        if one.operator == "Exists":
-            if effect and one.key in {"", taint.key}:
-                return True
-        elif effect and one.key == taint.key and one.value == taint.value:
-            return True
-    return False
-
-
-def label(labels: Labels, key: str) -> str | None:
-    stable = LABEL_ALIASES.get(key, key)
-    if stable in labels:
-        return labels[stable]
-    for alias, meant in LABEL_ALIASES.items():
-        if meant == stable and alias in labels:
-            return labels[alias]
-    return None
-
-
-def expression_holds(expression: NodeSelectorRequirement, value: str | None) -> bool:
-    match expression.operator:
-        case "In":
-            return value is not None and value in expression.values
-        case "NotIn":
-            return value is None or value not in expression.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            try:
-                number, bound = int(value or ""), int(expression.values[0])
-            except ValueError:
-                return False
-            return number > bound if expression.operator == "Gt" else number < bound
-        case _:
-            raise AssertionError(expression)
-
-
-def filter_matches(shape: PodShape, labels: Labels, node_name: str) -> bool:
-    for key, value in shape.node_selector.items():
-        if label(labels, key) != value:
-            return False
-    node_affinity = None if shape.affinity is None else shape.affinity.node_affinity
-    if node_affinity is None or node_affinity.required is None:
-        return True
-    for term in node_affinity.required.node_selector_terms:
-        if not term.match_expressions and not term.match_fields:
-            continue
-        if all(expression_holds(one, label(labels, one.key)) for one in term.match_expressions) and all(
-            expression_holds(one, node_name) for one in term.match_fields
-        ):
-            return True
-    return False
-
-
-def admits(shape: PodShape, labels: Labels, taints: Iterable[Taint], node_name: str = "") -> bool:
-    return all(tolerated(shape.tolerations, taint) for taint in taints) and filter_matches(shape, labels, node_name)
-
-
-def needs(shapes: Iterable[PodShape]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for shape in shapes:
-        for name, amount in shape.requests.items():
-            total[name] = total.get(name, 0) + amount
-    return total
-
-
-def fits(wanted: Mapping[str, int], room: Mapping[str, int]) -> bool:
-    if any(amount < 0 for amount in room.values()):
-        return False
-    return all(amount <= 0 or amount <= room.get(name, 0) for name, amount in wanted.items())
+NEW = "\0new"
+"""Node name of every machine to come: no matchFields can name it."""
 
 
 # --- the machines that a claim may become ---
+
+
+@dataclass(frozen=True)
+class Option:
+    """One machine that could be had: a type, an offering and the labels that its node would get."""
+
+    pool: Pool
+    type: InstanceType
+    offering: Offering
+    labels: dict[str, str]
 
 
 def holds(requirement: Requirement, value: str | None) -> bool:
@@ -111,14 +61,14 @@ def holds(requirement: Requirement, value: str | None) -> bool:
 
 def machines(
     problem: Problem, pool: Pool, instance_type: InstanceType, asked: Requirements, shapes: Iterable[PodShape]
-) -> Iterator[dict[str, str]]:
-    """Label sets of every machine of one type that `asked` allows; custom labels with a choice are tried in turn.
+) -> Iterator[Option]:
+    """Every machine of one type that `asked` allows; custom labels with a choice are tried in turn.
 
     Of a type's labels only those count that its provider vouches for.
     """
     vouched = names.WELL_KNOWN_LABELS | problem.well_known
     own = {key: one for key, one in instance_type.requirements.items() if key in vouched}
-    mentioned = mentioned_values(shapes)
+    mentioned = mentioned_values(problem, shapes)
     for offering in instance_type.offerings:
         if not offering.available:
             continue
@@ -145,12 +95,15 @@ def machines(
         for chosen in itertools.product(*choices):
             node = labels | {key: value for key, value in chosen if value is not None}
             if all(holds(one, node.get(key)) for key, one in asked.items()):
-                yield node
+                yield Option(pool, instance_type, offering, node)
 
 
-def mentioned_values(shapes: Iterable[PodShape]) -> dict[str, set[str]]:
-    """Values by label that pods speak of, and their neighbours where they are bounds."""
+def mentioned_values(problem: Problem, shapes: Iterable[PodShape]) -> dict[str, set[str]]:
+    """Values by label that pods and nodes speak of, and their neighbours where they are bounds."""
     found: dict[str, set[str]] = {}
+    for one in problem.bins:
+        for key, value in one.labels.items():
+            found.setdefault(key, set()).add(value)
     for shape in shapes:
         for key, value in shape.node_selector.items():
             found.setdefault(key, set()).add(value)
@@ -158,43 +111,163 @@ def mentioned_values(shapes: Iterable[PodShape]) -> dict[str, set[str]]:
         if node_affinity is None or node_affinity.required is None:
             continue
         for term in node_affinity.required.node_selector_terms:
-            for one in term.match_expressions:
-                for value in one.values:
-                    found.setdefault(one.key, set()).add(value)
-                    if one.operator in {"Gt", "Lt"}:
-                        found[one.key] |= {str(int(value) + 1), str(int(value) - 1)}
+            for expression in term.match_expressions:
+                for value in expression.values:
+                    found.setdefault(expression.key, set()).add(value)
+                    if expression.operator in {"Gt", "Lt"}:
+                        found[expression.key] |= {str(int(value) + 1), str(int(value) - 1)}
     return found
 
 
-def daemons_on(problem: Problem, pool: Pool, labels: Labels) -> list[PodShape]:
-    return [one for one in problem.daemons if not one.error and admits(one, labels, pool.taints)]
+def daemons_on(problem: Problem, pool: Pool, labels: Labels) -> tuple[PodShape, ...]:
+    return tuple(one for one in problem.daemons if not one.error and admits(one, labels, pool.taints))
 
 
-def takes(problem: Problem, pool: Pool, instance_type: InstanceType, labels: Labels, shapes: list[PodShape]) -> bool:
-    """Whether all of `shapes` may run together on this machine, beside its daemons."""
-    if not all(admits(shape, labels, pool.taints, "\0new") for shape in shapes):
-        return False
-    return fits(needs([*shapes, *daemons_on(problem, pool, labels)]), instance_type.allocatable)
+def machine_of(problem: Problem, option: Option, name: str) -> Machine:
+    """What kube-scheduler would see, once it is ready, of a machine that nothing runs on yet."""
+    daemons = daemons_on(problem, option.pool, option.labels)
+    taken = needs(daemons)
+    room = {key: amount - taken.get(key, 0) for key, amount in option.type.allocatable.items()}
+    room |= {key: -amount for key, amount in taken.items() if key not in room and amount > 0}
+    limits = problem.storage.attach_limits.get(option.type.name)
+    if limits is None:
+        prefix = "attachable-volumes-csi-"
+        limits = {
+            key.removeprefix(prefix): amount for key, amount in option.type.capacity.items() if key.startswith(prefix)
+        }
+    return Machine(
+        name=name,
+        labels={**option.labels, names.HOSTNAME_LABEL: name},
+        room=room,
+        taints=option.pool.taints,
+        node_name=NEW,
+        daemons=daemons,
+        attach=limits,
+    )
 
 
-def possible_types(problem: Problem, pool: Pool, asked: Requirements, shapes: list[PodShape]) -> list[InstanceType]:
-    """Types of which some machine that can be had takes all of `shapes`."""
-    return [
-        one
-        for one in pool.instance_types
-        if all(
-            holds(requirement, None) or requirement.intersects(one.requirements[key])
-            if key in one.requirements
-            else True
-            for key, requirement in asked.items()
+# --- the world that a result makes ---
+
+
+def machine_of_bin(problem: Problem, one: Bin) -> Machine:
+    asked = {pod.uid for pod in problem.pods}
+    return Machine(
+        name=one.name,
+        labels=dict(one.labels),
+        room=dict(one.room),
+        taints=one.taints,
+        node_name=one.node_name,
+        pods=tuple(pod for pod in one.pods if pod.uid not in asked),
+        attach=one.attach_limits,
+        leaving=one.leaving,
+    )
+
+
+def world_of(problem: Problem, options: Iterable[tuple[str, Option]] = ()) -> World:
+    """The machines of now and these new ones, with nothing of the problem placed yet."""
+    return World(
+        machines=[
+            *(machine_of_bin(problem, one) for one in problem.bins),
+            *(machine_of(problem, option, name) for name, option in options),
+        ],
+        namespaces=problem.namespaces,
+        claims=problem.storage.claims,
+        volumes=problem.storage.volumes,
+        classes=problem.storage.classes,
+        spread={pod.uid: default_spread(problem, pod) for pod in problem.pods if not pod.shape.spread},
+        ignore_devices=problem.devices is DevicePolicy.IGNORE,
+    )
+
+
+def default_spread(problem: Problem, pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
+    """The cluster's default constraints, with the selector that kube-scheduler deduces for this pod."""
+    defaults = problem.spread_defaults
+    labels: dict[str, str] = {}
+    for one in defaults.services.get(pod.namespace, ()):
+        if selected(LabelSelector(match_labels=dict(one)), pod.labels):
+            labels |= one
+    expressions: list[LabelSelectorRequirement] = []
+    controller = None if pod.owner is None else defaults.controllers.get(pod.owner.uid)
+    if controller is not None:
+        expressions += [
+            LabelSelectorRequirement(key=key, operator="In", values=(value,))
+            for key, value in controller.match_labels.items()
+        ]
+        expressions += controller.match_expressions
+    if not labels and not expressions:
+        return ()
+    selector = LabelSelector(match_labels=labels, match_expressions=tuple(expressions))
+    return tuple(
+        TopologySpreadConstraint(
+            max_skew=one.max_skew,
+            topology_key=one.topology_key,
+            when_unsatisfiable=one.when_unsatisfiable,
+            label_selector=selector,
+            min_domains=one.min_domains,
+            node_affinity_policy=one.node_affinity_policy,
+            node_taints_policy=one.node_taints_policy,
         )
-        and any(takes(problem, pool, one, labels, shapes) for labels in machines(problem, pool, one, asked, shapes))
+        for one in defaults.constraints
+    )
+
+
+def claim_name(number: int, claim: PlannedClaim) -> str:
+    return f"claim-{number}-of-{claim.pool}"
+
+
+def pool_of(problem: Problem, claim: PlannedClaim) -> Pool:
+    return next(one for one in problem.pools if one.name == claim.pool)
+
+
+def options_of(problem: Problem, claim: PlannedClaim) -> list[Option]:
+    """Every machine that the claim may become, by what it says."""
+    pool = pool_of(problem, claim)
+    shapes = [pod.shape for pod in claim.pods]
+    return [
+        option
+        for one in pool.instance_types
+        if one.name in claim.instance_types
+        for option in machines(problem, pool, one, claim.requirements, shapes)
+        if all(option.labels.get(key, value) == value for key, value in claim.labels.items())
     ]
 
 
-def serves_min_values(pool: Pool, asked: Requirements, types: Iterable[InstanceType]) -> bool:
+def nominal(claim: PlannedClaim, options: Iterable[Option]) -> Option | None:
+    """The planned one among them."""
+    for one in options:
+        planned = (claim.planned_type, claim.planned_zone, claim.planned_capacity_type)
+        if planned == (one.type.name, one.offering.zone, one.offering.capacity_type):
+            return one
+    return None
+
+
+def could_be_made(problem: Problem, shapes: Iterable[PodShape]) -> tuple[Machine, ...]:
+    """One machine of every kind that any pool may make."""
+    listed = list(shapes)
+    return tuple(
+        machine_of(problem, option, "could-be")
+        for pool in problem.pools
+        for one in pool.instance_types
+        for option in machines(problem, pool, one, pool.requirements, listed)
+    )
+
+
+def placements_of(result: Result) -> list[tuple[Pod, str]]:
+    placed = [(pod, name) for name, pods in result.existing.items() for pod in pods]
+    placed += [(pod, claim_name(n, claim)) for n, claim in enumerate(result.claims) for pod in claim.pods]
+    return placed
+
+
+# --- minValues and limits ---
+
+
+def short_of_min_values(
+    wanted: Mapping[str, Requirement], asked: Requirements, types: Iterable[InstanceType]
+) -> list[str]:
+    """Keys of which `types` have too few values."""
     listed = list(types)
-    for key, requirement in pool.requirements.items():
+    short = []
+    for key, requirement in wanted.items():
         if requirement.min_values is not None:
             values = {
                 value
@@ -204,8 +277,8 @@ def serves_min_values(pool: Pool, asked: Requirements, types: Iterable[InstanceT
                 if asked.requirement(key).has(value)
             }
             if len(values) < requirement.min_values:
-                return False
-    return True
+                short.append(key)
+    return short
 
 
 def counted(capacity: Mapping[str, int]) -> dict[str, int]:
@@ -226,13 +299,15 @@ def left_of(pool: Pool, claims: Iterable[PlannedClaim]) -> dict[str, int]:
 
 def violations(problem: Problem, result: Result) -> list[str]:
     """Everything that is wrong with a result; empty for a good one."""
-    return [
-        *_not_once(problem, result),
-        *_bins_wrong(problem, result),
-        *(text for claim in result.claims for text in _claim_wrong(problem, claim)),
-        *_limits_wrong(problem, result),
-        *_overlooked(problem, result),
-    ]
+    structure = [*_not_once(problem, result)]
+    claims = [text for claim in result.claims for text in _claim_wrong(problem, claim)]
+    found = [*structure, *claims, *_bins_wrong(problem, result), *_limits_wrong(problem, result)]
+    found += _reservations_wrong(problem, result)
+    found += _order_wrong(problem, result)
+    if not structure and not claims:
+        found += _overlooked(problem, result)
+        found += _priority_wrong(problem, result)
+    return found
 
 
 def _not_once(problem: Problem, result: Result) -> Iterator[str]:
@@ -253,19 +328,26 @@ def _bins_wrong(problem: Problem, result: Result) -> Iterator[str]:
     by_name = {one.name: one for one in problem.bins}
     for name, pods in result.existing.items():
         one = by_name[name]
+        if one.leaving:
+            yield f"{name} is leaving and takes {[pod.name for pod in pods]}"
+        if not pods:
+            yield f"{name} is listed without pods"
         for pod in pods:
             if not admits(pod.shape, one.labels, one.taints, one.node_name):
                 yield f"{pod.name} is not admitted on {name}"
-        if not fits(needs(pod.shape for pod in pods), one.room):
+        if not fits(needs(pod.shape for pod in pods), dict(one.room)):
             yield f"{name} is too small for {[pod.name for pod in pods]}"
 
 
 def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:
-    pool = next(one for one in problem.pools if one.name == claim.pool)
+    """What the claim says of itself, and whether every machine that it may become holds its pods."""
+    pool = pool_of(problem, claim)
     by_name = {one.name: one for one in pool.instance_types}
     shapes = [pod.shape for pod in claim.pods]
     if not claim.pods:
         yield f"{claim!r} has no pods"
+    if claim.template is not pool.template:
+        yield f"{claim!r} carries another template"
     if len(set(claim.instance_types)) != len(claim.instance_types):
         yield f"{claim!r} lists a type twice"
     named = claim.requirements["node.kubernetes.io/instance-type"].values
@@ -273,22 +355,33 @@ def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:
         yield f"{claim!r} names {len(named)} types"
     if not READY.keys().isdisjoint(claim.requirements):
         yield f"{claim!r} says labels that are only simulated"
+    for key, requirement in pool.requirements.items():
+        if key not in claim.requirements and key not in READY:
+            yield f"{claim!r} drops the pool's requirement {requirement}"
     prices: dict[str, float] = {}
+    least: dict[str, int] = {}
+    options = options_of(problem, claim)
     for name in claim.instance_types:
-        one = by_name[name]
-        offered = [
-            (labels, offering.price)
-            for offering in one.offerings
-            for labels in machines(problem, pool, _only(one, offering), claim.requirements, shapes)
-            if name in named and _agrees(labels, claim)
-        ]
-        for labels, _ in offered:
-            if not takes(problem, pool, one, labels, shapes):
-                yield f"{claim!r} does not hold its pods on {name} with {labels}"
-        if name in named and not offered:
+        if name not in by_name:
+            yield f"{claim!r} lists {name}, which the pool does not have"
+            continue
+        own = [one for one in options if one.type.name == name]
+        for option in own:
+            world = world_of(problem, [("claim", option)])
+            for number, pod in enumerate(claim.pods):
+                why = world.misfit(pod, world.machine("claim"))
+                if why and name in named:
+                    yield (
+                        f"{claim!r} does not hold its pods on {name} with {option.labels}: {pod.name}, number {number}: {why}"
+                    )
+                    break
+                world.machine("claim").placed.append(pod)
+            for key, amount in needs(daemons_on(problem, pool, option.labels)).items():
+                least[key] = min(least.get(key, amount), amount)
+        if name in named and not own:
             yield f"{claim!r} names {name}, which cannot be had"
-        if offered:
-            prices[name] = min(price for _, price in offered)
+        if own:
+            prices[name] = min(one.offering.price for one in own)
     in_order = [prices[name] for name in claim.instance_types if name in prices]
     if [round(price * 1e6) for price in in_order] != sorted(round(price * 1e6) for price in in_order):
         yield f"{claim!r} does not list the cheapest first"
@@ -296,21 +389,29 @@ def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:
         round(in_order[0] * 1e6) != round(claim.usd_per_hour * 1e6) or claim.instance_types[0] != claim.planned_type
     ):
         yield f"{claim!r} is not planned as the cheapest, {in_order[0]} $/h"
-    if not serves_min_values(pool, claim.requirements, [by_name[name] for name in named]):
+    planned = nominal(claim, options)
+    if planned is None:
+        yield f"{claim!r} is planned as what its own requirements do not allow"
+    else:
+        if round(planned.offering.price * 1e6) != round(claim.usd_per_hour * 1e6):
+            yield f"{claim!r} costs {planned.offering.price}"
+        if (planned.type.capacity, planned.type.allocatable) != (claim.capacity, claim.allocatable):
+            yield f"{claim!r} has the size of another type"
+    types = [by_name[name] for name in sorted(named & by_name.keys())]
+    if problem.min_values is MinValuesPolicy.BEST_EFFORT:
+        lowered = short_of_min_values(pool.requirements, claim.requirements, types)
+        if bool(lowered) != claim.min_values_relaxed:
+            yield f"{claim!r} tells wrongly whether minValues were relaxed"
+        if short_of_min_values(claim.requirements, claim.requirements, types):
+            yield f"{claim!r} breaks the minValues that it asks for itself"
+    elif short_of_min_values(pool.requirements, claim.requirements, types) or claim.min_values_relaxed:
         yield f"{claim!r} breaks minValues"
-    if not fits(needs(shapes), claim.requests):
+    if not fits(needs(shapes), dict(claim.requests)):
         yield f"{claim!r} requests less than its pods"
-
-
-def _only(one: InstanceType, offering: object) -> InstanceType:
-    return InstanceType(
-        one.name, one.requirements, one.capacity, one.overhead, tuple(o for o in one.offerings if o is offering)
-    )
-
-
-def _agrees(labels: Labels, claim: PlannedClaim) -> bool:
-    """Whether the custom labels are those that the claim gives its node."""
-    return all(labels.get(key, value) == value for key, value in claim.labels.items())
+    most = needs(shapes)
+    for key, amount in claim.requests.items():
+        if amount > most.get(key, 0) + sum(one.requests.get(key, 0) for one in problem.daemons):
+            yield f"{claim!r} requests more {key} than its pods and all daemons"
 
 
 def _limits_wrong(problem: Problem, result: Result) -> Iterator[str]:
@@ -336,50 +437,253 @@ def _limits_wrong(problem: Problem, result: Result) -> Iterator[str]:
                         yield f"{claim!r} could become {type_name}, over the limit on {name}"
 
 
+def _reservations_wrong(problem: Problem, result: Result) -> Iterator[str]:
+    """Each machine of a reservation is held by one claim at most; a claim that holds some asks for nothing else."""
+    capacity: dict[str, int] = {}
+    label = problem.reservation_label
+    if label:
+        for pool in problem.pools:
+            for one in pool.instance_types:
+                for offering in one.offerings:
+                    name = offering.requirements.requirement(label).is_single
+                    if offering.capacity_type == names.CAPACITY_RESERVED and name:
+                        known = capacity.get(name, offering.reservation_capacity)
+                        capacity[name] = min(known, offering.reservation_capacity)
+        for name, amount in capacity.items():
+            held = sum(1 for claim in result.claims if name in claim.reservations)
+            if held > amount:
+                yield f"{held} claims hold reservation {name}, which has {amount} machines"
+    for claim in result.claims:
+        if list(claim.reservations) != sorted(set(claim.reservations)):
+            yield f"{claim!r} lists its reservations in disorder"
+        kinds = claim.requirements.requirement(names.CAPACITY_TYPE_LABEL)
+        if claim.reservations and kinds.is_single != names.CAPACITY_RESERVED:
+            yield f"{claim!r} holds reservations and may become something else"
+        if not claim.reservations and kinds.has(names.CAPACITY_RESERVED) and not kinds.complement:
+            yield f"{claim!r} asks for reserved capacity that it does not hold"
+
+
+# --- is there an order in which kube-scheduler binds everything as planned? ---
+
+
+def _order_wrong(problem: Problem, result: Result) -> Iterator[str]:
+    options = {claim_name(n, claim): options_of(problem, claim) for n, claim in enumerate(result.claims)}
+    chosen: dict[str, Option] = {}
+    for number, claim in enumerate(result.claims):
+        name = claim_name(number, claim)
+        planned = nominal(claim, options[name])
+        if planned is None:
+            return
+        chosen[name] = planned
+    placements = placements_of(result)
+    for pod, why in world_of(problem, chosen.items()).stuck(placements):
+        yield f"{pod.name} cannot be bound as planned, in whatever order: {why}"
+    keys = topology_keys([*problem.pods, *(pod for one in problem.bins for pod in one.pods)], world_of(problem))
+    keys.discard(names.HOSTNAME_LABEL)
+    if not keys:
+        return
+    for name, otherwise in _otherwise(options, chosen, keys):
+        for pod, why in world_of(problem, otherwise.items()).stuck(placements):
+            kind = f"{otherwise[name].offering.zone}, {otherwise[name].offering.capacity_type}"
+            yield f"{name} may as well come to {kind}, and then {pod.name} cannot be bound: {why}"
+
+
+# --- what was overlooked ---
+
+
 def _overlooked(problem: Problem, result: Result) -> Iterator[str]:
     seen = set()
     for one in result.unplaced:
-        judged = not isinstance(one.reasons[0], PodInvalid | PodGated | UnsupportedConstraint)
-        if judged and one.pod.shape.key not in seen:
-            seen.add(one.pod.shape.key)
-            yield from (f"{one.pod.name} would fit {place}" for place in places_for(problem, result, one.pod))
+        klass = (one.pod.shape.key, one.pod.owner, tuple(sorted(one.pod.labels.items())))
+        if klass in seen or _excused(problem, one.pod):
+            continue
+        seen.add(klass)
+        yield from (f"{one.pod.name} would fit {place}" for place in places_for(problem, result, one.pod))
+
+
+def _excused(problem: Problem, pod: Pod) -> bool:
+    """Left out for reasons that kube-scheduler does not have.
+
+    A local volume's machine to come (Karpenter drops the host name, kube-scheduler does not), and a claim of an ephemeral volume
+    that is not made yet.
+    """
+    world = world_of(problem)
+    for key, ephemeral in world.claim_keys(pod):
+        claim = problem.storage.claims.get(key)
+        if claim is None:
+            if ephemeral:
+                return True
+            continue
+        volume = problem.storage.volumes.get(claim.spec.volume_name)
+        if volume is not None and (volume.spec.local is not None or volume.spec.host_path is not None):
+            return True
+        kind = problem.storage.classes.get(claim.spec.storage_class_name or "")
+        if kind is not None and kind.provisioner == "kubernetes.io/no-provisioner":
+            return True
+    return False
 
 
 def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
-    """Everywhere that one more pod would fit into a finished result."""
-    shape = pod.shape
-    for one in problem.bins:
-        placed = [other.shape for other in result.existing.get(one.name, ())]
-        if admits(shape, one.labels, one.taints, one.node_name) and fits(needs([*placed, shape]), _room(one)):
-            yield f"on {one.name}"
-    pools = {pool.name: pool for pool in problem.pools}
-    for claim in result.claims:
-        pool = pools[claim.pool]
-        shapes = [*(other.shape for other in claim.pods), shape]
-        asked = _unsettled(problem, pool, claim)
-        types = [one for one in possible_types(problem, pool, asked, shapes) if one.name in claim.instance_types]
-        if types and serves_min_values(pool, asked, types):
-            yield f"on {claim!r} as {types[0].name}"
+    """Everywhere that one more pod would fit into a finished result.
+
+    Domains where machines could be made count as empty ones for its spread, as in design 3b.9, so that what this names is
+    legal whether they are counted or not.
+    """
+    options = {claim_name(n, claim): options_of(problem, claim) for n, claim in enumerate(result.claims)}
+    chosen: dict[str, Option] = {}
+    for number, claim in enumerate(result.claims):
+        planned = nominal(claim, options[claim_name(number, claim)])
+        if planned is None:
+            return
+        chosen[claim_name(number, claim)] = planned
+    keys = topology_keys([*problem.pods, *(one for bin_ in problem.bins for one in bin_.pods)], world_of(problem))
+    could_be = could_be_made(problem, [pod.shape])
+    placements = placements_of(result)
+
+    def finished(machines_to_come: Mapping[str, Option]) -> World | None:
+        """The world with everything bound; None where that is impossible."""
+        world = world_of(problem, machines_to_come.items())
+        world.more_domains = could_be
+        return None if world.stuck(placements) else world
+
+    others = list(_otherwise(options, chosen, keys | _asked_labels(pod)))
+
+    def takes(name: str, override: Mapping[str, Option]) -> bool:
+        """Whether the machine takes the pod, whichever of its allowed machines any one of the other claims becomes."""
+        for base in [chosen, *(one for changed, one in others if changed != name)]:
+            world = finished({**base, **override})
+            if world is None or world.refusal(pod, world.machine(name), strict=True):
+                return False
+        return True
+
+    if finished(chosen) is None:
+        return
+    for standing in problem.bins:
+        if takes(standing.name, {}):
+            yield f"on {standing.name}"
+    for number, claim in enumerate(result.claims):
+        pool = pool_of(problem, claim)
+        name = claim_name(number, claim)
+        listed = [one for one in pool.instance_types if one.name in claim.instance_types]
+        shapes = [*(other.shape for other in claim.pods), pod.shape]
+        grown = functools.partial(_takes_as, takes, name)
+        found = _good(problem, pool, listed, _unsettled(pool, claim), shapes, grown)
+        # Best effort lowers minValues only where a machine is opened; what a claim asks for by then is kept.
+        if found and not _short(claim.requirements, found):
+            yield f"on {claim!r} as {min(option.type.name for option in found)}"
+    opened = functools.partial(_takes_as, takes, "one-more")
     for pool in problem.pools:
         left = left_of(pool, [claim for claim in result.claims if claim.pool == pool.name])
-        types = [
+        listed = [
             one
-            for one in possible_types(problem, pool, pool.requirements, [shape])
+            for one in pool.instance_types
             if all(counted(one.capacity).get(name, 0) <= amount for name, amount in left.items())
         ]
-        if types and serves_min_values(pool, pool.requirements, types):
-            yield f"on a new {types[0].name} of {pool.name}"
+        candidates = _good(problem, pool, listed, pool.requirements, [pod.shape], opened)
+        found = [option for option in candidates if not _held(problem, result, option)]
+        strict = problem.min_values is MinValuesPolicy.STRICT
+        if found and not (strict and _short(pool.requirements, found)):
+            yield f"on a new {min(option.type.name for option in found)} of {pool.name}"
 
 
-def _room(one: Bin) -> dict[str, int]:
-    return dict(one.room)
+def _takes_as(takes: Callable[[str, Mapping[str, Option]], bool], name: str, option: Option) -> bool:
+    return takes(name, {name: option})
 
 
-def _unsettled(problem: Problem, pool: Pool, claim: PlannedClaim) -> Requirements:
+def _good(
+    problem: Problem,
+    pool: Pool,
+    types: Iterable[InstanceType],
+    asked: Requirements,
+    shapes: list[PodShape],
+    takes: Callable[[Option], bool],
+) -> list[Option]:
+    """Machines that take the pod of the last shape; one of each type unless minValues ask for all."""
+    all_count = any(one.min_values for one in pool.requirements.values())
+    good: list[Option] = []
+    for one in types:
+        for option in machines(problem, pool, one, asked, shapes):
+            if filter_matches(shapes[-1], option.labels, NEW) and takes(option):
+                good.append(option)
+                if not all_count:
+                    break
+    return good
+
+
+def _asked_labels(pod: Pod) -> set[str]:
+    """Labels that the pod's own node filter looks at."""
+    affinity = None if pod.shape.affinity is None else pod.shape.affinity.node_affinity
+    terms = () if affinity is None or affinity.required is None else affinity.required.node_selector_terms
+    return {*pod.shape.node_selector, *(one.key for term in terms for one in term.match_expressions)}
+
+
+def _otherwise(
+    options: Mapping[str, list[Option]], chosen: Mapping[str, Option], keys: Iterable[str]
+) -> Iterator[tuple[str, dict[str, Option]]]:
+    """(claim, the chosen machines with that claim become another that these labels tell apart)."""
+    listed = sorted(set(keys) - {names.HOSTNAME_LABEL})
+    for name, own in options.items():
+        seen = {tuple(chosen[name].labels.get(key) for key in listed)}
+        for option in own:
+            where = tuple(option.labels.get(key) for key in listed)
+            if where not in seen:
+                seen.add(where)
+                yield name, {**chosen, name: option}
+
+
+def _held(problem: Problem, result: Result, option: Option) -> bool:
+    """Whether the machine is of a reservation of which other claims hold all."""
+    if option.offering.capacity_type != names.CAPACITY_RESERVED:
+        return False
+    name = (
+        option.offering.requirements.requirement(problem.reservation_label).is_single
+        if problem.reservation_label
+        else None
+    )
+    if name is None:
+        return True  # whose machines are which cannot be told from outside
+    return sum(1 for claim in result.claims if name in claim.reservations) >= option.offering.reservation_capacity
+
+
+def _short(wanted: Requirements, found: Iterable[Option]) -> bool:
+    """Whether machines of these kinds have too few values for the minValues."""
+    listed = list(found)
+    return any(
+        len({one.labels[key] for one in listed if key in one.labels}) < (requirement.min_values or 0)
+        for key, requirement in wanted.items()
+    )
+
+
+def _unsettled(pool: Pool, claim: PlannedClaim) -> Requirements:
     """The claim's requirements; what it says of types and capacity types is looked up from its list instead."""
-    del problem
     return Requirements.of(
-        pool.requirements.get(key, one) if key == "karpenter.sh/capacity-type" else one
+        pool.requirements.get(key, one) if key == "karpenter.sh/capacity-type" and not claim.reservations else one
         for key, one in claim.requirements.items()
         if key != "node.kubernetes.io/instance-type"
     ).merged(pool.requirements)
+
+
+def _priority_wrong(problem: Problem, result: Result) -> Iterator[str]:
+    """An unplaced pod must not fit once everything of lower priority is taken away."""
+    seen = set()
+    for one in result.unplaced:
+        priority = one.pod.shape.priority
+        if one.pod.shape.key in seen or _excused(problem, one.pod):
+            continue
+        seen.add(one.pod.shape.key)
+        kept = Result(
+            claims=tuple(
+                replace(claim, pods=pods)
+                for claim in result.claims
+                if (pods := tuple(pod for pod in claim.pods if pod.shape.priority >= priority))
+            ),
+            existing={
+                name: tuple(pod for pod in pods if pod.shape.priority >= priority)
+                for name, pods in result.existing.items()
+            },
+            unplaced=(),
+        )
+        if len(placements_of(kept)) == len(placements_of(result)):
+            continue
+        for place in places_for(problem, kept, one.pod):
+            yield f"{one.pod.name} loses its place {place} to a lower priority"

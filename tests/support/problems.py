@@ -2,22 +2,44 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.core import (
     Affinity,
     Container,
+    CSIVolumeSource,
+    EphemeralVolumeSource,
+    LabelledMeta,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSource,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeClaimTemplate,
+    PersistentVolumeSpec,
+    PodAffinity,
+    PodAffinityTerm,
     PodSpec,
     ResourceRequirements,
+    StorageClass,
+    StorageClassMeta,
+    TopologySelectorLabelRequirement,
+    TopologySelectorTerm,
+    TopologySpreadConstraint,
+    Volume,
+    VolumeClaimMeta,
+    VolumeNodeAffinity,
 )
+from provisioner.apis.meta import LabelSelector, OwnerReference
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.apis.shapes import shape_of
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.scheduling.problem import Bin, Pool, Problem
+from provisioner.scheduling.problem import Bin, Pool, Problem, Storage
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
@@ -190,14 +212,20 @@ def node(
     taints: Iterable[Taint] = (),
     more: Mapping[str, str] | None = None,
     max_pods: int = 110,
+    running: Iterable[Pod] = (),
+    attach: Mapping[str, int] | None = None,
+    leaving: bool = False,
 ) -> Bin:
-    """A Node with so much room left."""
+    """A Node with so much room left, beside the pods that run on it."""
     return Bin(
         name=name,
         labels={names.HOSTNAME_LABEL: name, names.OS_LABEL: "linux", **(labels or {})},
         room=Resources.parse({"cpu": cpu, "memory": memory, "pods": str(max_pods), **(more or {})}),
         taints=tuple(taints),
         node_name=name,
+        pods=tuple(running),
+        attach_limits=dict(attach or {}),
+        leaving=leaving,
     )
 
 
@@ -206,5 +234,149 @@ def problem(
     *pools: Pool,
     bins: Iterable[Bin] = (),
     daemons: Iterable[PodShape] = (),
+    **more: Any,
 ) -> Problem:
-    return Problem(pods=tuple(of), pools=pools, bins=tuple(bins), daemons=tuple(daemons), well_known=WELL_KNOWN)
+    """A problem; `more` are fields of `Problem`."""
+    return Problem(pods=tuple(of), pools=pools, bins=tuple(bins), daemons=tuple(daemons), well_known=WELL_KNOWN, **more)
+
+
+# --- pods that look at other pods ---
+
+
+def app(name: str, **labels: str) -> LabelSelector:
+    """Selects pods by their label `app`, and by others."""
+    return LabelSelector(match_labels={"app": name, **labels})
+
+
+def spread(key: str, of: LabelSelector | None, skew: int = 1, **more: Any) -> TopologySpreadConstraint:
+    """A hard spread unless `more` says otherwise."""
+    return TopologySpreadConstraint(topology_key=key, label_selector=of, max_skew=skew, **more)
+
+
+def meant(key: str, of: LabelSelector | None, **more: Any) -> PodAffinityTerm:
+    return PodAffinityTerm(topology_key=key, label_selector=of, **more)
+
+
+def near(key: str, of: LabelSelector | None, **more: Any) -> Affinity:
+    """Required affinity to such pods."""
+    return Affinity(pod_affinity=PodAffinity(required=(meant(key, of, **more),)))
+
+
+def apart(key: str, of: LabelSelector | None, **more: Any) -> Affinity:
+    """Required anti-affinity to such pods."""
+    return Affinity(pod_anti_affinity=PodAffinity(required=(meant(key, of, **more),)))
+
+
+def of_app(name: str, cpu: str = "1", memory: str = "1Gi", **more: Any) -> PodShape:
+    """A shape whose label `app` is `name`."""
+    labels = {"app": name, **more.pop("labels", {})}
+    return shape(cpu, memory, labels=labels, **more)
+
+
+# --- volumes ---
+
+DRIVER = "csi.example.com"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+
+
+def uses(*claims: str) -> tuple[Volume, ...]:
+    """Volumes of a pod by claim."""
+    return tuple(
+        Volume(name=f"v{number}", persistent_volume_claim=PersistentVolumeClaimSource(claim_name=claim))
+        for number, claim in enumerate(claims)
+    )
+
+
+def scratch(kind: str) -> tuple[Volume, ...]:
+    """An ephemeral volume of a class."""
+    template = PersistentVolumeClaimTemplate(spec=PersistentVolumeClaimSpec(storage_class_name=kind))
+    return (Volume(name="scratch", ephemeral=EphemeralVolumeSource(volume_claim_template=template)),)
+
+
+def volume_claim(
+    name: str,
+    kind: str | None = "disk",
+    volume: str = "",
+    *,
+    completed: bool = True,
+    phase: str = "",
+    modes: Sequence[str] = ("ReadWriteOnce",),
+    namespace: str = "default",
+    deleted: bool = False,
+    owner: str = "",
+) -> PersistentVolumeClaim:
+    """A claim, bound where a volume is named; one made for an ephemeral volume is owned by its pod, by name."""
+    return PersistentVolumeClaim(
+        metadata=VolumeClaimMeta(
+            name=name,
+            namespace=namespace,
+            uid=f"uid-{name}",
+            annotations={BIND_COMPLETED: "yes"} if volume and completed else {},
+            deletion_timestamp=EPOCH if deleted else None,
+            owner_references=(
+                OwnerReference(api_version="v1", kind="Pod", name=owner, uid=f"uid-{owner}", controller=True),
+            )
+            if owner
+            else (),
+        ),
+        spec=PersistentVolumeClaimSpec(storage_class_name=kind, volume_name=volume, access_modes=tuple(modes)),
+        status=PersistentVolumeClaimStatus(phase=phase or ("Bound" if volume else "Pending")),
+    )
+
+
+def volume(
+    name: str,
+    *zones: str,
+    terms: Sequence[NodeSelectorTerm] = (),
+    labels: Mapping[str, str] | None = None,
+    driver: str = DRIVER,
+    **more: Any,
+) -> PersistentVolume:
+    """A volume that can be reached from these zones, or where one of `terms` holds; from anywhere without either."""
+    wanted = [*terms, *([term((names.ZONE_LABEL, "In", zones))] if zones else [])]
+    return PersistentVolume(
+        metadata=LabelledMeta(name=name, labels=dict(labels or {})),
+        spec=PersistentVolumeSpec(
+            **{
+                "storage_class_name": "disk",
+                "access_modes": ("ReadWriteOnce",),
+                "csi": CSIVolumeSource(driver=driver, volume_handle=name) if driver else None,
+                "node_affinity": VolumeNodeAffinity(required=NodeSelector(node_selector_terms=tuple(wanted)))
+                if wanted
+                else None,
+                **more,
+            }
+        ),
+    )
+
+
+def storage_class(
+    name: str = "disk", *zones: str, mode: str = "WaitForFirstConsumer", provisioner: str = DRIVER
+) -> StorageClass:
+    """A class whose volumes can be made in these zones; anywhere without."""
+    allowed = TopologySelectorTerm(
+        match_label_expressions=(TopologySelectorLabelRequirement(key=names.ZONE_LABEL, values=zones),)
+    )
+    return StorageClass(
+        metadata=StorageClassMeta(name=name),
+        provisioner=provisioner,
+        volume_binding_mode=mode,
+        allowed_topologies=(allowed,) if zones else (),
+    )
+
+
+def storage(
+    *objects: PersistentVolume | PersistentVolumeClaim | StorageClass,
+    attach: Mapping[str, Mapping[str, int]] | None = None,
+) -> Storage:
+    """What is known of volumes; the class `disk`, which can everything everywhere, is always there."""
+    return Storage(
+        claims={
+            f"{one.metadata.namespace}/{one.metadata.name}": one
+            for one in objects
+            if isinstance(one, PersistentVolumeClaim)
+        },
+        volumes={one.metadata.name: one for one in objects if isinstance(one, PersistentVolume)},
+        classes={one.metadata.name: one for one in (storage_class(), *objects) if isinstance(one, StorageClass)},
+        attach_limits=dict(attach or {}),
+    )

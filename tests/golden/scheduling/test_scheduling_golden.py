@@ -14,14 +14,11 @@ from provisioner.apis.core import (
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
-    PersistentVolumeClaimSource,
     PodAffinity,
     PodAffinityTerm,
-    PodResourceClaim,
     PodSpec,
     PreferredSchedulingTerm,
     TopologySpreadConstraint,
-    Volume,
     WeightedPodAffinityTerm,
 )
 from provisioner.apis.meta import LabelSelector
@@ -398,26 +395,9 @@ ROWS = {
     "a pod that cannot be read is left out alone": row(
         problem([pod("bad", shape(cpu="much")), pod("good")], pool()),
         "default/small: good", "bad: {error}"),
-    "required pod anti-affinity is not judged yet": row(
-        problem(one(shape(affinity=anti())), pool()),
-        "p: Unsupported constraint: spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"),
-    "required pod affinity is not judged yet": row(
-        problem(one(shape(affinity=Affinity(pod_affinity=PodAffinity(required=(PodAffinityTerm(topology_key=ZONE),))))), pool()),
-        "p: Unsupported constraint: spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"),
-    "a hard spread is not judged yet": row(
-        problem(one(shape(topology_spread_constraints=(TopologySpreadConstraint(topology_key=ZONE),))), pool()),
-        "p: Unsupported constraint: spec.topologySpreadConstraints[whenUnsatisfiable: DoNotSchedule]"),
     "a soft spread is a preference": row(
         problem(one(shape(topology_spread_constraints=(TopologySpreadConstraint(topology_key=ZONE, when_unsatisfiable="ScheduleAnyway"),))), pool()),
         "default/small: p"),
-    "a port of the host is not judged yet": row(
-        problem(one(host_port(80)), pool()), "p: Unsupported constraint: spec.containers.ports[hostPort: 80]"),
-    "a claim of a volume is not judged yet": row(
-        problem(one(shape(volumes=(Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="c")),))), pool()),
-        "p: Unsupported constraint: spec.volumes[v].persistentVolumeClaim"),
-    "a resource claim is not judged yet": row(
-        problem(one(shape(resource_claims=(PodResourceClaim(name="r"),))), pool()),
-        "p: Unsupported constraint: spec.resourceClaims[r]"),
 }  # fmt: skip
 
 

@@ -2,23 +2,36 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import (
+    CSINode,
+    LabelledNamespace,
+    NodeSelectorTerm,
+    PersistentVolumeClaim,
+    TopologySpreadConstraint,
+)
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.controllers.provisioning import problem_of
-from provisioner.scheduling.problem import Problem
+from provisioner.controllers.provisioning import Bins, Policies, opted_out, problem_of
+from provisioner.options import Options
+from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy, Problem
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod, pool
+from tests.support.problems import shape, term
 
 TYPES = catalogue.generated().types
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": NOON.isoformat()}
 
 
-def ask(world: World, *, ours: bool = True) -> Problem:
+DEFAULTS = Policies()
+
+
+def ask(world: World, *, ours: bool = True, policies: Policies = DEFAULTS, bins: Bins | None = None) -> Problem:
     snapshot = world.cluster.snapshot()
-    return problem_of(snapshot, snapshot.pending, lambda _: TYPES, frozenset(), lambda _: ours)
+    return problem_of(snapshot, snapshot.pending, lambda _: TYPES, frozenset(), lambda _: ours, policies, bins)
 
 
 def world_of(*pools: NodePool) -> World:
@@ -69,7 +82,7 @@ def test_a_pools_own_labels_are_requirements() -> None:
     assert one.requirements.requirement(names.ARCH_LABEL).is_single == "arm64"
 
 
-def test_machines_take_part_unless_they_leave() -> None:
+def test_machines_take_pods_unless_they_leave() -> None:
     world = world_of(pool())
     for name in ("stays", "claim-goes", "node-goes", "disrupted"):
         world.machine(name)
@@ -80,7 +93,9 @@ def test_machines_take_part_unless_they_leave() -> None:
     world.cluster.node_changed(None, node("node-goes", deletionTimestamp=NOON.isoformat()))
     taint = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
     world.cluster.node_changed(None, node("disrupted", taints=(taint,)))
-    assert [one.name for one in ask(world).bins] == ["stays", "coming"]
+    bins = ask(world).bins
+    assert [one.name for one in bins if not one.leaving] == ["stays", "coming"]
+    assert {one.name for one in bins if one.leaving} == {"claim-goes", "node-goes", "disrupted"}
 
 
 def test_a_machine_shows_its_room_less_what_is_promised() -> None:
@@ -91,3 +106,99 @@ def test_a_machine_shows_its_room_less_what_is_promised() -> None:
     full = next(kind for kind in TYPES if kind.name == "c-4x-amd64-linux").allocatable["cpu"]
     assert one.room["cpu"] == full - 1500
     assert ask(world).pods == ()
+
+
+def test_a_machine_shows_its_pods_those_promised_to_it_and_its_volume_limits() -> None:
+    world = world_of(pool())
+    world.add(pod("here", node="m"), pod("planned"))
+    world.machine("m", pods=(pod("planned"),))
+    drivers = [{"name": "disk", "nodeID": "m", "allocatable": {"count": 3}}]
+    world.cluster.csi_node_changed(
+        None, msgspec.convert({"metadata": {"name": "m"}, "spec": {"drivers": drivers}}, CSINode)
+    )
+    (one,) = ask(world).bins
+    assert [found.name for found in one.pods] == ["here", "planned"]
+    assert dict(one.attach_limits) == {"disk": 3}
+
+
+def test_a_pod_that_moves_within_a_machine_is_shown_once() -> None:
+    world, one = world_of(pool()), pod("one", node="m")
+    world.machine("m")
+    world.add(one)
+    world.cluster.promise("m", (one,), None)
+    (found,) = ask(world).bins
+    assert [each.name for each in found.pods] == ["one"]
+
+
+def test_a_machine_is_the_same_object_until_something_of_it_changes() -> None:
+    world, bins = world_of(pool()), Bins()
+    world.machine("changes")
+    world.machine("stays")
+    before = {one.name: one for one in ask(world, bins=bins).bins}
+    world.add(pod("new", node="changes"))
+    after = {one.name: one for one in ask(world, bins=bins).bins}
+    assert after["stays"] is before["stays"]
+    assert after["changes"] is not before["changes"]
+    assert [one.name for one in after["changes"].pods] == ["new"]
+
+
+def test_volumes_and_namespaces_are_handed_over() -> None:
+    world = world_of(pool())
+    claim_of_pod = msgspec.convert({"metadata": {"name": "data", "namespace": "shop"}}, PersistentVolumeClaim)
+    namespace = msgspec.convert({"metadata": {"name": "shop", "labels": {"team": "a"}}}, LabelledNamespace)
+    world.cluster.surrounding_changed(lambda keeper: keeper.claim_changed(None, claim_of_pod))
+    world.cluster.surrounding_changed(lambda keeper: keeper.namespace_changed(None, namespace))
+    problem = ask(world)
+    assert dict(problem.storage.claims) == {"shop/data": claim_of_pod}
+    assert dict(problem.namespaces) == {"shop": {"team": "a"}}
+
+
+def test_flags_become_policies() -> None:
+    defaults = ask(world_of(pool()), policies=Policies.of(Options()))
+    assert (defaults.preferences, defaults.min_values, defaults.devices, defaults.spread_defaults.constraints) == (
+        PreferencePolicy.RESPECT,
+        MinValuesPolicy.STRICT,
+        DevicePolicy.REFUSE,
+        (),
+    )
+    spread = '{"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}'
+    flags = [
+        "--preference-policy=Ignore",
+        "--min-values-policy=BestEffort",
+        "--ignore-dra-requests=false",
+        f'--scheduler-config={{"podTopologySpread": {{"defaultConstraints": [{spread}]}}}}',
+    ]
+    chosen = ask(world_of(pool()), policies=Policies.of(Options.parse(flags, {})))
+    assert (chosen.preferences, chosen.min_values, chosen.devices) == (
+        PreferencePolicy.IGNORE,
+        MinValuesPolicy.BEST_EFFORT,
+        DevicePolicy.IGNORE,
+    )
+    assert chosen.spread_defaults.constraints == (
+        TopologySpreadConstraint(max_skew=2, topology_key=names.ZONE_LABEL, when_unsatisfiable="DoNotSchedule"),
+    )
+
+
+@pytest.mark.parametrize(("gate", "may"), [("true", True), ("false", False)])
+def test_reserved_capacity_is_left_alone_without_its_gate(gate: str, may: bool) -> None:
+    policies = Policies.of(Options.parse([f"--feature-gates=ReservedCapacity={gate}"], {}))
+    (one,) = ask(world_of(pool()), policies=policies).pools
+    capacity_type = one.requirements.requirement(names.CAPACITY_TYPE_LABEL)
+    assert capacity_type.has(names.CAPACITY_RESERVED) is may
+    assert capacity_type.has(names.CAPACITY_SPOT)
+
+
+NO_POOL = term((names.NODEPOOL_LABEL, "DoesNotExist", []))
+A_ZONE = term((names.ZONE_LABEL, "In", ["a"]))
+OPTED: dict[str, tuple[list[NodeSelectorTerm], bool]] = {
+    "asks for nothing": ([], False),
+    "wants a node without a NodePool": ([NO_POOL], True),
+    "would take another node as well": ([NO_POOL, A_ZONE], False),
+    "wants a zone": ([A_ZONE], False),
+}
+
+
+@pytest.mark.parametrize(("terms", "out"), OPTED.values(), ids=OPTED.keys())
+def test_a_pod_that(terms: list[NodeSelectorTerm], out: bool) -> None:
+    one = shape(terms=terms) if terms else shape()
+    assert opted_out(msgspec.structs.replace(pod("one"), shape=one)) is out

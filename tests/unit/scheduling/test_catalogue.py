@@ -77,7 +77,9 @@ def test_zone_and_capacity_type_must_be_had_together() -> None:
 
 def test_a_label_that_only_offerings_have_restricts_to_these() -> None:
     reserved = offering("a", 0.1, "reserved")
-    reserved = type(reserved)(reserved.requirements.merged(Requirements.from_labels({"reservation": "r1"})), 0.1)
+    reserved = type(reserved)(
+        reserved.requirements.merged(Requirements.from_labels({"reservation": "r1"})), 0.1, reservation_capacity=1
+    )
     catalogue = Catalogue((instance_type("one", "2", "4Gi", offerings=[offering("a", 1.0), reserved]),))
     asks = requirements(("reservation", "In", ["r1"]))
     assert [one.offering.price for one in catalogue.priced(asks)] == [0.1]

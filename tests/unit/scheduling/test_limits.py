@@ -1,15 +1,17 @@
 """The ledger of a pool's limits."""
 
 from provisioner.scheduling.bits import members
-from provisioner.scheduling.limits import Ledger
+from provisioner.scheduling.catalogue import Catalogue
+from provisioner.scheduling.limits import Ledger, Slack, stairs_of
 from provisioner.values.resources import Resources
 from tests.support.problems import GPU, LARGE, MEDIUM, SMALL
 
 TYPES = (GPU, LARGE, MEDIUM, SMALL)
+CATALOGUE = Catalogue(TYPES)
 
 
 def ledger(**limits: str) -> Ledger:
-    return Ledger(Resources.parse({name.replace("_", "/"): amount for name, amount in limits.items()}), TYPES)
+    return Ledger(Resources.parse({name.replace("_", "/"): amount for name, amount in limits.items()}), CATALOGUE)
 
 
 def names_of(mask: int) -> list[str]:
@@ -22,12 +24,12 @@ def test_types_above_any_limit_are_not_allowed() -> None:
 
 
 def test_a_resource_that_a_type_lacks_counts_as_none_of_it() -> None:
-    book = Ledger(Resources.of({"example.com/gpu": 0}), TYPES)
+    book = Ledger(Resources.of({"example.com/gpu": 0}), CATALOGUE)
     assert names_of(book.allowed({})) == ["large", "medium", "small"]
 
 
 def test_below_zero_nothing_is_allowed_not_even_none_of_it() -> None:
-    assert Ledger(Resources.of({"example.com/gpu": -1}), TYPES).allowed({}) == 0
+    assert Ledger(Resources.of({"example.com/gpu": -1}), CATALOGUE).allowed({}) == 0
 
 
 def test_a_charge_makes_room_for_the_claim_that_has_it() -> None:
@@ -56,3 +58,23 @@ def test_only_a_smaller_charge_loosens() -> None:
 def test_smallest_is_the_least_of_the_given_types() -> None:
     assert ledger(cpu="1").smallest("cpu", [0, 2]) == 4000
     assert ledger(nodes="1").smallest("nodes", [0, 2]) == 1
+
+
+def test_limits_that_all_pods_together_cannot_reach_need_no_looking_at() -> None:
+    rooms = [(2000, 4), (4000, 8)]
+    charges = [{"cpu": 2000}, {"cpu": 4000}]
+    stairs = stairs_of(("cpu",), rooms, charges)
+    assert stairs == {"cpu": (2000, (1.0, 500.0))}
+    slack = Slack({"cpu": 30_000})
+    slack.learn(0, stairs, {"cpu": 4000})
+    assert slack.covers(7, (0, 0))  # seven of the largest
+    assert slack.covers(10, (10_000, 0))
+    assert not slack.covers(10, (10_001, 0))
+
+
+def test_types_that_do_not_rise_in_size_with_price_bound_by_the_largest() -> None:
+    assert stairs_of(("cpu",), [(4, 1), (1, 4)], [{"cpu": 4}, {"cpu": 1}]) is None
+    slack = Slack({"cpu": 8})
+    slack.learn(0, None, {"cpu": 4})
+    assert slack.covers(2, (0, 0))
+    assert not slack.covers(3, (0, 0))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.scheduling.bits import mask_of, members
-from provisioner.scheduling.vectors import Dimensions, frontier, most
+from provisioner.scheduling.vectors import Dimensions, Thresholds, frontier, most
 from provisioner.values.resources import Resources
 
 VECTORS = st.lists(st.tuples(*[st.integers(0, 6)] * 3), max_size=12)
@@ -49,3 +49,11 @@ def test_no_vector_of_the_frontier_is_covered_by_another(vectors: list[tuple[int
 @given(st.sets(st.integers(0, 300)))
 def test_a_mask_keeps_its_members_in_order(numbers: set[int]) -> None:
     assert list(members(mask_of(numbers))) == sorted(numbers)
+
+
+def test_thresholds_find_every_vector_that_has_enough() -> None:
+    found = Thresholds([(4, 1), (2, 8), (4, 8)])
+    assert [found.with_at_least(0, amount) for amount in (0, 2, 3, 5)] == [0b111, 0b111, 0b101, 0]
+    assert found.holding(((0, 3), (1, 2))) == 0b100
+    assert found.exceeding((0, 8)) == 0b110
+    assert found.exceeding((0, 0)) == 0b111

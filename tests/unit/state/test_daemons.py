@@ -1,12 +1,16 @@
-"""Where the DaemonSet controller puts pods."""
+"""What the pods of a DaemonSet will be, and where its controller puts them."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import pytest
 
+from provisioner.apis.core import DaemonSet, LimitRange
 from provisioner.apis.pods import PodShape
 from provisioner.apis.shapes import unjudged
-from provisioner.state.daemons import runs_on
+from provisioner.state.daemons import daemon_shape, runs_on
+from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
 from tests.support.problems import shape, term
 
@@ -39,3 +43,89 @@ CASES: dict[str, tuple[PodShape, Sequence[Taint], bool]] = {
 @pytest.mark.parametrize(("daemon", "taints", "runs"), CASES.values(), ids=CASES.keys())
 def test_a_daemon_runs_where_it_is_let(daemon: PodShape, taints: Sequence[Taint], runs: bool) -> None:
     assert runs_on(daemon, LABELS, taints) is runs
+
+
+# --- what a DaemonSet's pods will be --------------------------------------------------------------------------------
+
+
+def daemon(*containers: dict[str, Any], **spec: Any) -> DaemonSet:
+    """A DaemonSet in namespace `agents` with these containers."""
+    named = [{"name": f"c{number}", **container} for number, container in enumerate(containers)]
+    body = {
+        "metadata": {"name": "agent", "namespace": "agents", "uid": "uid-agent"},
+        "spec": {"template": {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": named, **spec}}},
+    }
+    return msgspec.convert(body, DaemonSet)
+
+
+def limit_range(name: str = "defaults", **item: Any) -> LimitRange:
+    body = {"metadata": {"name": name, "namespace": "agents"}, "spec": {"limits": [{"type": "Container", **item}]}}
+    return msgspec.convert(body, LimitRange)
+
+
+REQUESTS: dict[str, tuple[DaemonSet, list[LimitRange], dict[str, int]]] = {
+    "what the template requests": (
+        daemon({"resources": {"requests": {"cpu": "100m"}}}),
+        [],
+        {"cpu": 100, "pods": 1},
+    ),
+    "limits where the template requests nothing": (
+        daemon({"resources": {"limits": {"cpu": "200m"}}}),
+        [limit_range(defaultRequest={"cpu": "50m"})],
+        {"cpu": 200, "pods": 1},
+    ),
+    "a LimitRange's default requests, for each container that has none": (
+        daemon({}, {"resources": {"requests": {"cpu": "10m"}}}),
+        [limit_range(defaultRequest={"cpu": "50m", "memory": "1Ki"})],
+        {"cpu": 60, "memory": 2048, "pods": 1},
+    ),
+    "default requests of init containers too": (
+        daemon({"resources": {"requests": {"cpu": "10m"}}}, initContainers=[{"name": "init"}]),
+        [limit_range(defaultRequest={"cpu": "300m"})],
+        {"cpu": 300, "pods": 1},
+    ),
+    "the first of two LimitRanges by name": (
+        daemon({}),
+        [limit_range("b", defaultRequest={"cpu": "2"}), limit_range("a", defaultRequest={"cpu": "1"})],
+        {"cpu": 1000, "pods": 1},
+    ),
+    "nothing of a LimitRange for whole pods": (
+        daemon({}),
+        [limit_range(type="Pod", defaultRequest={"cpu": "1"})],
+        {"pods": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "ranges", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_a_daemon_is_expected_to_request(one: DaemonSet, ranges: list[LimitRange], wanted: dict[str, int]) -> None:
+    assert dict(daemon_shape(one, ranges).requests) == wanted
+
+
+def test_what_a_real_pod_requests_wins() -> None:
+    one = daemon(
+        {"resources": {"requests": {"cpu": "100m"}}, "ports": [{"hostPort": 9100}]},
+        initContainers=[
+            {"name": "big", "resources": {"requests": {"cpu": "9"}}},
+            {"name": "side", "restartPolicy": "Always", "ports": [{"hostPort": 9200}]},
+        ],
+        nodeSelector={"tier": "gold"},
+        overhead={"cpu": "1"},
+    )
+    seen = Resources.parse({"cpu": "250m", "memory": "64Mi", "pods": "1"})
+    shape = daemon_shape(one, (), seen)
+    assert shape.requests == seen
+    assert shape.node_selector == {"tier": "gold"}
+    assert [port.host_port for port in shape.host_ports] == [9100, 9200]
+
+
+def test_a_daemon_tolerates_what_its_controller_lets_it_tolerate() -> None:
+    troubles = [
+        Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"),
+        Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),
+    ]
+    offline = Taint(key="node.kubernetes.io/network-unavailable", effect="NoSchedule")
+    assert runs_on(daemon_shape(daemon({}), ()), LABELS, troubles)
+    assert not runs_on(daemon_shape(daemon({}), ()), LABELS, [offline])
+    assert runs_on(daemon_shape(daemon({}, hostNetwork=True), ()), LABELS, [offline])
+    assert not runs_on(daemon_shape(daemon({}), ()), LABELS, [TAINT])

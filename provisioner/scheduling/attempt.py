@@ -1,0 +1,269 @@
+"""One pass over all classes of a problem, from nothing placed to everything placed that can be."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from provisioner.apis.names import HOSTNAME_LABEL
+from provisioner.scheduling.bins import Bins, Tally
+from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.demands import Count, Demand, Relations
+from provisioner.scheduling.filters import NodeFilter
+from provisioner.scheduling.offers import Daemon, Offer
+from provisioner.scheduling.places import Account, Place, Reservations
+from provisioner.scheduling.placing import Placing, Plan, Run, run_of
+from provisioner.scheduling.ports import Ports
+from provisioner.scheduling.problem import MinValuesPolicy, Problem
+from provisioner.scheduling.topology import ALL, Axis, Topology, above, uneven
+from provisioner.scheduling.vectors import Need
+from provisioner.scheduling.volumes import attachments_of, claim_keys
+
+
+class Attempt:
+    """Where everything is put.
+
+    Attributes:
+        placing: the places.
+        waiting: classes of which pods are left, and the number of the first of them.
+        delayed: whether any class had to wait until the others were placed.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        classes: Sequence[PodClass],
+        needs: Mapping[PodClass, Need],
+        offers: Sequence[Offer],
+        bins: Bins,
+        tallies: Sequence[Tally],
+        daemons: Sequence[Daemon],
+        cautious: set[Count],
+    ) -> None:
+        self.problem: Final = problem
+        self.classes: Final = classes
+        self.needs: Final = needs
+        self.delayed = False
+        self.waiting: dict[PodClass, int] = {}
+        self._plans: Final[dict[Relations, Plan]] = {}
+        self._numbers: Final[dict[tuple[NodeFilter, Need], int]] = {}
+        pods, load = _whole(classes, needs, len(bins.dimensions.names))
+        reservations = Reservations(problem.reservation_label)
+        best_effort = problem.min_values is MinValuesPolicy.BEST_EFFORT
+        accounts = [
+            Account(number, offer, pods, load, reservations, best_effort=best_effort)
+            for number, offer in enumerate(offers)
+        ]
+        topology = _topology(problem, classes, accounts, bins, tallies)
+        self._skews: Final = _skews(classes)
+        self.placing: Final = Placing(bins, accounts, bins.dimensions, topology, cautious)
+        self.placing.settle_in(tallies, _due_ports(bins, daemons))
+        if bins.dimensions.drivers:
+            moving = {pod.uid for pod in problem.pods}
+            self.placing.attach(
+                [
+                    attachments_of((pod for pod in one.pods if pod.uid not in moving), problem.storage)
+                    for one in bins.bins
+                ]
+            )
+        self._in_use: Final = _in_use(problem, classes)
+
+    def claims(self) -> Iterable[Place]:
+        """The places that are claims, in the order they were opened."""
+        return self.placing.places[len(self.problem.bins) :]
+
+    def run(self, *, by_priority: bool, scattering: bool) -> None:
+        """Place everything.
+
+        Args:
+            scattering: pods that are counted and may choose go where few are counted, not to the first place.
+            by_priority: finish each priority before the next; else hostname spread waits until all else is placed.
+        """
+        self.placing.scattering = scattering
+        if not by_priority:
+            self._band(self.classes)
+        else:
+            band: list[PodClass] = []
+            for one in self.classes:
+                if band and band[0].shape.priority != one.shape.priority:
+                    self._band(band)
+                    band = []
+                band.append(one)
+            self._band(band)
+        while self.waiting and self._again(dict(self.waiting)):
+            pass
+
+    def tied(self) -> set[PodClass]:
+        """The classes with pods without a place that have to do with other pods: in another order they may find one."""
+        if self.placing.topology.empty:
+            return set()
+        return {one for one in self.waiting if not self.run_for(one, one.ladder[-1], 0).plan.plain}
+
+    def left_by_priority(self) -> list[tuple[int, int]]:
+        """(priority, pods without a place), highest first; less is better."""
+        left: dict[int, int] = {}
+        for one, start in self.waiting.items():
+            priority = -one.shape.priority
+            left[priority] = left.get(priority, 0) + len(one.pods) - start
+        return sorted(left.items())
+
+    def broken(self) -> set[Count]:
+        """The spread constraints that what was placed first holds no longer, because of what was placed later."""
+        usable = self.placing.usable
+        topology = self.placing.topology
+        cautious = dict.fromkeys(self.placing.cautious, True)
+        return {count for count, host in topology.hosts.items() if above(host, usable, cautious)} | {
+            count for count, counter in topology.domains.items() if uneven(counter, usable)
+        }
+
+    def _band(self, classes: Sequence[PodClass]) -> None:
+        later = []
+        for one in classes:
+            start = self._place(one, 0, late=False)
+            if start < len(one.pods):
+                if self._spread_over_hosts(one):
+                    later.append((one, start))
+                else:
+                    self.waiting[one] = start
+        for one, start in later:
+            self.delayed = True
+            left = self._place(one, start, late=True)
+            if left < len(one.pods):
+                self.waiting[one] = left
+
+    def _again(self, waiting: Mapping[PodClass, int]) -> bool:
+        """Ask once more for those without a place; whether any got one."""
+        placing = self.placing
+        if not placing.forget() and (placing.topology.empty or not placing.touched):
+            return False
+        placing.touched = False
+        for one, start in sorted(waiting.items(), key=lambda entry: entry[0].facts.order):
+            left = self._place(one, start, late=True)
+            if left == len(one.pods):
+                del self.waiting[one]
+            else:
+                self.waiting[one] = left
+        return placing.touched
+
+    def _spread_over_hosts(self, one: PodClass) -> bool:
+        return any(spread.count.key == HOSTNAME_LABEL for spread in one.ladder[0].relations.spreads)
+
+    def _place(self, one: PodClass, start: int, *, late: bool) -> int:
+        limit = len(one.pods)
+        exclusive = one.volumes.exclusive
+        if exclusive and (start or any(claim in self._in_use for claim in exclusive)):
+            return start
+        placing = self.placing
+        for demand in one.ladder:
+            run = self.run_for(one, demand, start)
+            if exclusive:
+                run.end = 1
+            if not run.plan.spreads:
+                placing.place(run, opening=True)
+            elif late:
+                placing.late(run)
+            else:
+                placing.place(run, opening=False)
+                start = run.start
+                break
+            start = run.start
+            if start == limit or (exclusive and start):
+                break
+        if exclusive and start:
+            self._in_use.update(exclusive)
+        return start
+
+    def run_for(self, one: PodClass, demand: Demand, start: int) -> Run:
+        """A class with one of its demands."""
+        relations = demand.relations
+        plan = self._plans.get(relations)
+        if plan is None:
+            plan = self._plans[relations] = Plan(relations, self.placing.topology, self._skews)
+        return run_of(one, demand, plan, self.needs[one], self._numbers, start)
+
+
+def _whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
+    """How many pods there are, and what they take together."""
+    load = [0] * dimensions
+    pods = 0
+    for one in classes:
+        count = len(one.pods)
+        pods += count
+        for d, amount in needs[one]:
+            load[d] += amount * count
+    return pods, load
+
+
+def _topology(
+    problem: Problem, classes: Sequence[PodClass], accounts: Sequence[Account], bins: Bins, tallies: Sequence[Tally]
+) -> Topology:
+    """Everything that has to be counted, at 0."""
+    topology = Topology(problem.namespaces)
+    counts: dict[Count, None] = {}
+    ladders = [*{id(one.ladder): one.ladder for one in classes}.values()]
+    for ladder in ladders:
+        for demand in ladder:
+            counts.update(dict.fromkeys(demand.relations.counts))
+    for tally in tallies:
+        for relations, _ in tally.guarding:
+            counts.update(dict.fromkeys(relations.guards))
+    keys: dict[str, None] = {}
+    for count in counts:
+        if not count.on_hosts:
+            keys[count.key] = None
+        if count.eligibility is not None:
+            keys.update(dict.fromkeys(count.eligibility.keys))
+    for key in sorted(keys):
+        values = {value for value in bins.by_label(key) if value is not None}
+        for account in accounts:
+            values.update(account.offer.domains(account.offer.base, key))
+        for ladder in ladders:
+            values.update(_named_values(ladder, key))
+        topology.axes[key] = Axis(key, values)
+    for count in counts:
+        topology.watch(count, ALL if count.eligibility is None else bins.eligible(count.eligibility))
+    return topology
+
+
+def _named_values(ladder: Sequence[Demand], key: str) -> Iterable[str]:
+    """Values of a label that a class names; a pool may let its machines have any."""
+    for demand in ladder:
+        for term in demand.filter.terms:
+            asked = term.requirements.get(key)
+            if asked is not None and not asked.complement:
+                yield from asked.values
+
+
+def _skews(classes: Sequence[PodClass]) -> dict[Count, int]:
+    """By what pods of the problem are spread by, and its least maxSkew."""
+    skews: dict[Count, int] = {}
+    for demand in {id(one.ladder): one.ladder[-1] for one in classes}.values():
+        for spread in demand.relations.spreads:
+            skews[spread.count] = min(spread.max_skew, skews.get(spread.count, spread.max_skew))
+    return skews
+
+
+def _due_ports(bins: Bins, daemons: Sequence[Daemon]) -> list[Ports]:
+    """By bin, the ports that daemons will take there."""
+    due: list[Ports] = [()] * len(bins.bins)
+    for daemon in daemons:
+        if daemon.ports:
+            places = bins.admitting(daemon.filter)
+            for i in range(len(due)):
+                if places >> i & 1:
+                    due[i] = (*due[i], *daemon.ports)
+    return due
+
+
+def _in_use(problem: Problem, classes: Sequence[PodClass]) -> set[str]:
+    """Claims that only one pod may use at a time, and that a pod on a machine of now does use."""
+    exclusive = {claim for one in classes for claim in one.volumes.exclusive}
+    if not exclusive:
+        return set()
+    moving = {pod.uid for pod in problem.pods}
+    return {
+        claim
+        for one in problem.bins
+        for pod in one.pods
+        if pod.uid not in moving
+        for claim in claim_keys(pod)
+        if claim in exclusive
+    }

@@ -1,0 +1,441 @@
+"""What a class of pods demands of a place, read from its shape once: the node filter and how it relates to other pods.
+
+A wish (a preference, a ScheduleAnyway spread) is a demand that may be given up: a class has a ladder of demands, the
+first with every wish, the last with none.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint
+from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
+from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
+from provisioner.apis.pods import PodShape
+from provisioner.scheduling.filters import FilterError, NodeFilter, Term, node_filter, read_term
+from provisioner.scheduling.ports import Ports, ports_of
+from provisioner.scheduling.selecting import Expressions, LabelSet, Peers, label_set, read_selector
+from provisioner.values.resources import CPU, MEMORY
+from provisioner.values.taints import Toleration
+
+_HONOR: Final = "Honor"
+_IGNORE: Final = "Ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """Which nodes count for a spread constraint.
+
+    Attributes:
+        terms: any one must match the node; None where the pod's node affinity does not matter.
+        tolerations: the node's taints must be tolerated; None where taints do not matter.
+        keys: labels that the node must have.
+    """
+
+    terms: tuple[Term, ...] | None
+    tolerations: tuple[Toleration, ...] | None
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Count:
+    """Something that is counted by domain; equal ones are one object.
+
+    Attributes:
+        key: the label whose values are the domains.
+        peers: the pods that count: those that all of these mean.
+        owners: count not these pods, but those that must be kept apart from them (anti-affinity seen from the other side).
+        spread: for a spread constraint, so pods that are being deleted do not count.
+        eligibility: the nodes that count; None for all that have the label.
+    """
+
+    key: str
+    peers: tuple[Peers, ...]
+    owners: bool
+    spread: bool
+    eligibility: Eligibility | None
+
+    @property
+    def on_hosts(self) -> bool:
+        """Whether each node is a domain of its own."""
+        return self.key == HOSTNAME_LABEL
+
+    def include(self, pod: LabelSet, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+        """Whether a pod with these labels is one of the peers."""
+        return all(one.include(pod, namespaces) for one in self.peers)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One spread constraint: no domain may hold `max_skew` more than the emptiest; `own` if the pod counts itself."""
+
+    count: Count
+    max_skew: int
+    min_domains: int
+    own: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Relations:
+    """Everything that ties a class to other pods; equal ones are one object.
+
+    Attributes:
+        pod: its labels.
+        spreads: all must hold.
+        together: be in a domain where such pods are, for each; if there are none anywhere and the pod itself is meant by
+            all, it may go anywhere.
+        apart: be in no domain where such pods are.
+        guards: of its required anti-affinity, seen from the other side: whom its presence keeps away.
+    """
+
+    pod: LabelSet
+    spreads: tuple[Spread, ...]
+    together: tuple[Count, ...]
+    apart: tuple[Count, ...]
+    guards: tuple[Count, ...]
+
+    @property
+    def counts(self) -> tuple[Count, ...]:
+        """Everything that has to be counted for it."""
+        return (*(one.count for one in self.spreads), *self.together, *self.apart, *self.guards)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """One step of the ladder."""
+
+    filter: NodeFilter
+    relations: Relations
+
+
+_counts: Final[WeakValueDictionary[tuple[object, ...], Count]] = WeakValueDictionary()
+_relations: Final[WeakValueDictionary[tuple[object, ...], Relations]] = WeakValueDictionary()
+
+
+def _count(key: str, peers: tuple[Peers, ...], *, owners: bool = False) -> Count:
+    return _counted((key, peers, owners, False, None))
+
+
+def _counted(fields: tuple[str, tuple[Peers, ...], bool, bool, Eligibility | None]) -> Count:
+    return _counts.get(fields) or _counts.setdefault(fields, Count(*fields))
+
+
+def _related(
+    pod: LabelSet,
+    spreads: tuple[Spread, ...],
+    together: tuple[Count, ...],
+    apart: tuple[Count, ...],
+    guards: tuple[Count, ...],
+) -> Relations:
+    fields = (pod, spreads, together, apart, guards)
+    return _relations.get(fields) or _relations.setdefault(fields, Relations(*fields))
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """What is still wished on one step; the heaviest of a kind is given up first."""
+
+    nodes: list[tuple[int, Term]] = field(default_factory=list)
+    together: list[tuple[int, PodAffinityTerm]] = field(default_factory=list)
+    apart: list[tuple[int, PodAffinityTerm]] = field(default_factory=list)
+    spreads: list[TopologySpreadConstraint] = field(default_factory=list)
+    taints: bool = False
+
+    def give_up(self) -> bool:
+        """Drop one wish, in Karpenter's order; False where none was left. Source: core spec 3.5."""
+        for weighted in (self.together, self.apart, self.nodes):
+            if weighted:
+                weighted.pop(0)
+                return True
+        if self.spreads:
+            self.spreads.pop(0)
+            return True
+        taints, self.taints = self.taints, False
+        return taints
+
+
+class Ties:
+    """What a shape asks of nodes and of other pods, whatever its size; shapes that ask the same share it.
+
+    Attributes:
+        filter: required node affinity, node selector and tolerations.
+        pod: what selectors see.
+        ports: of the node, that it takes.
+        plain: nothing ties it to other pods, to volumes, ports or devices, and it wishes nothing but perhaps no
+            PreferNoSchedule taint.
+        rank: of equal sizes, lower ones are placed first.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "filter", "plain", "pod", "ports", "rank", "shape")
+
+    def __init__(self, shape: PodShape) -> None:
+        self.shape: Final = shape
+        self.filter: Final = node_filter(shape)
+        self.pod: Final = label_set(shape.namespace, shape.labels)
+        self.ports: Final[Ports] = ports_of(shape.host_ports) if shape.host_ports else ()
+        self.rank: Final = _rank(shape)
+        affinity = shape.affinity
+        self.plain: Final = not (
+            shape.spread
+            or shape.host_ports
+            or shape.volumes
+            or shape.resource_claims
+            or (
+                affinity is not None
+                and (
+                    affinity.pod_affinity is not None
+                    or affinity.pod_anti_affinity is not None
+                    or (affinity.node_affinity is not None and affinity.node_affinity.preferred)
+                )
+            )
+        )
+
+    @functools.cached_property
+    def required(self) -> Demand:
+        """The demand without any wish."""
+        return self._demand(_Wishes())
+
+    @functools.cached_property
+    def ladder(self) -> tuple[Demand, ...]:
+        """Every demand, most wishes first."""
+        return self._ladder(soft_taints=False)
+
+    @functools.cached_property
+    def ladder_with_taints(self) -> tuple[Demand, ...]:
+        """As `ladder`, and before the last step PreferNoSchedule is respected too."""
+        return self._ladder(soft_taints=True)
+
+    @functools.cached_property
+    def without_wishes(self) -> tuple[Demand, ...]:
+        """The ladder of pods whose wishes are not looked at."""
+        return (self.required,)
+
+    @functools.cached_property
+    def per_pod_labels(self) -> frozenset[str]:
+        """Labels that differ between brothers of a class and that its terms look at."""
+        found: frozenset[str] = frozenset()
+        for demand in self.ladder:
+            for count in demand.relations.counts:
+                for one in count.peers:
+                    found |= one.per_pod_labels
+        return found
+
+    def _ladder(self, *, soft_taints: bool) -> tuple[Demand, ...]:
+        wishes = self._wishes(soft_taints=soft_taints)
+        steps = [self._demand(wishes)]
+        while wishes.give_up():
+            steps.append(self._demand(wishes))
+        return tuple(steps)
+
+    def _wishes(self, *, soft_taints: bool) -> _Wishes:
+        wishes = _Wishes(taints=soft_taints)
+        wishes.spreads = [one for one in self.shape.spread if one.when_unsatisfiable == "ScheduleAnyway"]
+        affinity = self.shape.affinity
+        if affinity is None:
+            return wishes
+        if affinity.node_affinity is not None:
+            where = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+            wishes.nodes = [
+                (one.weight, read_term(one.preference, f"{where}[{number}].preference"))
+                for number, one in enumerate(affinity.node_affinity.preferred)
+                if one.preference.match_expressions or one.preference.match_fields
+            ]
+        if affinity.pod_affinity is not None:
+            wishes.together = [(one.weight, one.pod_affinity_term) for one in affinity.pod_affinity.preferred]
+        if affinity.pod_anti_affinity is not None:
+            wishes.apart = [(one.weight, one.pod_affinity_term) for one in affinity.pod_anti_affinity.preferred]
+        for weighted in (wishes.nodes, wishes.together, wishes.apart):
+            weighted.sort(key=lambda entry: -entry[0])
+        return wishes
+
+    def _demand(self, wishes: _Wishes) -> Demand:
+        own = self.filter
+        if wishes.taints:
+            own = NodeFilter(own.terms, own.tolerations, soft_taints=True)
+        if wishes.nodes:  # the heaviest alone, as Karpenter does; the next once it is given up
+            own = own.narrowed((wishes.nodes[0][1],))
+        return Demand(own, self._relations(wishes))
+
+    def _relations(self, wishes: _Wishes) -> Relations:
+        shape, affinity = self.shape, self.shape.affinity
+        required_together: Sequence[PodAffinityTerm] = ()
+        required_apart: Sequence[PodAffinityTerm] = ()
+        if affinity is not None:
+            if affinity.pod_affinity is not None:
+                required_together = affinity.pod_affinity.required
+            if affinity.pod_anti_affinity is not None:
+                required_apart = affinity.pod_anti_affinity.required
+        spreads = [one for one in shape.spread if one.when_unsatisfiable != "ScheduleAnyway"]
+        guards = self._peers(required_apart, "podAntiAffinity.required")
+        peers = self._peers(required_together, "podAffinity.required")
+        everyone = tuple(dict.fromkeys(one for _, one in peers))
+        together = [_count(key, everyone) for key, _ in peers]
+        wished = self._peers([term for _, term in wishes.together], "podAffinity.preferred")
+        together += [_count(key, (one,)) for key, one in wished]
+        unwished = self._peers([term for _, term in wishes.apart], "podAntiAffinity.preferred")
+        return _related(
+            self.pod,
+            self._spreads(spreads) + self._spreads(wishes.spreads, also=spreads),
+            tuple(dict.fromkeys(together)),
+            tuple(dict.fromkeys(_count(key, (one,)) for key, one in (*guards, *unwished))),
+            tuple(dict.fromkeys(_count(key, (one,), owners=True) for key, one in guards)),
+        )
+
+    def _spreads(
+        self, constraints: Sequence[TopologySpreadConstraint], also: Sequence[TopologySpreadConstraint] = ()
+    ) -> tuple[Spread, ...]:
+        if not constraints:
+            return ()
+        keys = tuple(sorted({normalized_label(one.topology_key) for one in (*constraints, *also)}))
+        found = []
+        for number, one in enumerate(constraints):
+            where = f"spec.topologySpreadConstraints[{number}]"
+            if one.max_skew < 1:
+                raise FilterError(f"{where}.maxSkew: must be greater than zero")
+            if not one.topology_key:
+                raise FilterError(f"{where}.topologyKey: is required")
+            selector = read_selector(one.label_selector, f"{where}.labelSelector")
+            peers = Peers(frozenset((self.shape.namespace,)), self._with_keys(selector, one.match_label_keys))
+            key = normalized_label(one.topology_key)
+            count = _counted((key, (peers,), False, True, self._eligibility(one, keys)))
+            found.append(Spread(count, one.max_skew, one.min_domains or 1, peers.include(self.pod, {})))
+        return tuple(dict.fromkeys(found))
+
+    def _eligibility(self, one: TopologySpreadConstraint, keys: tuple[str, ...]) -> Eligibility | None:
+        terms = None if one.node_affinity_policy == _IGNORE or self.filter.unconditional else self.filter.terms
+        tolerations = self.filter.tolerations if one.node_taints_policy == _HONOR else None
+        others = tuple(key for key in keys if key not in (normalized_label(one.topology_key), HOSTNAME_LABEL))
+        if terms is None and tolerations is None and not others:
+            return None
+        return Eligibility(terms, tolerations, others)
+
+    def _peers(self, terms: Iterable[PodAffinityTerm], where: str) -> list[tuple[str, Peers]]:
+        found = []
+        for number, term in enumerate(terms):
+            at = f"spec.affinity.{where}[{number}]"
+            if not term.topology_key:
+                raise FilterError(f"{at}.topologyKey: is required")
+            selector = read_selector(term.label_selector, f"{at}.labelSelector")
+            selector = self._with_keys(selector, term.match_label_keys)
+            selector = self._with_keys(selector, term.mismatch_label_keys, "NotIn")
+            spaces = frozenset(term.namespaces)
+            by_label = read_selector(term.namespace_selector, f"{at}.namespaceSelector")
+            if not spaces and by_label is None:
+                spaces = frozenset((self.shape.namespace,))
+            found.append((normalized_label(term.topology_key), Peers(spaces, selector, by_label)))
+        return found
+
+    def _with_keys(self, selector: Expressions | None, keys: Sequence[str], operator: str = "In") -> Expressions | None:
+        """`selector` with the pod's own values of `keys` demanded (or refused), where the pod has them."""
+        if selector is None:
+            return None
+        more = {(key, operator, frozenset((self.shape.labels[key],))) for key in keys if key in self.shape.labels}
+        if not more:
+            return selector
+        return tuple(sorted({*selector, *more}, key=lambda entry: (entry[0], entry[1], sorted(entry[2]))))
+
+
+def _rank(shape: PodShape) -> int:
+    affinity = shape.affinity
+    if affinity is not None and affinity.pod_anti_affinity is not None:
+        required = affinity.pod_anti_affinity.required
+        if any(one.topology_key != HOSTNAME_LABEL for one in required):
+            return 2
+        if required:
+            return 0  # they need machines each, which the others can then fill
+    if shape.node_selector or shape.volumes or (affinity is not None and affinity.node_affinity is not None):
+        return 0
+    return 1
+
+
+class Facts:
+    """What scheduling knows of one shape, whatever the problem; made once and kept with the shape.
+
+    Attributes:
+        shape: of the pods.
+        ties: what it shares with shapes of other sizes.
+        requests: of one pod.
+        order: sort key of its class: priority, cpu, memory, each descending; of equals those first that can go to few
+            places, last those that keep others away from whole domains. Ties go by the age of the first pod.
+        filter, pod, ports, plain: of `ties`.
+    """
+
+    __slots__ = ("filter", "order", "plain", "pod", "ports", "requests", "shape", "ties")
+
+    def __init__(self, shape: PodShape, ties: Ties) -> None:
+        self.shape: Final = shape
+        self.ties: Final = ties
+        self.requests: Final = shape.requests
+        self.filter: Final = ties.filter
+        self.pod: Final = ties.pod
+        self.ports: Final = ties.ports
+        self.plain: Final = ties.plain
+        amount = shape.requests.amount
+        self.order: Final = (-shape.priority, -amount(CPU), -amount(MEMORY), ties.rank)
+
+    @property
+    def required(self) -> Demand:
+        """The demand without any wish."""
+        return self.ties.required
+
+
+_ties: Final[WeakValueDictionary[bytes, Ties]] = WeakValueDictionary()
+_TEXT: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def facts_of(shape: PodShape) -> Facts:
+    """The facts of a shape, made when they are first asked for.
+
+    Raises:
+        FilterError: something in the pod cannot be read; says where.
+    """
+    kept = shape.derived
+    found = kept.get("facts")
+    if found is None:
+        found = kept["facts"] = Facts(shape, _ties_of(shape))
+    return found  # type: ignore[return-value]
+
+
+def _ties_of(shape: PodShape) -> Ties:
+    key = _TEXT.encode(
+        (
+            shape.namespace,
+            shape.labels,
+            shape.node_selector,
+            shape.affinity,
+            shape.tolerations,
+            shape.spread,
+            shape.host_ports,
+            shape.volumes,
+            shape.resource_claims,
+        )
+    )
+    found = _ties.get(key)
+    if found is None:
+        found = _ties.setdefault(key, Ties(shape))
+    return found
+
+
+def deduced_selector(
+    pod: LabelSet, services: Iterable[Mapping[str, str]], controller: LabelSelector | None
+) -> LabelSelector | None:
+    """What kube-scheduler takes for the selector of default constraints; None where the pod is not spread by them.
+
+    Source: kube-scheduler 1.36 plugins/helper/spread.go: the selectors of all Services that select the pod merged, with
+    that of its controller.
+    """
+    labels: dict[str, str] = {}
+    for selector in services:
+        if selector and all(pod.labels.get(key) == value for key, value in selector.items()):
+            labels.update(selector)
+    expressions: tuple[LabelSelectorRequirement, ...] = ()
+    if controller is not None:
+        labels.update(controller.match_labels)
+        expressions = controller.match_expressions
+    if not labels and not expressions:
+        return None
+    return LabelSelector(match_labels=labels, match_expressions=expressions)

@@ -1,0 +1,352 @@
+"""Machines of now and claims while they are being filled: what room is left on each, and what a claim may still become."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL
+from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.catalogue import Reservation
+from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.filters import Term
+from provisioner.scheduling.limits import Charge, Ledger, Slack
+from provisioner.scheduling.offers import Offer, State
+from provisioner.scheduling.vectors import Need, Vector, most
+from provisioner.scheduling.volumes import Attachment
+from provisioner.values.requirement import Operator, Requirement, Requirements
+
+Part = tuple[PodClass, int, int]
+"""(class, from, to): numbers of pods in their class."""
+
+
+class Reservations:
+    """How many machines are left of every reservation; claims hold one each."""
+
+    def __init__(self, label: str) -> None:
+        self.label: Final = label
+        self.left: Final[dict[Reservation, int]] = {}
+        self._options: Final[dict[State, list[tuple[Reservation, State]]]] = {}
+        self._bought: Final[dict[State, State | None]] = {}
+
+    def options(self, offer: Offer, state: State) -> list[tuple[Reservation, State]]:
+        """The reservations that would do for a claim in `state`, cheapest first, and what it would be then."""
+        found = self._options.get(state)
+        if found is None:
+            found = self._options[state] = []
+            for one, left, asked in offer.catalogue.reservations(state.requirements, self.label):
+                self.left.setdefault(one, left)
+                narrower = offer.narrowed(state, Term(asked))
+                if narrower is not None:
+                    found.append((one, narrower))
+        return found
+
+    def bought(self, offer: Offer, state: State) -> State | None:
+        """`state` without reserved capacity; None where nothing else would do."""
+        if state not in self._bought:
+            self._bought[state] = offer.narrowed(state, _BOUGHT)
+        return self._bought[state]
+
+
+_BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
+
+
+class Account:
+    """One NodePool in one attempt: its claims, and how much of its limits they take.
+
+    Attributes:
+        claims: the places that are claims of this pool.
+        exact: limits or minValues have to be looked at for every pod; else they are so far away that all pods of the
+            problem cannot reach them.
+    """
+
+    __slots__ = (
+        "_load",
+        "_names",
+        "_pods",
+        "_slack",
+        "best_effort",
+        "claims",
+        "exact",
+        "ledger",
+        "number",
+        "offer",
+        "reservations",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        offer: Offer,
+        pods: int,
+        load: Sequence[int],
+        reservations: Reservations,
+        *,
+        best_effort: bool,
+    ) -> None:
+        """For a problem of so many pods that take `load` together."""
+        self.best_effort: Final = best_effort
+        self.reservations: Final = reservations if offer.catalogue.reserved else None
+        self.number: Final = number
+        self.offer: Final = offer
+        self.claims = 0
+        self.ledger: Ledger | None = None
+        self._slack: Slack | None = None
+        self._names: tuple[str, ...] = ()
+        self._pods: Final = pods
+        self._load: Final = load
+        remaining = offer.pool.remaining
+        self.exact = bool(offer.min_values) or self.reservations is not None
+        if remaining is not None:
+            self.ledger = Ledger(remaining, offer.catalogue)
+            self._names = tuple(remaining)
+            self._slack = Slack(remaining)
+            self.exact = self.learn(offer.base) or self.exact
+
+    def learn(self, state: State) -> bool:
+        """Some claim is about to be in this state; whether limits have to be looked at from now on, and were not so far."""
+        slack = self._slack
+        if slack is None or self.exact or slack.knows(state.number):
+            return False
+        catalogue = self.offer.catalogue
+        largest = {name: catalogue.largest(name) for name in self._names}
+        slack.learn(state.number, self.offer.stairs(state, self._names), largest)
+        return not slack.covers(self._pods, self._load)
+
+
+class Place:
+    """One machine.
+
+    Attributes:
+        account: its pool; None for a machine of now.
+        state: what its pods have narrowed it to; None for a machine of now.
+        head: by dimension, what is left, where that is one vector; then `heads` is empty.
+        heads: what is left by frontier point that still fits.
+        used: by dimension, what its pods take; only kept where there is no `head`.
+        placed: its pods.
+        charge: what its pool's ledger counts it with; only where limits are near.
+        attached: volumes that are attached; None where nobody asked.
+        held: the reservation that it draws from.
+        settled: `state`, narrowed to that, or to what is no reservation; None where there are no reservations.
+        min_values: what its pool's minValues were lowered to; None where they are kept.
+    """
+
+    __slots__ = (
+        "account",
+        "attached",
+        "charge",
+        "head",
+        "heads",
+        "held",
+        "min_values",
+        "placed",
+        "settled",
+        "state",
+        "used",
+    )
+
+    def __init__(self, account: Account | None, state: State | None, head: list[int] | None) -> None:
+        self.account: Final = account
+        self.state = state
+        self.head = head
+        self.heads: tuple[Vector, ...] = ()
+        self.used: list[int] = []
+        self.placed: Final[list[Part]] = []
+        self.charge: Charge = {}
+        self.attached: set[Attachment] | None = None
+        self.held: Reservation = ""
+        self.settled: State | None = None
+        self.min_values: Mapping[str, int] | None = None
+
+    def load(self) -> Sequence[int]:
+        """By dimension, what the pods of a claim take."""
+        if self.head is None or self.state is None:
+            return self.used
+        return [have - left for have, left in zip(self.state.points[0], self.head, strict=True)]
+
+
+def opened(account: Account, state: State) -> Place:
+    """A claim without pods."""
+    if account.exact or len(state.points) != 1:
+        place = Place(account, state, None)
+        place.heads = state.points
+        place.used = [0] * len(account.offer.dimensions.names)
+        return place
+    return Place(account, state, list(state.points[0]))
+
+
+def machines_of_now(bins: Bins) -> list[Place]:
+    """A place for every bin."""
+    return [Place(None, None, list(room)) for room in bins.rooms]
+
+
+def make_exact(account: Account, claims: Sequence[Place]) -> None:
+    """From now on limits are looked at for every pod: every claim of the pool is charged with what it is planned as."""
+    account.exact = True
+    ledger = account.ledger
+    for place in claims:
+        state = place.state
+        if state is None:
+            continue
+        if place.head is not None:
+            place.used = list(place.load())
+            place.heads = (tuple(place.head),)
+            place.head = None
+        if ledger is not None:
+            _charge(account, place, state)
+
+
+def _charge(account: Account, place: Place, state: State) -> None:
+    if account.reservations is not None:
+        state = _settle(account, account.reservations, place, state)
+    ledger = account.ledger
+    if ledger is None:
+        return
+    rows = state.rows & ledger.allowed(place.charge)
+    charge = ledger.charge_of(account.offer.planned(state, rows, place.used))
+    ledger.replace(place.charge, charge)
+    place.charge = charge
+
+
+def _settle(account: Account, reservations: Reservations, place: Place, state: State) -> State:
+    """Hold a reservation while one would do: what is paid for already is used before anything is bought."""
+    offer = account.offer
+    options = reservations.options(offer, state)
+    if place.held:
+        reservations.left[place.held] += 1
+    options = sorted(options, key=lambda option: option[0] != place.held)
+    place.held, place.settled = "", reservations.bought(offer, state)
+    for one, narrower in options:
+        if reservations.left[one] > 0 and _holds(account, place, narrower):
+            reservations.left[one] -= 1
+            place.held, place.settled = one, narrower
+            break
+    return place.settled or state
+
+
+def _holds(account: Account, place: Place, state: State) -> bool:
+    return bool(left_of(_points(account, place, state), place.used))
+
+
+def _points(account: Account, place: Place, state: State) -> tuple[Vector, ...]:
+    ledger = account.ledger
+    if ledger is None:
+        return state.points
+    return account.offer.frontier(state.rows & ledger.allowed(place.charge))
+
+
+def fitting(place: Place, state: State, need: Need, limit: int) -> int:
+    """How many more such pods a claim takes in `state`, which is its own or a narrower one; at most `limit`."""
+    account = place.account
+    if account is None or not account.exact:
+        if place.head is not None and place.state is not None and state.points is place.state.points:
+            return most(place.head, need, limit)
+        heads = place.heads if state is place.state and place.head is None else left_of(state.points, place.load())
+        return _most_of(heads, need, limit)
+    if account.reservations is not None:
+        return _most_of_any(account, account.reservations, place, state, need, limit)
+    return _most_exactly(account, place, state, need, limit)
+
+
+def _most_exactly(account: Account, place: Place, state: State, need: Need, limit: int) -> int:
+    count = _most_of(left_of(_points(account, place, state), place.used), need, limit)
+    if not count or not account.offer.min_values:
+        return count
+    enough = _most_with_values(place, account, state, need, count)
+    if not enough and account.best_effort and not place.placed:
+        place.min_values = _had_with(place, account, state, need)
+        enough = _most_with_values(place, account, state, need, count)
+    return enough
+
+
+def _had_with(place: Place, account: Account, state: State, need: Need) -> dict[str, int]:
+    """The minValues that can be kept with one such pod on a new claim."""
+    offer = account.offer
+    used = list(place.used)
+    for d, amount in need:
+        used[d] += amount
+    rows = offer.fitting(_rows(place, account, state), used)
+    return {
+        key: min(wanted, offer.catalogue.distinct_values(state.requirements[key], rows))
+        for key, wanted in offer.min_values.items()
+    }
+
+
+def _rows(place: Place, account: Account, state: State) -> int:
+    return state.rows if account.ledger is None else state.rows & account.ledger.allowed(place.charge)
+
+
+def _most_of_any(
+    account: Account, reservations: Reservations, place: Place, state: State, need: Need, limit: int
+) -> int:
+    """The most pods that what can be bought holds, or a reservation that has a machine left."""
+    count = 0
+    bought = reservations.bought(account.offer, state)
+    if bought is not None:
+        count = _most_exactly(account, place, bought, need, limit)
+    for one, narrower in reservations.options(account.offer, state):
+        if count < limit and (reservations.left[one] > 0 or one == place.held):
+            count = max(count, _most_exactly(account, place, narrower, need, limit))
+    return count
+
+
+def _most_of(heads: Sequence[Sequence[int]], need: Need, limit: int) -> int:
+    count = 0
+    for head in heads:
+        times = most(head, need, limit)
+        if times > count:
+            count = times
+            if count == limit:
+                break
+    return count
+
+
+def left_of(points: Sequence[Vector], used: Sequence[int]) -> tuple[Vector, ...]:
+    """What is left at each point that still holds `used`."""
+    heads = []
+    for point in points:
+        head = tuple([have - want for have, want in zip(point, used, strict=True)])
+        if min(head, default=0) >= 0:
+            heads.append(head)
+    return tuple(heads)
+
+
+def _most_with_values(place: Place, account: Account, state: State, need: Need, limit: int) -> int:
+    """The most pods, at most `limit`, after which the types left still serve the pool's minValues."""
+    offer = account.offer
+    rows = _rows(place, account, state)
+    low, high = 0, limit  # more pods leave fewer types, so the answer is found by halving
+    while low < high:
+        middle = (low + high + 1) // 2
+        used = list(place.used)
+        for d, amount in need:
+            used[d] += amount * middle
+        if offer.enough_values(state, offer.fitting(rows, used), place.min_values):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def take(place: Place, state: State, need: Need, count: int) -> None:
+    """Put pods on a claim that comes to be in `state` by them; they must fit."""
+    account, own = place.account, place.state
+    if account is None or own is None:
+        raise ValueError("only claims narrow")
+    if place.head is not None and not account.exact:
+        if state.points is own.points:
+            for d, amount in need:
+                place.head[d] -= amount * count
+            place.state = state
+            return
+        place.used = list(place.load())
+        place.head = None
+    for d, amount in need:
+        place.used[d] += amount * count
+    place.state = state
+    if account.exact:
+        place.heads = left_of(state.points, place.used)
+        _charge(account, place, state)
+    elif len(state.points) == 1:
+        place.head = [have - want for have, want in zip(state.points[0], place.used, strict=True)]
+        place.heads = ()
+    else:
+        place.heads = left_of(state.points, place.used)

@@ -1,0 +1,102 @@
+"""Which pods a term of spread, affinity or anti-affinity means, as values that are compared and looked up quickly."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakValueDictionary
+
+from provisioner.apis.meta import LabelSelector
+from provisioner.apis.names import PER_POD_LABELS
+from provisioner.scheduling.filters import FilterError
+
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_Expression = tuple[str, str, frozenset[str]]
+Expressions = tuple[_Expression, ...]
+"""A label selector: all must hold; none at all means everything."""
+
+
+def read_selector(selector: LabelSelector | None, where: str) -> Expressions | None:
+    """The selector in one canonical form; None for an absent one, which means nothing.
+
+    Raises:
+        FilterError: an operator cannot be read, or its values do not go with it.
+    """
+    if selector is None:
+        return None
+    found: set[_Expression] = {(key, "In", frozenset((value,))) for key, value in selector.match_labels.items()}
+    for number, one in enumerate(selector.match_expressions):
+        if one.operator not in _OPERATORS:
+            raise FilterError(f"{where}.matchExpressions[{number}].operator: {one.operator!r} is not a valid operator")
+        if (one.operator in ("In", "NotIn")) != bool(one.values):
+            raise FilterError(f"{where}.matchExpressions[{number}].values: do not go with operator {one.operator}")
+        found.add((one.key, one.operator, frozenset(one.values)))
+    return tuple(sorted(found, key=lambda entry: (entry[0], entry[1], sorted(entry[2]))))
+
+
+def holds(expressions: Expressions | None, labels: Mapping[str, str]) -> bool:
+    """Whether `labels` satisfy a selector."""
+    if expressions is None:
+        return False
+    for key, operator, values in expressions:
+        value = labels.get(key)
+        if operator == "In":
+            if value is None or value not in values:
+                return False
+        elif operator == "NotIn":
+            if value is not None and value in values:
+                return False
+        elif (value is None) != (operator == "DoesNotExist"):
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class LabelSet:
+    """What selectors see of a pod; equal ones are one object."""
+
+    namespace: str
+    labels: Mapping[str, str]
+
+
+_label_sets: Final[WeakValueDictionary[tuple[object, ...], LabelSet]] = WeakValueDictionary()
+
+
+def label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
+    """The one object for these labels."""
+    key = (namespace, *sorted(labels.items()))
+    return _label_sets.get(key) or _label_sets.setdefault(key, LabelSet(namespace, dict(labels)))
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """The pods that one term means.
+
+    Attributes:
+        namespaces: by name.
+        namespace_selector: besides, by the namespace's labels; None for none.
+        selector: of the pods; None selects nothing.
+    """
+
+    namespaces: frozenset[str]
+    selector: Expressions | None
+    namespace_selector: Expressions | None = None
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.namespaces, self.selector, self.namespace_selector)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def include(self, pod: LabelSet, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+        """Whether a pod with these labels is meant, given the labels of all namespaces."""
+        if pod.namespace not in self.namespaces and not (
+            self.namespace_selector is not None and holds(self.namespace_selector, namespaces.get(pod.namespace, {}))
+        ):
+            return False
+        return holds(self.selector, pod.labels)
+
+    @property
+    def per_pod_labels(self) -> frozenset[str]:
+        """The labels it looks at that differ between brothers of one class."""
+        return frozenset(key for key, _, _ in self.selector or ()) & PER_POD_LABELS

@@ -1,0 +1,272 @@
+"""Where the volumes of a pod can be reached, and how many attachments they take.
+
+Each claim leads to alternatives of node labels (the bound volume's node affinity, or what the StorageClass allows for one
+that is still to be made); a pod's volumes together are the combinations that do not contradict each other. They narrow
+the node side only: topology spread still counts by the pod's own node affinity. Source: core spec 3.3, 3.8.
+Differs: Karpenter drops the hostname of local volumes; kube-scheduler does not, so such a pod runs on that node or nowhere.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis.core import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    StorageClass,
+    Volume,
+)
+from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, ZONE_LABEL, normalized_label
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.filters import TRIVIAL, FilterError, Term, read_term
+from provisioner.scheduling.problem import Storage
+from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
+
+DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
+_EBS_DRIVER: Final = "ebs.csi.aws.com"
+_IN_TREE: Final = {
+    "kubernetes.io/aws-ebs": _EBS_DRIVER,
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+}
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_MOST_ALTERNATIVES: Final = 256
+
+Attachment = tuple[str, str]
+"""(CSI driver, identity of the volume)"""
+
+
+class VolumeError(ValueError):
+    """A volume keeps its pod from running anywhere; says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeDemand:
+    """What the volumes of one pod demand.
+
+    Attributes:
+        alternatives: any one must match the node.
+        attachments: what the node must attach, sorted; a volume that it has attached already costs nothing.
+        exclusive: claims that only one pod at a time may use, by "namespace/name".
+    """
+
+    alternatives: tuple[Term, ...] = (TRIVIAL,)
+    attachments: tuple[Attachment, ...] = ()
+    exclusive: tuple[str, ...] = ()
+
+
+NO_VOLUMES: Final = VolumeDemand()
+
+
+def volume_demand(pod: Pod, storage: Storage) -> VolumeDemand:
+    """What one pod's volumes demand.
+
+    Raises:
+        VolumeError: one of them cannot be had.
+    """
+    if not pod.shape.volumes:
+        return NO_VOLUMES
+    alternatives: tuple[Term, ...] = (TRIVIAL,)
+    attachments: set[Attachment] = set()
+    exclusive: set[str] = set()
+    for volume in pod.shape.volumes:
+        key, claim, spec = _claim(pod, volume, storage)
+        terms, attachment = _reach(key, claim, spec, storage)
+        alternatives = _combined(alternatives, terms)
+        if attachment is not None:
+            attachments.add(attachment)
+        if READ_WRITE_ONCE_POD in spec.access_modes:
+            exclusive.add(key)
+    return VolumeDemand(alternatives, tuple(sorted(attachments)), tuple(sorted(exclusive)))
+
+
+def attachments_of(pods: Iterable[Pod], storage: Storage) -> set[Attachment]:
+    """What pods on one machine have attached; volumes that cannot be resolved count nothing."""
+    found: set[Attachment] = set()
+    for pod in pods:
+        for volume in pod.shape.volumes:
+            try:
+                key, claim, spec = _claim(pod, volume, storage)
+                attachment = _attachment(key, claim, spec, storage)
+            except VolumeError:
+                continue
+            if attachment is not None:
+                found.add(attachment)
+    return found
+
+
+def claim_keys(pod: Pod) -> list[str]:
+    """The claims that a pod uses, by "namespace/name"."""
+    return [f"{pod.namespace}/{_claim_name(pod, volume)}" for volume in pod.shape.volumes]
+
+
+def _claim_name(pod: Pod, volume: Volume) -> str:
+    source = volume.persistent_volume_claim
+    return source.claim_name if source is not None else f"{pod.name}-{volume.name}"
+
+
+def _claim(
+    pod: Pod, volume: Volume, storage: Storage
+) -> tuple[str, PersistentVolumeClaim | None, PersistentVolumeClaimSpec]:
+    """Key, claim (None while the ephemeral one is not made yet) and its spec."""
+    key = f"{pod.namespace}/{_claim_name(pod, volume)}"
+    claim = storage.claims.get(key)
+    if claim is not None:
+        owners = claim.metadata.owner_references
+        if volume.ephemeral is not None and pod.uid and not any(one.uid == pod.uid for one in owners):
+            raise VolumeError(f"persistentvolumeclaim {key} was not made for this pod's ephemeral volume {volume.name}")
+        return key, claim, claim.spec
+    if volume.ephemeral is not None and volume.ephemeral.volume_claim_template is not None:
+        return key, None, volume.ephemeral.volume_claim_template.spec
+    raise VolumeError(f"persistentvolumeclaim {key} does not exist")
+
+
+def _reach(
+    key: str, claim: PersistentVolumeClaim | None, spec: PersistentVolumeClaimSpec, storage: Storage
+) -> tuple[tuple[Term, ...], Attachment | None]:
+    if claim is not None:
+        if claim.metadata.deletion_timestamp is not None:
+            raise VolumeError(f"persistentvolumeclaim {key} is being deleted")
+        if claim.status.phase == "Lost":
+            raise VolumeError(f"persistentvolumeclaim {key} has lost its volume")
+        if spec.volume_name:
+            if BIND_COMPLETED not in claim.metadata.annotations:
+                raise VolumeError(f"persistentvolumeclaim {key} is not bound to its volume yet")
+            volume = storage.volumes.get(spec.volume_name)
+            if volume is None:
+                raise VolumeError(f"persistentvolume {spec.volume_name} of claim {key} does not exist")
+            if volume.metadata.deletion_timestamp is not None:
+                raise VolumeError(f"persistentvolume {spec.volume_name} of claim {key} is being deleted")
+            terms = _combined(_bound_terms(volume), (_labelled(volume),))
+            return terms, _attachment(key, claim, spec, storage)
+    storage_class = _class(key, spec, storage)
+    if storage_class.volume_binding_mode != "WaitForFirstConsumer" and claim is not None:
+        raise VolumeError(f"persistentvolumeclaim {key} waits to be bound (immediate binding)")
+    if storage_class.provisioner == _NO_PROVISIONER:
+        return _local_terms(key, spec, storage_class, storage), None
+    return _allowed_terms(storage_class), _attachment(key, claim, spec, storage)
+
+
+def _class(key: str, spec: PersistentVolumeClaimSpec, storage: Storage) -> StorageClass:
+    name = spec.storage_class_name
+    if name is None:
+        defaults = sorted(
+            (one for one in storage.classes.values() if one.metadata.annotations.get(DEFAULT_CLASS) == "true"),
+            key=lambda one: one.metadata.name,
+        )
+        if defaults:
+            return defaults[-1]
+        name = ""
+    if not name:
+        raise VolumeError(f"persistentvolumeclaim {key} is not bound and has no storage class")
+    found = storage.classes.get(name)
+    if found is None:
+        raise VolumeError(f"storage class {name} of claim {key} does not exist")
+    return found
+
+
+def _bound_terms(volume: PersistentVolume) -> tuple[Term, ...]:
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return (TRIVIAL,)
+    terms = []
+    for number, one in enumerate(affinity.required.node_selector_terms):
+        if not one.match_expressions and not one.match_fields:
+            continue
+        where = f"persistentvolume {volume.metadata.name}: nodeAffinity.nodeSelectorTerms[{number}]"
+        try:
+            term = read_term(one, where)
+        except FilterError as error:
+            raise VolumeError(str(error)) from None
+        terms.append(term)
+    return tuple(dict.fromkeys(terms))
+
+
+def _labelled(volume: PersistentVolume) -> Term:
+    """What the zone and region labels of a volume demand; "__" stands between several.
+
+    Source: kube-scheduler 1.36 plugins/volumezone.
+    """
+    return Term(
+        Requirements.of(
+            Requirement.of(stable, Operator.IN, text.split("__"))
+            for label, text in volume.metadata.labels.items()
+            for stable in (normalized_label(label),)
+            if stable in (ZONE_LABEL, REGION_LABEL) and text
+        )
+    )
+
+
+def _allowed_terms(storage_class: StorageClass) -> tuple[Term, ...]:
+    terms = []
+    for topology in storage_class.allowed_topologies:
+        try:
+            requirements = Requirements.of(
+                Requirement.of(normalized_label(one.key), Operator.IN, one.values)
+                for one in topology.match_label_expressions
+            )
+        except RequirementError as error:
+            raise VolumeError(f"storage class {storage_class.metadata.name}: allowedTopologies: {error}") from None
+        terms.append(Term(requirements))
+    return tuple(dict.fromkeys(terms)) or (TRIVIAL,)
+
+
+def _local_terms(
+    key: str, spec: PersistentVolumeClaimSpec, storage_class: StorageClass, storage: Storage
+) -> tuple[Term, ...]:
+    """Volumes without a provisioner: any free one of the class may be taken, where it is."""
+    free = [
+        one
+        for name, one in sorted(storage.volumes.items())
+        if one.spec.storage_class_name == storage_class.metadata.name
+        and one.spec.claim_ref is None
+        and one.metadata.deletion_timestamp is None
+        and (spec.volume_name in ("", name))
+    ]
+    if not free:
+        raise VolumeError(f"no free volume of storage class {storage_class.metadata.name} for claim {key}")
+    terms: list[Term] = []
+    for one in free:
+        affinity = one.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return (TRIVIAL,)
+        for number, term in enumerate(affinity.required.node_selector_terms):
+            try:
+                terms.append(read_term(term, f"persistentvolume {one.metadata.name}: nodeSelectorTerms[{number}]"))
+            except FilterError as error:
+                raise VolumeError(str(error)) from None
+    return tuple(dict.fromkeys(terms))
+
+
+def _attachment(
+    key: str, claim: PersistentVolumeClaim | None, spec: PersistentVolumeClaimSpec, storage: Storage
+) -> Attachment | None:
+    """The driver and the identity of a volume; None where no CSI driver is known."""
+    if claim is not None and spec.volume_name:
+        volume = storage.volumes.get(spec.volume_name)
+        if volume is not None:
+            if volume.spec.csi is not None:
+                return volume.spec.csi.driver, volume.spec.csi.volume_handle or spec.volume_name
+            if volume.spec.aws_elastic_block_store is not None:
+                return _EBS_DRIVER, volume.spec.aws_elastic_block_store.volume_id
+            return None
+    try:
+        storage_class = _class(key, spec, storage)
+    except VolumeError:
+        return None
+    if not storage_class.provisioner or storage_class.provisioner == _NO_PROVISIONER:
+        return None
+    return _IN_TREE.get(storage_class.provisioner, storage_class.provisioner), f"{key}"
+
+
+def _combined(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Every pair that does not contradict itself; where all do, all, so that the reason can be told later."""
+    pairs = tuple(dict.fromkeys(one.joined(other) for one in left for other in right))
+    possible = tuple(one for one in pairs if not any(value.is_contradiction for value in one.requirements.values()))
+    return (possible or pairs)[:_MOST_ALTERNATIVES]

@@ -1,0 +1,159 @@
+"""What placement depends on besides pods and machines: volumes, namespaces, and whose pods a selector means.
+
+Filled by watch events, read as a frozen `Surroundings`. Not thread-safe: the owner serialises calls.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from provisioner.apis.core import (
+    CSINode,
+    LabelledNamespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodLabelling,
+    PodSelecting,
+    StorageClass,
+)
+from provisioner.apis.meta import LabelSelector
+from provisioner.state.snapshot import Surroundings
+
+V = TypeVar("V")
+_NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+
+
+class _Table(Generic[V]):
+    """A dict of which frozen copies are handed out: one for each state that somebody looked at."""
+
+    __slots__ = ("_copy", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[str, V] = {}
+        self._copy: Mapping[str, V] | None = MappingProxyType({})
+
+    def put(self, key: str, value: V | None) -> None:
+        """Set, or remove where `value` is None."""
+        if value is None:
+            if self._values.pop(key, None) is None:
+                return
+        else:
+            self._values[key] = value
+        self._copy = None
+
+    def get(self, key: str) -> V | None:
+        return self._values.get(key)
+
+    def frozen(self) -> Mapping[str, V]:
+        """The content of now; the same object until something changes. Cost: O(size) after a change."""
+        if self._copy is None:
+            self._copy = MappingProxyType(dict(self._values))
+        return self._copy
+
+
+class SurroundingsKeeper:
+    """The changing side of `Surroundings`; every event is O(1), `frozen` copies what changed since it was last asked."""
+
+    def __init__(self) -> None:
+        self._claims: _Table[PersistentVolumeClaim] = _Table()
+        self._volumes: _Table[PersistentVolume] = _Table()
+        self._classes: _Table[StorageClass] = _Table()
+        self._namespaces: _Table[Mapping[str, str]] = _Table()
+        self._services: _Table[tuple[Mapping[str, str], ...]] = _Table()
+        self._controllers: _Table[LabelSelector] = _Table()
+        self._attach_limits: _Table[Mapping[str, int]] = _Table()
+        self._service_selectors: dict[str, dict[str, Mapping[str, str]]] = {}  # namespace -> name -> selector
+        self._csi_nodes: dict[str, Mapping[str, int]] = {}
+
+    def frozen(self) -> Surroundings:
+        """Everything as it is now."""
+        return Surroundings(
+            claims=self._claims.frozen(),
+            volumes=self._volumes.frozen(),
+            classes=self._classes.frozen(),
+            namespaces=self._namespaces.frozen(),
+            services=self._services.frozen(),
+            controllers=self._controllers.frozen(),
+            attach_limits=self._attach_limits.frozen(),
+        )
+
+    def limits_of(self, node_name: str) -> Mapping[str, int]:
+        """How many volumes of each CSI driver a Node takes, as far as its drivers have said."""
+        return self._csi_nodes.get(node_name, _NO_LIMITS)
+
+    def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        """A PersistentVolumeClaim was added, changed or removed."""
+        if one := new or old:
+            self._claims.put(f"{one.metadata.namespace}/{one.metadata.name}", new)
+
+    def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        """A PersistentVolume was added, changed or removed."""
+        if one := new or old:
+            self._volumes.put(one.metadata.name, new)
+
+    def class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        """A StorageClass was added, changed or removed."""
+        if one := new or old:
+            self._classes.put(one.metadata.name, new)
+
+    def namespace_changed(self, old: LabelledNamespace | None, new: LabelledNamespace | None) -> None:
+        """A Namespace was added, changed or removed."""
+        if one := new or old:
+            self._namespaces.put(one.metadata.name, new.metadata.labels if new is not None else None)
+
+    def service_changed(self, old: PodLabelling | None, new: PodLabelling | None) -> None:
+        """A Service was added, changed or removed."""
+        one = new or old
+        if one is None:
+            return
+        namespace = one.metadata.namespace
+        mine = self._service_selectors.setdefault(namespace, {})
+        if new is not None and new.spec.selector is not None:
+            mine[one.metadata.name] = new.spec.selector
+        else:
+            mine.pop(one.metadata.name, None)
+        if not mine:
+            del self._service_selectors[namespace]
+        self._services.put(namespace, tuple(mine[name] for name in sorted(mine)) or None)
+
+    def controller_changed(self, old: PodSelecting | None, new: PodSelecting | None) -> None:
+        """A ReplicaSet or StatefulSet was added, changed or removed."""
+        if one := new or old:
+            self._controllers.put(one.metadata.uid, new.spec.selector if new is not None else None)
+
+    def replication_controller_changed(self, old: PodLabelling | None, new: PodLabelling | None) -> None:
+        """A ReplicationController was added, changed or removed; its selector is a plain map of labels."""
+        if one := new or old:
+            given = new.spec.selector if new is not None else None
+            self._controllers.put(one.metadata.uid, LabelSelector(match_labels=given) if given else None)
+
+    def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
+        """A CSINode was added, changed or removed; whether its limits are others now."""
+        one = new or old
+        if one is None:
+            return False
+        name = one.metadata.name
+        limits = {
+            driver.name: driver.allocatable.count
+            for driver in (new.spec.drivers if new is not None else ())
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
+        if limits == self.limits_of(name):
+            return False
+        if limits:
+            self._csi_nodes[name] = MappingProxyType(limits)
+        else:
+            self._csi_nodes.pop(name, None)
+        return True
+
+    def learn(self, instance_type: str, limits: Mapping[str, int]) -> None:
+        """A Node of this type has these limits: machines to come will have them too.
+
+        Of Nodes that differ the least counts: what is on a Node already (network interfaces) takes of its room for
+        volumes. What was learnt is kept when the last Node of a type goes.
+        """
+        known = self._attach_limits.get(instance_type) or _NO_LIMITS
+        least = {driver: min(count, known.get(driver, count)) for driver, count in limits.items()}
+        merged = {**known, **least}
+        if merged != known:
+            self._attach_limits.put(instance_type, MappingProxyType(merged))

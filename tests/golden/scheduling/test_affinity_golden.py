@@ -1,0 +1,220 @@
+"""Required affinity and anti-affinity between pods, one sentence a row; kube-scheduler's rules."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from provisioner.apis import names
+from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm
+from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
+from provisioner.apis.pods import Pod
+from tests.support.golden import Row, check, row
+from tests.support.problems import (
+    EPOCH,
+    apart,
+    app,
+    instance_type,
+    meant,
+    near,
+    node,
+    of_app,
+    pod,
+    pods,
+    pool,
+    problem,
+    shape,
+    spread,
+    term,
+)
+
+ZONE, HOST, KIND = names.ZONE_LABEL, names.HOSTNAME_LABEL, names.CAPACITY_TYPE_LABEL
+ABC = ("a", "b", "c")
+SMALL = instance_type("small", "2", "4Gi", 1.0, zones=ABC)
+MEDIUM = instance_type("medium", "4", "8Gi", 2.0, zones=ABC)
+LARGE = instance_type("large", "8", "16Gi", 4.0, zones=ABC)
+ONE, ALL = pool(types=(SMALL,)), pool(types=(SMALL, MEDIUM, LARGE))
+DB, WEB = app("db"), app("web")
+
+
+def running(name: str, label: str = "db", **more: Any) -> Pod:
+    return pod(name, of_app(label, **more))
+
+
+def both(*, to: PodAffinityTerm, off: PodAffinityTerm) -> Affinity:
+    return Affinity(pod_affinity=PodAffinity(required=(to,)), pod_anti_affinity=PodAffinity(required=(off,)))
+
+
+ROWS: dict[str, Row] = {
+    # --- affinity ---
+    "a follower goes to the zone where its friend runs": row(
+        problem([pod("p", shape("2", affinity=near(ZONE, DB)))], ONE, bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old")])]),
+        "1 machine", "p has zone=b"),
+    "a follower goes to the machine where its friend runs": row(
+        problem([pod("p", shape(affinity=near(HOST, DB)))], ONE, bins=[node("m"), node("n", running=[running("old")])]), "p on n"),
+    "a full machine of the friend leaves the follower": row(
+        problem([pod("p", shape(affinity=near(HOST, DB)))], ONE, bins=[node("n", "0", running=[running("old")])]), "p left: affinity"),
+    "a friend being deleted is still a friend": row(
+        problem([pod("p", shape("2", affinity=near(ZONE, DB)))], ONE,
+                bins=[node("n", "0", labels={ZONE: "b"}, running=[replace(running("old"), deleted=EPOCH)])]),
+        "p has zone=b"),
+    "friends on a leaving machine still draw": row(
+        problem([pod("p", shape("2", affinity=near(ZONE, DB)))], ONE,
+                bins=[node("n", "8", labels={ZONE: "b"}, running=[running("old")], leaving=True)]),
+        "p has zone=b", "1 machine"),
+    "nobody to follow leaves the pod": row(problem([pod("p", shape(affinity=near(ZONE, DB)))], ALL), "p left: affinity"),
+    "friends in another namespace do not count": row(
+        problem([pod("p", shape(affinity=near(ZONE, DB)))], ALL, bins=[node("n", labels={ZONE: "b"}, running=[running("old", namespace="x")])]),
+        "p left: affinity"),
+    "friends in a namespace that is named count": row(
+        problem([pod("p", shape("2", affinity=near(ZONE, DB, namespaces=("x",))))], ONE,
+                bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old", namespace="x")])]),
+        "p has zone=b"),
+    "naming another namespace excludes the own": row(
+        problem([pod("p", shape(affinity=near(ZONE, DB, namespaces=("x",))))], ALL,
+                bins=[node("n", labels={ZONE: "b"}, running=[running("old")])]),
+        "p left: affinity"),
+    "namespaces are found by their labels": row(
+        problem([pod("p", shape("2", affinity=near(ZONE, DB, namespace_selector=LabelSelector(match_labels={"team": "x"}))))], ONE,
+                bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old", namespace="x")]),
+                      node("m", "0", labels={ZONE: "c"}, running=[running("older", namespace="y")])],
+                namespaces={"x": {"team": "x"}, "y": {"team": "y"}}),
+        "p has zone=b"),
+    "an empty namespaceSelector means every namespace": row(
+        problem([pod("p", shape("2", affinity=near(ZONE, DB, namespace_selector=LabelSelector())))], ONE,
+                bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old", namespace="x")])]),
+        "p has zone=b"),
+    "names and selector of namespaces add up": row(
+        problem([pod("p", shape("2", affinity=near(ZONE, DB, namespaces=("z",), namespace_selector=LabelSelector(match_labels={"team": "x"}))))], ONE,
+                bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old", namespace="z")])]),
+        "p has zone=b"),
+    "the first of its kind may choose": row(
+        problem(pods(3, of_app("db", affinity=near(ZONE, DB)), "p"), ONE), "2 machines", "p by zone: 3"),
+    "the first of its kind may not choose where others run": row(
+        problem(pods(2, of_app("db", "2", affinity=near(ZONE, DB)), "p"), ONE,
+                bins=[node("n", "0", labels={ZONE: "c"}, running=[running("old")])]),
+        "p-00000 has zone=c", "p-00001 has zone=c"),
+    "all of one kind on one machine": row(
+        problem(pods(5, of_app("db", affinity=near(HOST, DB)), "p"), ALL), "1 machine", "p-00000 on new large"),
+    "more of one kind than one machine holds leaves the rest": row(
+        problem(pods(9, of_app("db", affinity=near(HOST, DB)), "p"), ALL), "1 machine", "1 of p left: "),
+    "one kind drawn to a zone that only some of it can be in": row(
+        problem([*pods(2, of_app("db", "2", affinity=near(ZONE, DB)), "any"), pod("only", of_app("db", "2", selector={ZONE: "c"}, affinity=near(ZONE, DB)))], ONE),
+        "nothing left", "any by zone: 2", "only has zone=c"),
+    "a follower waits for its leader of the same batch": row(
+        problem([pod("follower", shape("2", affinity=near(ZONE, DB))), pod("leader", of_app("db", "1", selector={ZONE: "c"}))], ONE),
+        "follower has zone=c"),
+    "a chain of followers": row(
+        problem([pod("c", of_app("c", "2", affinity=near(ZONE, app("b")))), pod("b", of_app("b", "1", affinity=near(ZONE, app("a")))),
+                 pod("a", of_app("a", "500m", selector={ZONE: "b"}))], ONE),
+        "a has zone=b", "b has zone=b", "c has zone=b"),
+    "two that follow each other and nobody leads leave both": row(
+        problem([pod("x", of_app("x", affinity=near(ZONE, app("y")))), pod("y", of_app("y", affinity=near(ZONE, app("x"))))], ALL),
+        "x left: affinity", "y left: affinity"),
+    "all terms must hold on one machine": row(
+        problem([pod("p", shape("2", affinity=Affinity(pod_affinity=PodAffinity(required=(meant(ZONE, DB), meant(ZONE, WEB))))))], ONE,
+                bins=[node("n", "0", labels={ZONE: "a"}, running=[running("d")]), node("m", "0", labels={ZONE: "b"}, running=[running("w", "web")])]),
+        "p left: affinity"),
+    "one friend that all terms mean (kube-scheduler counts only such)": row(
+        problem([pod("p", shape("2", affinity=Affinity(pod_affinity=PodAffinity(required=(meant(ZONE, DB), meant(ZONE, app("db", tier="x")))))))], ONE,
+                bins=[node("n", "0", labels={ZONE: "b"}, running=[running("d", labels={"tier": "x"})])]),
+        "p has zone=b"),
+    "affinity over capacity types": row(
+        problem([pod("p", shape("2", affinity=near(KIND, DB)))], ONE,
+                bins=[node("n", "0", labels={KIND: "on-demand"}, running=[running("old")])]),
+        "p has kind=on-demand"),
+    "a machine without the label is no place for a follower": row(
+        problem([pod("p", shape(affinity=near(ZONE, DB)))], bins=[node("n", running=[running("old")])]), "p left: affinity"),
+    "matchLabelKeys of affinity keeps revisions together": row(
+        problem([pod("p", of_app("web", "2", labels={"rev": "2"}, affinity=near(ZONE, WEB, match_label_keys=("rev",))))], ONE,
+                bins=[node("n", "0", labels={ZONE: "a"}, running=[running("w1", "web", labels={"rev": "1"})]),
+                      node("m", "0", labels={ZONE: "c"}, running=[running("w2", "web", labels={"rev": "2"})])]),
+        "p has zone=c"),
+    "affinity and a zone of the selector that do not meet": row(
+        problem([pod("p", shape(selector={ZONE: "a"}, affinity=near(ZONE, DB)))], ALL,
+                bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old")])]),
+        "p left: affinity"),
+    # --- anti-affinity ---
+    "a machine each": row(
+        problem(pods(3, of_app("db", "100m", affinity=apart(HOST, DB)), "p"), ALL), "3 machines", "p-00000 p-00001 p-00002 apart"),
+    "a zone each": row(
+        problem(pods(3, of_app("db", "100m", affinity=apart(ZONE, DB)), "p"), ALL), "p by zone: 1 1 1"),
+    "one more than there are zones": row(
+        problem(pods(4, of_app("db", "100m", affinity=apart(ZONE, DB)), "p"), ALL), "p by zone: 1 1 1", "1 of p left: affinity"),
+    "machines of now without the others are used first": row(
+        problem(pods(2, of_app("db", affinity=apart(HOST, DB)), "p"), ONE, bins=[node("n", running=[running("old")]), node("m")]),
+        "1 machine", "p by host: 1 1"),
+    "what runs keeps the newcomer off": row(
+        problem([pod("p", shape("1", affinity=apart(ZONE, DB)))], ONE, bins=[node("n", "8", labels={ZONE: "a"}, running=[running("old")])]),
+        "1 machine"),
+    "what runs and minds keeps others off though they do not mind": row(
+        problem([pod("p", of_app("web"))], ONE, bins=[node("n", "8", running=[pod("old", shape(affinity=apart(HOST, WEB)))])]),
+        "p on new small"),
+    "what minds a whole zone keeps others off all of it": row(
+        problem(pods(2, of_app("web", "2"), "p"), ONE,
+                bins=[node("n", "0", labels={ZONE: "a"}, running=[pod("old", shape(affinity=apart(ZONE, WEB)))]), node("m", "8", labels={ZONE: "a"})]),
+        "2 machines"),
+    "what is being deleted still keeps others off": row(
+        problem([pod("p", of_app("web"))], ONE,
+                bins=[node("n", "8", running=[replace(pod("old", shape(affinity=apart(HOST, WEB))), deleted=EPOCH)])]),
+        "p on new small"),
+    "what is to be placed again does not": row(
+        problem([pod("p", of_app("web"))], bins=[node("n", "8", running=[pod("p", of_app("web", affinity=apart(HOST, WEB)))])]), "p on n"),
+    "of a batch one minds and the other does not, and they part": row(
+        problem([pod("minds", shape("1", affinity=apart(HOST, WEB))), pod("p", of_app("web", "500m"))], ALL), "minds p apart"),
+    "in whichever order they come": row(
+        problem([pod("minds", shape("500m", affinity=apart(HOST, WEB))), pod("p", of_app("web", "1"))], ALL), "minds p apart"),
+    "over zones too, though the zone of neither is settled": row(
+        problem([pod("minds", shape("1", affinity=apart(ZONE, WEB))), pod("p", of_app("web", "500m"))], ALL), "2 machines", "minds p apart"),
+    "those who mind strangers only share": row(
+        problem(pods(2, shape("1", affinity=apart(HOST, WEB)), "p"), ALL), "1 machine"),
+    "another namespace is not minded": row(
+        problem([pod("p", shape(affinity=apart(HOST, DB)))], bins=[node("n", running=[running("old", namespace="x")])]), "p on n"),
+    "another namespace is minded where it is named": row(
+        problem([pod("p", shape(affinity=apart(HOST, DB, namespaces=("x",))))], bins=[node("n", running=[running("old", namespace="x")])]), "p left: affinity"),
+    "every namespace is minded with an empty selector": row(
+        problem([pod("p", shape(affinity=apart(HOST, DB, namespace_selector=LabelSelector())))],
+                bins=[node("n", running=[running("old", namespace="x")])]),
+        "p left: affinity"),
+    "what runs minds a namespace by its labels": row(
+        problem([pod("p", of_app("web"))],
+                bins=[node("n", running=[pod("old", shape(namespace="x", affinity=apart(HOST, WEB, namespace_selector=LabelSelector(match_labels={"n": "d"}))))])],
+                namespaces={"default": {"n": "d"}}),
+        "p left: affinity"),
+    "a tenant parts from every other tenant": row(
+        problem([pod(f"{tenant}{n}", of_app("job", "500m", labels={"tenant": tenant}, affinity=apart(HOST, app("job"), mismatch_label_keys=("tenant",))))
+                 for tenant in ("red", "blue") for n in range(2)], ALL),
+        "2 machines", "red0 red1 together", "blue0 blue1 together"),
+    "NotIn selects pods without the label too": row(
+        problem([pod("p", of_app("web", affinity=apart(HOST, LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=("web",)),)))))],
+                bins=[node("n", running=[pod("old", shape())])]),
+        "p left: affinity"),
+    "without a selector nobody is minded": row(
+        problem(pods(2, of_app("db", affinity=apart(HOST, None)), "p"), ALL), "1 machine"),
+    "a machine without the label is no obstacle": row(
+        problem([pod("p", shape(affinity=apart(ZONE, DB)))], bins=[node("n", running=[running("old")])]), "p on n"),
+    "anti-affinity over capacity types": row(
+        problem(pods(2, of_app("db", affinity=apart(KIND, DB)), "p"), ALL), "p by kind: 1 1"),
+    # --- together ---
+    "near one kind and apart from one's own": row(
+        problem([pod("cache", of_app("cache", selector={ZONE: "b"})),
+                 *pods(2, of_app("web", "500m", affinity=both(to=meant(ZONE, app("cache")), off=meant(HOST, WEB))), "p")], ONE),
+        "p by zone: 2", "p-00000 p-00001 apart"),
+    "apart by machine and even by zone": row(
+        problem(pods(6, of_app("db", "100m", affinity=apart(HOST, DB), topology_spread_constraints=(spread(ZONE, DB),)), "p"), ALL),
+        "6 machines", "p by zone: 2 2 2"),
+    "drawn to one zone and even over machines": row(
+        problem(pods(4, of_app("db", "1", affinity=near(ZONE, DB), topology_spread_constraints=(spread(HOST, DB),)), "p"), ONE),
+        "p by zone: 4", "nothing left"),
+    "a higher priority's zone is not taken by a lower one that minds": row(
+        problem([pod("high", of_app("web", "500m", priority=9, selector={ZONE: "a"})), pod("low", shape("2", affinity=apart(ZONE, WEB), terms=None, selector={ZONE: "a"}))], ALL),
+        "high has zone=a", "low left: affinity"),
+    "one that minds goes to whichever zone is left": row(
+        problem([pod("x", of_app("web", selector={ZONE: "a"})), pod("y", of_app("web", terms=[term((ZONE, "In", ["b"]))])), pod("p", shape("1", affinity=apart(ZONE, WEB)))], ALL),
+        "p has zone=c"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROWS.values(), ids=ROWS)
+def test_row(case: Row) -> None:
+    check(case)

@@ -1,0 +1,626 @@
+"""kube-scheduler 1.36's filters once more, with dicts and loops: may this pod be bound to that machine now?
+
+Nothing here knows how the solver works; it knows pods, machines and volumes, and reads labels, selectors and taints by
+itself. A `World` is a cluster at one moment; a pod is judged against it as it stands and, once placed, becomes part of it.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from provisioner.apis import names
+from provisioner.apis.core import (
+    ContainerPort,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodAffinityTerm,
+    StorageClass,
+    TopologySpreadConstraint,
+)
+from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
+from provisioner.apis.names import LABEL_ALIASES
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.values.taints import Taint, Toleration
+
+Labels = Mapping[str, str]
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+ZONE_KEYS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+
+
+# --- taints, labels, selectors ---
+
+
+def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Whether `taint` lets the pod in; one that is only a wish always does."""
+    if taint.effect == "PreferNoSchedule":
+        return True
+    for one in tolerations:
+        if one.effect not in {"", taint.effect}:
+            continue
+        if one.operator == "Exists":
+            if one.key in {"", taint.key}:
+                return True
+        elif one.key != taint.key:
+            continue
+        elif one.operator in {"Lt", "Gt"}:
+            try:
+                left, right = int(taint.value), int(one.value)
+            except ValueError:
+                continue
+            if left < right if one.operator == "Lt" else left > right:
+                return True
+        elif one.value == taint.value:
+            return True
+    return False
+
+
+def label(labels: Labels, key: str) -> str | None:
+    """The value of a label, whichever of its names old or new a node carries."""
+    stable = LABEL_ALIASES.get(key, key)
+    if stable in labels:
+        return labels[stable]
+    for alias, meant in LABEL_ALIASES.items():
+        if meant == stable and alias in labels:
+            return labels[alias]
+    return None
+
+
+def expression_holds(expression: NodeSelectorRequirement, value: str | None) -> bool:
+    match expression.operator:
+        case "In":
+            return value is not None and value in expression.values
+        case "NotIn":
+            return value is None or value not in expression.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            try:
+                number, bound = int(value or ""), int(expression.values[0])
+            except ValueError:
+                return False
+            return number > bound if expression.operator == "Gt" else number < bound
+        case _:
+            return False  # kube-scheduler reads no such term
+
+
+def term_matches(term: NodeSelectorTerm, labels: Labels, node_name: str) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(expression_holds(one, label(labels, one.key)) for one in term.match_expressions) and all(
+        one.key == "metadata.name" and expression_holds(one, node_name) for one in term.match_fields
+    )
+
+
+def filter_matches(shape: PodShape, labels: Labels, node_name: str) -> bool:
+    """nodeSelector and required node affinity."""
+    for key, value in shape.node_selector.items():
+        if label(labels, key) != value:
+            return False
+    node_affinity = None if shape.affinity is None else shape.affinity.node_affinity
+    if node_affinity is None or node_affinity.required is None:
+        return True
+    return any(term_matches(one, labels, node_name) for one in node_affinity.required.node_selector_terms)
+
+
+def admits(shape: PodShape, labels: Labels, taints: Iterable[Taint], node_name: str = "") -> bool:
+    return all(tolerated(shape.tolerations, taint) for taint in taints) and filter_matches(shape, labels, node_name)
+
+
+def selected(selector: LabelSelector | None, labels: Labels) -> bool:
+    """An absent selector matches nothing, an empty one everything."""
+    if selector is None:
+        return False
+    for key, value in selector.match_labels.items():
+        if labels.get(key) != value:
+            return False
+    for one in selector.match_expressions:
+        own = labels.get(one.key)
+        holds = {
+            "In": own is not None and own in one.values,
+            "NotIn": own is None or own not in one.values,
+            "Exists": own is not None,
+            "DoesNotExist": own is None,
+        }.get(one.operator, False)
+        if not holds:
+            return False
+    return True
+
+
+def _with_keys(
+    selector: LabelSelector | None, labels: Labels, keys: Iterable[str], apart: Iterable[str] = ()
+) -> LabelSelector | None:
+    """matchLabelKeys and mismatchLabelKeys, written out."""
+    if selector is None:
+        return None
+    more = [LabelSelectorRequirement(key=key, operator="In", values=(labels[key],)) for key in keys if key in labels]
+    more += [
+        LabelSelectorRequirement(key=key, operator="NotIn", values=(labels[key],)) for key in apart if key in labels
+    ]
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=(*selector.match_expressions, *more))
+
+
+# --- resources and ports ---
+
+
+def needs(shapes: Iterable[PodShape]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for shape in shapes:
+        for name, amount in shape.requests.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def fits(wanted: Mapping[str, int], room: Mapping[str, int]) -> bool:
+    if any(amount < 0 for amount in room.values()):
+        return False
+    return all(amount <= 0 or amount <= room.get(name, 0) for name, amount in wanted.items())
+
+
+def ports_conflict(left: ContainerPort, right: ContainerPort) -> bool:
+    if (left.host_port, left.protocol or "TCP") != (right.host_port, right.protocol or "TCP"):
+        return False
+    ours, theirs = left.host_ip or "0.0.0.0", right.host_ip or "0.0.0.0"
+    return ours == theirs or "0.0.0.0" in {ours, theirs}
+
+
+# --- the cluster at one moment ---
+
+
+@dataclass
+class Machine:
+    """A node, or one to come.
+
+    Attributes:
+        room: what more pods may use, before any pod of `placed`.
+        daemons: what will run on a machine to come, for its ports; their requests are taken off `room` already.
+        pods: were here before; `room` is what they leave.
+        attach: volumes by CSI driver that the machine takes; absent means any number.
+        placed: pods that this result puts here.
+    """
+
+    name: str
+    labels: dict[str, str]
+    room: dict[str, int]
+    taints: tuple[Taint, ...] = ()
+    node_name: str = ""
+    daemons: tuple[PodShape, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    attach: Mapping[str, int] = field(default_factory=dict)
+    leaving: bool = False
+    placed: list[Pod] = field(default_factory=list)
+
+    def everyone(self) -> Iterator[Pod]:
+        yield from self.pods
+        yield from self.placed
+
+
+@dataclass
+class World:
+    """Machines with their pods, and what pods may refer to.
+
+    Attributes:
+        spread: the topology spread constraints of a pod that has none, selectors deduced already, by UID.
+        more_domains: machines that could be made: `strict` judgement counts their domains as empty ones, for pods that fit
+            on them.
+        strict: always judge so.
+        ignore_devices: DRA claims are no constraint.
+    """
+
+    machines: list[Machine]
+    namespaces: Mapping[str, Labels] = field(default_factory=dict)
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    spread: Mapping[str, tuple[TopologySpreadConstraint, ...]] = field(default_factory=dict)
+    more_domains: tuple[Machine, ...] = ()
+    ignore_devices: bool = False
+    strict: bool = False
+
+    def copy(self) -> "World":
+        """The same, with pods that can be placed apart."""
+        other = copy.copy(self)
+        other.machines = [copy.copy(one) for one in self.machines]
+        for one in other.machines:
+            one.placed = list(one.placed)
+        return other
+
+    def machine(self, name: str) -> Machine:
+        return next(one for one in self.machines if one.name == name)
+
+    # --- one pod, one machine ---
+
+    def refusal(self, pod: Pod, machine: Machine, *, strict: bool = False) -> str:
+        """The first filter that refuses the pod there; "" where kube-scheduler would bind it.
+
+        Args:
+            pod: not yet part of this world.
+            machine: of this world.
+            strict: domains where machines could be made count for the spread as well.
+        """
+        return self.misfit(pod, machine) or self.topology(pod, machine, strict=strict)
+
+    def misfit(self, pod: Pod, machine: Machine) -> str:
+        """What has to do with this pod and this machine alone."""
+        shape = pod.shape
+        if shape.error or pod.gated or any(amount < 0 for amount in shape.requests.values()):
+            return "cannot be scheduled at all"
+        if shape.resource_claims and not self.ignore_devices:
+            return "has resource claims"
+        if machine.leaving:
+            return "machine is leaving"
+        for taint in machine.taints:
+            if not tolerated(shape.tolerations, taint):
+                return f"taint {taint}"
+        if not filter_matches(shape, machine.labels, machine.node_name):
+            return "node affinity or selector"
+        if not fits(needs([*(one.shape for one in machine.placed), shape]), machine.room):
+            return "resources"
+        taken = [port for one in machine.everyone() for port in one.shape.host_ports]
+        taken += [port for one in machine.daemons for port in one.host_ports]
+        for port in shape.host_ports:
+            if any(ports_conflict(port, other) for other in taken):
+                return f"host port {port.host_port}"
+        return self._volumes(pod, machine)
+
+    def topology(self, pod: Pod, machine: Machine, *, strict: bool = False) -> str:
+        """What has to do with pods elsewhere."""
+        return self._spread(pod, machine, strict=strict) or self._affinity(pod, machine)
+
+    # --- volumes ---
+
+    def claim_keys(self, pod: Pod) -> Iterator[tuple[str, bool]]:
+        """(namespace/name of a claim, whether it is an ephemeral volume's)."""
+        for volume in pod.shape.volumes:
+            if volume.persistent_volume_claim is not None:
+                yield f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}", False
+            elif volume.ephemeral is not None:
+                yield f"{pod.namespace}/{pod.name}-{volume.name}", True
+
+    def _volumes(self, pod: Pod, machine: Machine) -> str:
+        for key, ephemeral in self.claim_keys(pod):
+            why = self._claim(key, machine)
+            if why:
+                return why
+            owners = self.claims[key].metadata.owner_references
+            if ephemeral and not any(one.controller and one.uid == pod.uid for one in owners):
+                return f"volume claim {key} was not made for this pod"
+        for key, _ in self.claim_keys(pod):
+            if "ReadWriteOncePod" in self.claims[key].spec.access_modes:
+                users = (one for other in self.machines for one in other.everyone())
+                if any(key in dict(self.claim_keys(one)) for one in users):
+                    return f"volume {key} is for one pod only"
+        return self._attach(pod, machine)
+
+    def _claim(self, key: str, machine: Machine) -> str:
+        claim = self.claims.get(key)
+        if claim is None:
+            return f"volume claim {key} does not exist"
+        if claim.metadata.deletion_timestamp is not None:
+            return f"volume claim {key} is being deleted"
+        if claim.status.phase == "Lost":
+            return f"volume claim {key} is lost"
+        if claim.spec.volume_name:
+            volume = self.volumes.get(claim.spec.volume_name)
+            if BIND_COMPLETED not in claim.metadata.annotations or volume is None:
+                return f"volume claim {key} is not bound"
+            return self._reach(volume, machine)
+        kind = self.classes.get(claim.spec.storage_class_name or "")
+        if kind is None:
+            return f"volume claim {key} has no storage class"
+        if kind.volume_binding_mode != "WaitForFirstConsumer":
+            return f"volume claim {key} waits for immediate binding"
+        if kind.provisioner == "kubernetes.io/no-provisioner":
+            free = (
+                one
+                for one in self.volumes.values()
+                if one.spec.storage_class_name == kind.metadata.name and one.spec.claim_ref is None
+            )
+            return "" if any(not self._reach(one, machine) for one in free) else f"no volume for {key} here"
+        if kind.allowed_topologies and not any(
+            all(
+                label(machine.labels, one.key) in one.values and one.key in machine.labels
+                for one in term.match_label_expressions
+            )
+            for term in kind.allowed_topologies
+        ):
+            return f"storage class {kind.metadata.name} makes no volumes here"
+        return ""
+
+    def _reach(self, volume: PersistentVolume, machine: Machine) -> str:
+        affinity = volume.spec.node_affinity
+        if affinity is not None and affinity.required is not None:
+            terms = affinity.required.node_selector_terms
+            local = volume.spec.local is not None or volume.spec.host_path is not None
+            if not any(
+                term_matches(term, machine.labels, machine.node_name)
+                or (local and self._without_hostname(term, machine))
+                for term in terms
+            ):
+                return f"volume {volume.metadata.name} cannot be reached"
+        zoned = [key for key in ZONE_KEYS if key in volume.metadata.labels]
+        if any(key in machine.labels for key in ZONE_KEYS):
+            for key in zoned:
+                if label(machine.labels, key) not in volume.metadata.labels[key].split("__"):
+                    return f"volume {volume.metadata.name} is in another zone"
+        return ""
+
+    def _without_hostname(self, term: NodeSelectorTerm, machine: Machine) -> bool:
+        """Karpenter's rule, for machines to come only: a local volume's node may be gone, the rest of its term counts."""
+        if machine.node_name:
+            return False
+        rest = [one for one in term.match_expressions if one.key != names.HOSTNAME_LABEL]
+        return len(rest) < len(term.match_expressions) and all(
+            expression_holds(one, label(machine.labels, one.key)) for one in rest
+        )
+
+    def _attached(self, pod: Pod) -> Iterator[tuple[str, str]]:
+        """(driver, volume) of every volume that would be attached."""
+        for key, _ in self.claim_keys(pod):
+            claim = self.claims.get(key)
+            if claim is None:
+                continue
+            volume = self.volumes.get(claim.spec.volume_name)
+            if claim.spec.volume_name and volume is not None:
+                if volume.spec.csi is not None:
+                    yield volume.spec.csi.driver, volume.spec.csi.volume_handle
+                elif volume.spec.aws_elastic_block_store is not None:
+                    yield "ebs.csi.aws.com", volume.spec.aws_elastic_block_store.volume_id
+            elif not claim.spec.volume_name:
+                kind = self.classes.get(claim.spec.storage_class_name or "")
+                if kind is not None:
+                    provisioner = {"kubernetes.io/aws-ebs": "ebs.csi.aws.com"}.get(kind.provisioner, kind.provisioner)
+                    yield provisioner, key
+
+    def _attach(self, pod: Pod, machine: Machine) -> str:
+        wanted = set(self._attached(pod))
+        held = {one for other in machine.everyone() for one in self._attached(other)}
+        for driver in {driver for driver, _ in wanted - held}:
+            limit = machine.attach.get(driver)
+            if limit is not None and sum(1 for one, _ in wanted | held if one == driver) > limit:
+                return f"too many volumes of {driver}"
+        return ""
+
+    # --- spread ---
+
+    def hard_spread(self, pod: Pod) -> list[TopologySpreadConstraint]:
+        constraints = pod.shape.spread or self.spread.get(pod.uid, ())
+        return [one for one in constraints if one.when_unsatisfiable == "DoNotSchedule"]
+
+    def _spread(self, pod: Pod, machine: Machine, *, strict: bool) -> str:
+        constraints = self.hard_spread(pod)
+        for constraint in constraints:
+            selector = _with_keys(constraint.label_selector, pod.labels, constraint.match_label_keys)
+            here = machine_label(machine, constraint.topology_key)
+            if here is None:
+                return f"spread: no label {constraint.topology_key}"
+            counts: dict[str, int] = {}
+            leaving: dict[str, int] = {}
+            for other in self.machines:
+                values = [machine_label(other, one.topology_key) for one in constraints]
+                if None in values or not _counts(pod, constraint, other.labels, other.taints, other.node_name):
+                    continue
+                domain = machine_label(other, constraint.topology_key) or ""
+                found = sum(
+                    1
+                    for one in other.everyone()
+                    if one.namespace == pod.namespace and one.deleted is None and selected(selector, one.labels)
+                )
+                if other.leaving:
+                    leaving[domain] = leaving.get(domain, 0) + found
+                else:
+                    counts[domain] = counts.get(domain, 0) + found
+            for domain, found in leaving.items():
+                if domain in counts:
+                    counts[domain] += found
+            domains = dict(counts)
+            if (strict or self.strict) and constraint.topology_key != names.HOSTNAME_LABEL:
+                for could_be in self.more_domains:
+                    value = could_be.labels.get(constraint.topology_key)
+                    if value is not None and value not in domains and self._could_take(could_be, pod, constraint):
+                        domains[value] = 0
+            least = min(domains.values(), default=0)
+            if len(counts) < (constraint.min_domains or 1):
+                least = 0
+            own = 1 if selected(selector, pod.labels) else 0
+            if counts.get(here, 0) + own - least > constraint.max_skew:
+                return f"spread over {constraint.topology_key}: {counts} with {here} next"
+        return ""
+
+    def _could_take(self, could_be: Machine, pod: Pod, constraint: TopologySpreadConstraint) -> bool:
+        """Whether a machine that does not exist yet is one over which the pod spreads: it must be able to run there."""
+        return (
+            _counts(pod, constraint, could_be.labels, could_be.taints, could_be.node_name)
+            and all(tolerated(pod.shape.tolerations, one) for one in could_be.taints)
+            and fits(needs([pod.shape]), could_be.room)
+        )
+
+    # --- affinity between pods ---
+
+    def _meant(self, owner: Pod, term: PodAffinityTerm, other: Pod) -> bool:
+        """Whether a term of `owner` speaks of `other`."""
+        if not term.namespaces and term.namespace_selector is None:
+            if other.namespace != owner.namespace:
+                return False
+        elif other.namespace not in term.namespaces and not selected(
+            term.namespace_selector, self.namespaces.get(other.namespace, {})
+        ):
+            return False
+        selector = _with_keys(term.label_selector, owner.labels, term.match_label_keys, term.mismatch_label_keys)
+        return selected(selector, other.labels)
+
+    def _affinity(self, pod: Pod, machine: Machine) -> str:
+        for other in self.machines:
+            for one in other.everyone():
+                for term in anti_terms(one.shape):
+                    if self._meant(one, term, pod) and _together(machine, other, term.topology_key):
+                        return f"{one.name} keeps it off by anti-affinity over {term.topology_key}"
+        for term in anti_terms(pod.shape):
+            for other in self.machines:
+                if _together(machine, other, term.topology_key) and any(
+                    self._meant(pod, term, one) for one in other.everyone()
+                ):
+                    return f"anti-affinity over {term.topology_key}"
+        terms = near_terms(pod.shape)
+        if not terms:
+            return ""
+        if any(machine_label(machine, term.topology_key) is None for term in terms):
+            return "affinity: label is missing"
+        friends = [
+            other
+            for other in self.machines
+            for one in other.everyone()
+            if all(self._meant(pod, term, one) for term in terms)
+        ]
+        if all(any(_together(machine, other, term.topology_key) for other in friends) for term in terms):
+            return ""
+        nobody = not any(machine_label(other, term.topology_key) is not None for other in friends for term in terms)
+        if nobody and all(self._meant(pod, term, pod) for term in terms):
+            return ""
+        return f"affinity over {', '.join(term.topology_key for term in terms)}"
+
+    # --- many pods ---
+
+    def in_order(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+        """Bind all where they are put, in an order in which that works, and give it; who is missing in it cannot be bound.
+
+        They become part of this world. Pods of higher priority come first, as in kube-scheduler's queue, where that works at all.
+        """
+        listed = list(placements)
+        longest: list[tuple[Pod, str]] = []
+        for key in _ORDERS:
+            attempt = self.copy()
+            order = attempt._bind(sorted(listed, key=key))
+            if len(order) > len(longest) or not longest:
+                longest = order
+            if len(longest) == len(listed):
+                break
+        else:
+            longest = self.copy()._search(listed, longest) or longest
+        for pod, name in longest:
+            self.machine(name).placed.append(pod)
+        return longest
+
+    def _bind(self, waiting: list[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+        """Bind what can be bound, round by round, and give the order."""
+        by_name = {one.name: one for one in self.machines}
+        order = []
+        while waiting:
+            left = []
+            for pod, name in waiting:
+                if self.refusal(pod, by_name[name]):
+                    left.append((pod, name))
+                else:
+                    by_name[name].placed.append(pod)
+                    order.append((pod, name))
+            if len(left) == len(waiting):
+                break
+            waiting = left
+        return order
+
+    def _search(self, listed: list[tuple[Pod, str]], longest: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
+        """Another order, looked for from the start with those first that `longest` leaves over; None where none is found."""
+        late = {pod.uid for pod, _ in listed} - {pod.uid for pod, _ in longest}
+        pending = sorted(listed, key=lambda one: (one[0].uid not in late, -_looks_at_others(one[0]), one[0].uid))
+        by_name = {one.name: one for one in self.machines}
+        dead: set[frozenset[str]] = set()
+        tries = 0
+
+        def extend(order: list[tuple[Pod, str]], done: frozenset[str]) -> bool:
+            nonlocal tries
+            if len(order) == len(listed):
+                return True
+            if done in dead or tries > _MOST_TRIES:
+                return False
+            for pod, name in pending:
+                if pod.uid in done:
+                    continue
+                tries += 1
+                if self.refusal(pod, by_name[name]):
+                    continue
+                by_name[name].placed.append(pod)
+                order.append((pod, name))
+                if extend(order, done | {pod.uid}):
+                    return True
+                order.pop()
+                by_name[name].placed.remove(pod)
+            dead.add(done)
+            return False
+
+        order: list[tuple[Pod, str]] = []
+        return order if extend(order, frozenset()) else None
+
+    def stuck(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+        """Bind all, in whichever order works; what cannot be bound in any, with the reason."""
+        listed = list(placements)
+        bound = {pod.uid for pod, _ in self.in_order(listed)}
+        return [(pod, self.refusal(pod, self.machine(name))) for pod, name in listed if pod.uid not in bound]
+
+
+def _looks_at_others(pod: Pod) -> int:
+    return len(near_terms(pod.shape)) + sum(1 + (one.min_domains or 0) for one in pod.shape.spread)
+
+
+_ORDERS: tuple[Callable[[tuple[Pod, str]], tuple[object, ...]], ...] = (
+    lambda one: (-one[0].shape.priority, not near_terms(one[0].shape), -_looks_at_others(one[0]), one[0].uid),
+    lambda one: (not near_terms(one[0].shape), -_looks_at_others(one[0]), one[0].uid),
+    lambda one: (-one[0].shape.priority, _looks_at_others(one[0]), one[0].uid),
+    lambda one: (-_looks_at_others(one[0]), one[0].uid),
+    lambda one: (one[1], one[0].uid),
+)
+"""Orders in which binding is tried; within each, whoever can be bound is, round by round."""
+_MOST_TRIES = 3000
+"""Bindings tried in the search for an order, before it counts as impossible."""
+
+
+def machine_label(machine: Machine, key: str) -> str | None:
+    """A node's label; the hostname falls back to its name."""
+    value = machine.labels.get(key)
+    if value is None and key == names.HOSTNAME_LABEL:
+        return machine.node_name or machine.name
+    return value
+
+
+def near_terms(shape: PodShape) -> tuple[PodAffinityTerm, ...]:
+    affinity = None if shape.affinity is None else shape.affinity.pod_affinity
+    return () if affinity is None else affinity.required
+
+
+def anti_terms(shape: PodShape) -> tuple[PodAffinityTerm, ...]:
+    affinity = None if shape.affinity is None else shape.affinity.pod_anti_affinity
+    return () if affinity is None else affinity.required
+
+
+def topology_keys(pods: Iterable[Pod], world: World) -> set[str]:
+    """Every label over which any of the pods is kept near, apart or even."""
+    return {
+        key
+        for pod in pods
+        for key in (
+            *(one.topology_key for one in world.hard_spread(pod)),
+            *(one.topology_key for one in near_terms(pod.shape)),
+            *(one.topology_key for one in anti_terms(pod.shape)),
+        )
+    }
+
+
+def _together(left: Machine, right: Machine, key: str) -> bool:
+    value = machine_label(left, key)
+    return value is not None and value == machine_label(right, key)
+
+
+def _counts(
+    pod: Pod, constraint: TopologySpreadConstraint, labels: Labels, taints: Iterable[Taint], node_name: str
+) -> bool:
+    """Whether a machine is one over which the pod spreads."""
+    if constraint.node_affinity_policy != "Ignore" and not filter_matches(pod.shape, labels, node_name):
+        return False
+    return constraint.node_taints_policy != "Honor" or all(tolerated(pod.shape.tolerations, one) for one in taints)

@@ -1,0 +1,101 @@
+"""What a class demands, and in which order it gives its wishes up."""
+
+import pytest
+
+from provisioner.apis.core import (
+    Affinity,
+    NodeAffinity,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
+from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.scheduling.demands import Demand, deduced_selector, facts_of
+from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.selecting import label_set
+from tests.support.problems import shape, term
+
+WEB = LabelSelector(match_labels={"app": "web"})
+
+
+def wish(weight: int, key: str) -> WeightedPodAffinityTerm:
+    return WeightedPodAffinityTerm(
+        weight=weight, pod_affinity_term=PodAffinityTerm(topology_key=key, label_selector=WEB)
+    )
+
+
+def wishful() -> Affinity:
+    zones = tuple(
+        PreferredSchedulingTerm(weight=weight, preference=term((ZONE_LABEL, "In", [zone])))
+        for weight, zone in ((1, "a"), (5, "b"))
+    )
+    return Affinity(
+        node_affinity=NodeAffinity(preferred=zones),
+        pod_affinity=PodAffinity(preferred=(wish(1, ZONE_LABEL),)),
+        pod_anti_affinity=PodAffinity(preferred=(wish(1, HOSTNAME_LABEL), wish(9, ZONE_LABEL))),
+    )
+
+
+def gist(demand: Demand) -> tuple[list[str], list[str], list[str], list[str], bool]:
+    relations = demand.relations
+    zones = [str(one.requirements.get(ZONE_LABEL)) for one in demand.filter.terms if one.requirements]
+    return (
+        [one.key for one in relations.together],
+        [one.key for one in relations.apart],
+        zones,
+        [one.count.key for one in relations.spreads],
+        demand.filter.soft_taints,
+    )
+
+
+def test_the_ladder_gives_up_the_heaviest_of_a_kind_first_and_taints_last() -> None:
+    spread = TopologySpreadConstraint(topology_key="rack", when_unsatisfiable="ScheduleAnyway", label_selector=WEB)
+    facts = facts_of(shape(labels={"app": "web"}, affinity=wishful(), topology_spread_constraints=(spread,)))
+    zone_b, zone_a = [f"{ZONE_LABEL} In [b]"], [f"{ZONE_LABEL} In [a]"]
+    assert [gist(one) for one in facts.ties.ladder_with_taints] == [
+        ([ZONE_LABEL], [ZONE_LABEL, HOSTNAME_LABEL], zone_b, ["rack"], True),
+        ([], [ZONE_LABEL, HOSTNAME_LABEL], zone_b, ["rack"], True),
+        ([], [HOSTNAME_LABEL], zone_b, ["rack"], True),
+        ([], [], zone_b, ["rack"], True),
+        ([], [], zone_a, ["rack"], True),
+        ([], [], [], ["rack"], True),
+        ([], [], [], [], True),
+        ([], [], [], [], False),
+    ]
+    assert gist(facts.ties.ladder[-1]) == gist(facts.required)
+
+
+def test_preferred_anti_affinity_guards_nobody() -> None:
+    assert facts_of(shape(affinity=wishful())).ties.ladder[0].relations.guards == ()
+
+
+def test_shapes_of_other_sizes_share_what_they_ask() -> None:
+    one, other = facts_of(shape("1", affinity=wishful())), facts_of(shape("2", affinity=wishful()))
+    assert one.ties is other.ties
+    assert one.requests != other.requests
+
+
+def test_match_label_keys_take_the_pods_own_value() -> None:
+    spread = TopologySpreadConstraint(topology_key=ZONE_LABEL, label_selector=WEB, match_label_keys=("rev", "none"))
+    facts = facts_of(shape(labels={"app": "web", "rev": "2"}, topology_spread_constraints=(spread,)))
+    (count,) = (one.count for one in facts.required.relations.spreads)
+    assert count.include(label_set("default", {"app": "web", "rev": "2"}), {})
+    assert not count.include(label_set("default", {"app": "web", "rev": "1"}), {})
+
+
+def test_a_constraint_that_cannot_be_read_says_where() -> None:
+    bad = LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="Like"),))
+    spread = TopologySpreadConstraint(topology_key=ZONE_LABEL, label_selector=bad)
+    with pytest.raises(FilterError, match=r"topologySpreadConstraints\[0\]\.labelSelector"):
+        _ = facts_of(shape(topology_spread_constraints=(spread,))).required
+
+
+def test_the_deduced_selector_is_that_of_services_and_controller() -> None:
+    pod = label_set("default", {"app": "web", "rev": "1"})
+    services: tuple[dict[str, str], ...] = ({"app": "web"}, {"app": "db"}, {})
+    controller = LabelSelector(match_labels={"rev": "1"})
+    assert deduced_selector(pod, services, controller) == LabelSelector(match_labels={"app": "web", "rev": "1"})
+    assert deduced_selector(pod, ({"app": "db"},), None) is None

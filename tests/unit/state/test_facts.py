@@ -1,0 +1,182 @@
+"""What the state tells scheduling of machines beside their room: pods, attach limits, and what daemons will take."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.core import CSINode, DaemonSet, LimitRange
+from provisioner.apis.pods import Pod
+from tests.support.clock import NOON
+from tests.support.cluster import World, bound, claim, node, pod
+from tests.support.problems import shape
+
+
+def csi_node(name: str, **limits: int) -> CSINode:
+    drivers = [{"name": driver, "nodeID": name, "allocatable": {"count": count}} for driver, count in limits.items()]
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": drivers}}, CSINode)
+
+
+def daemon_set(cpu: str = "", *, image: str = "agent:1") -> DaemonSet:
+    requests = {"resources": {"requests": {"cpu": cpu}}} if cpu else {}
+    body = {
+        "metadata": {"name": "agent", "namespace": "agents", "uid": "agent"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": image, **requests}]}}},
+    }
+    return msgspec.convert(body, DaemonSet)
+
+
+def limit_range(cpu: str) -> LimitRange:
+    item: dict[str, Any] = {"type": "Container", "defaultRequest": {"cpu": cpu}}
+    return msgspec.convert(
+        {"metadata": {"name": "defaults", "namespace": "agents"}, "spec": {"limits": [item]}}, LimitRange
+    )
+
+
+def daemon_pod(name: str, cpu: str, *, age: float = 0.0, node: str = "a") -> Pod:
+    made = NOON - timedelta(seconds=age)
+    return msgspec.structs.replace(pod(name, owner="agent", kind="DaemonSet", node=node, cpu=cpu), created=made)
+
+
+# --- pods -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_shows_the_pods_that_are_promised_to_it_and_those_that_are_there() -> None:
+    world, planned, here = World(), pod("planned"), pod("here", node="a")
+    world.add(planned, here)
+    world.machine("a", pods=(planned,))
+    view = world.view("a")
+    assert [one.name for one in view.pods] == ["here"]
+    assert [one.name for one in view.promised] == ["planned"]
+    world.cluster.pod_changed(planned, bound(planned, "a"))
+    view = world.view("a")
+    assert ([one.name for one in view.pods], view.promised) == (["here", "planned"], ())
+
+
+def test_a_claim_without_a_node_shows_its_planned_pods_as_they_are_now() -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.cluster.claim_changed(None, claim("a", pods=(one,)))
+    assert world.view("a").promised == (one,)
+    changed = msgspec.structs.replace(one, labels={"app": "new"})
+    world.cluster.pod_changed(one, changed)
+    assert world.view("a").promised == (changed,)
+
+
+def test_a_place_that_waits_for_a_successor_shows_no_pod() -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.machine("a", pods=(one,))
+    world.cluster.pod_changed(one, None)
+    assert world.view("a").promised == ()
+    assert world.view("a").room["cpu"] == 2900
+
+
+# --- attach limits --------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_takes_the_volumes_that_its_csi_node_says_whichever_came_first() -> None:
+    world = World()
+    assert world.cluster.csi_node_changed(None, csi_node("early", disk=3))
+    world.machine("early")
+    world.machine("late")
+    assert dict(world.view("late").attach_limits) == {}
+    assert world.cluster.csi_node_changed(None, csi_node("late", disk=4))
+    assert dict(world.view("early").attach_limits) == {"disk": 3}
+    assert dict(world.view("late").attach_limits) == {"disk": 4}
+    world.cluster.csi_node_changed(csi_node("late", disk=4), None)
+    assert dict(world.view("late").attach_limits) == {}
+
+
+def test_machines_to_come_take_what_one_of_their_type_takes() -> None:
+    world = World()
+    labels = {names.INSTANCE_TYPE_LABEL: "c-4x-amd64-linux"}
+    world.cluster.csi_node_changed(None, csi_node("first", disk=3))
+    world.cluster.node_changed(None, node("first", labels=labels))
+    world.cluster.node_changed(None, node("second", labels=labels))
+    world.cluster.csi_node_changed(None, csi_node("second", disk=2))
+    assert world.cluster.snapshot().around.attach_limits == {"c-4x-amd64-linux": {"disk": 2}}
+
+
+# --- daemons --------------------------------------------------------------------------------------------------------
+
+
+def expected(world: World) -> int:
+    """CPU that the DaemonSet is expected to take of a machine without pods."""
+    (one,) = world.cluster.snapshot().daemons
+    assert world.view("empty").room["cpu"] == 3900 - one.requests["cpu"]
+    return one.requests["cpu"]
+
+
+def test_a_limit_range_changes_what_daemons_are_expected_to_take() -> None:
+    world = World()
+    world.machine("empty")
+    world.cluster.daemonset_changed(None, daemon_set())
+    assert world.view("empty").room["cpu"] == 3900
+    assert world.cluster.limit_range_changed(None, limit_range("500m"))
+    assert expected(world) == 500
+    assert world.cluster.limit_range_changed(limit_range("500m"), limit_range("700m"))
+    assert expected(world) == 700
+    assert not world.cluster.limit_range_changed(limit_range("700m"), limit_range("700m"))
+    assert world.cluster.limit_range_changed(limit_range("700m"), None)
+    assert world.view("empty").room["cpu"] == 3900
+
+
+def test_a_limit_range_that_came_before_the_daemon_set_counts() -> None:
+    world = World()
+    world.machine("empty")
+    assert not world.cluster.limit_range_changed(None, limit_range("500m"))
+    world.cluster.daemonset_changed(None, daemon_set())
+    assert expected(world) == 500
+
+
+def test_the_newest_real_pod_says_what_daemons_take() -> None:
+    world = World()
+    world.machine("empty")
+    world.cluster.daemonset_changed(None, daemon_set("100m"))
+    world.add(daemon_pod("new", "300m"), daemon_pod("old", "900m", age=60))
+    assert expected(world) == 300
+    world.cluster.pod_changed(daemon_pod("new", "300m"), None)
+    assert expected(world) == 300
+
+
+def test_a_pod_that_came_before_its_daemon_set_counts() -> None:
+    world = World()
+    world.machine("empty")
+    world.add(daemon_pod("new", "300m"))
+    world.cluster.daemonset_changed(None, daemon_set("100m"))
+    assert expected(world) == 300
+
+
+def test_a_new_template_counts_until_a_pod_was_made_from_it() -> None:
+    world = World()
+    world.machine("empty")
+    world.cluster.daemonset_changed(None, daemon_set("100m"))
+    old = daemon_pod("old", "300m", age=60)
+    world.add(old)
+    world.cluster.daemonset_changed(daemon_set("100m"), daemon_set("200m", image="agent:2"))
+    assert expected(world) == 200
+    world.cluster.pod_changed(old, msgspec.structs.replace(old, resource_version="2"))
+    assert expected(world) == 200
+    world.add(daemon_pod("new", "400m"))
+    assert expected(world) == 400
+
+
+def test_a_pod_that_is_resized_in_place_counts_as_it_is_now() -> None:
+    world = World()
+    world.machine("empty")
+    world.cluster.daemonset_changed(None, daemon_set("100m"))
+    one = daemon_pod("one", "300m")
+    world.add(one)
+    world.cluster.pod_changed(one, msgspec.structs.replace(one, shape=shape(cpu="350m")))
+    assert expected(world) == 350
+
+
+def test_a_daemon_set_that_is_gone_takes_nothing() -> None:
+    world = World()
+    world.machine("empty")
+    world.cluster.daemonset_changed(None, daemon_set("100m"))
+    world.cluster.daemonset_changed(daemon_set("100m"), None)
+    assert world.cluster.snapshot().daemons == ()
+    assert world.view("empty").room["cpu"] == 3900
