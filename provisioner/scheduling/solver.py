@@ -217,7 +217,7 @@ def _offer(
     keep: int,
 ) -> Offer:
     """What a pool can make; the offers used last are kept."""
-    own_limits = limits if isinstance(limits, dict) and limits else {}
+    own_limits = limits if isinstance(limits, Mapping) else {}
     key = (
         pool.name,
         id(catalogue),

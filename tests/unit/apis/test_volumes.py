@@ -69,7 +69,9 @@ def test_a_claim_tells_what_it_asks_for_and_whose_it_is() -> None:
     assert [owner.uid for owner in one.metadata.owner_references] == ["u"]
 
 
-@pytest.mark.parametrize(("given", "kept"), [({}, None), ({"storageClassName": ""}, ""), ({"storageClassName": "a"}, "a")])
+@pytest.mark.parametrize(
+    ("given", "kept"), [({}, None), ({"storageClassName": ""}, ""), ({"storageClassName": "a"}, "a")]
+)
 def test_an_absent_class_is_not_the_empty_one(given: dict[str, str], kept: str | None) -> None:
     assert claim(**given).spec.storage_class_name == kept
 
