@@ -10,7 +10,7 @@ the claim opened first rather than the one with fewest pods; limits are charged 
 hostname spread sees the true emptiest machine.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from provisioner.apis.names import WELL_KNOWN_LABELS
