@@ -337,7 +337,7 @@ class Placing:
         even = run.plan.even
         if even is not None and self._evenly(run, even):
             return
-        if not (opening and self.scattering and run.plan.axes):
+        if not (opening and self.scattering and (run.plan.axes or run.plan.adds)):
             self._spread(run, opening=False)
         if not opening or not run.left:
             return
@@ -779,11 +779,14 @@ class Placing:
     ) -> int:
         """Pods into places of one domain each axis, first those that are there, then new ones; how many."""
         placed = 0
-        if mask:
+        may_open = opening and not (together and run.plan.together)
+        if may_open and self.scattering and not run.plan.spreads:
+            placed = self._open(run, limit, pins)
+        if mask and placed < limit:
             candidates = self._candidates(run, together=together) & mask
             if candidates:
-                placed = self._fill(run, candidates, limit, pins)
-        if opening and placed < limit and not (together and run.plan.together):
+                placed += self._fill(run, candidates, limit - placed, pins)
+        if may_open and placed < limit:
             placed += self._open(run, limit - placed, pins)
         return placed
 

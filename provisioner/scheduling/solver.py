@@ -34,8 +34,8 @@ from provisioner.values.resources import Resources
 _SPARE_CATALOGUES: Final = 4
 """Kept beside those of the problem at hand, for callers that ask about other pools in turn."""
 _MOST_ATTEMPTS: Final = 6
-_MOST_TURNS: Final = 4
-"""How often those who found no place for what others did are tried before them."""
+_TURNS: Final = (False, True, False, True)
+"""Those who found no place for what others did are tried before them so often, in some turns with pods scattered."""
 _MOST_STATES: Final = 20_000
 _catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
 """By identity of the tuple, which is held so that the identity stays its own; the last used is last. What is kept is
@@ -111,11 +111,13 @@ class _Solution:
         by_priority = attempt.delayed and len({one.shape.priority for one in self.classes}) > 1
         if attempt.waiting and by_priority:
             attempt = self._legal(by_priority=True)
-        for turn in range(_MOST_TURNS):
+        for scattering in _TURNS:
             urgent = attempt.tied()
-            if not urgent or not (self._to_front(urgent) or turn == 0):
+            if not urgent:
                 break
-            other = self._legal(by_priority=by_priority, scattering=turn % 2 == 0)
+            if not self._to_front(urgent) and not scattering:
+                continue
+            other = self._legal(by_priority=by_priority, scattering=scattering)
             if other.left_by_priority() < attempt.left_by_priority():
                 attempt = other
         return attempt

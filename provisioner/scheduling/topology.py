@@ -222,12 +222,12 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
 
     Source: planner spec 2, quotas by ascending count.
     """
-    order = sorted(domains, key=counts.__getitem__)
-    if not order:
+    if not domains:
         return []
     if pods == 1:
-        first = order[0]
+        first = min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
+    order = sorted(domains, key=counts.__getitem__)
     levels = [counts[domain] for domain in order]
     left, top, taken = pods, levels[0], 1
     total = len(order)
