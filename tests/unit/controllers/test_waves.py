@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.registration import Registrar
+from provisioner.controllers.registration import NOMINATING_ROUNDS, Registrar
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
@@ -30,6 +30,7 @@ class Stage:
         self.again: list[str] = []
         self.healthy: list[tuple[str, bool]] = []
         self.broken: set[str] = set()
+        self.watched = True  # whether nominations come back by the watch
         self._objects: dict[tuple[str, str], Any] = {}
         client = Client(self.api, self.world.clock)
         self.registrar = Registrar(
@@ -58,6 +59,11 @@ class Stage:
         self.registrar._do(list(claims))
         return [f"{sent.method} {sent.path}" for sent in self.api.sent[before:]]
 
+    def _nominated(self, name: str, node_name: str) -> None:
+        known = self.world.cluster.pod(name)
+        assert known is not None
+        self.world.cluster.pod_changed(known, msgspec.structs.replace(known, nominated_node_name=node_name))
+
     def _put(self, thing: NodeClaim | Node) -> None:
         self._objects[thing.metadata.name, type(thing).__name__] = thing
         if isinstance(thing, Node):
@@ -70,6 +76,8 @@ class Stage:
         if name in self.broken:
             return refusal(403, "Forbidden")
         if "/pods/" in sent.path:
+            if self.watched:
+                self._nominated(sent.path.split("/")[-2], sent.body["status"]["nominatedNodeName"])
             return ok({"metadata": {"name": "x", "namespace": "default", "uid": "x"}, "spec": {}, "status": {}})
         if "/nodes/" in sent.path:
             return ok(msgspec.to_builtins(self._objects[name, "Node"]))
@@ -99,6 +107,14 @@ def test_all_pods_are_nominated_before_the_first_taint_falls(workers: Pool) -> N
         "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
     ]
     assert stage.healthy == [("general", True), ("general", True)]
+
+
+def test_a_nomination_that_a_failed_cycle_cleared_is_given_again_before_the_taint_falls(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    stage.watched = False
+    sent = stage.wave("a")
+    assert [line for line in sent if "/pods/" in line] == sent[:NOMINATING_ROUNDS]
 
 
 def test_a_pod_is_nominated_to_the_node_of_its_claim(workers: Pool) -> None:
