@@ -321,7 +321,8 @@ class Placing:
             place.attached = set(volumes)
             if place.head is not None:
                 for driver, _ in volumes:
-                    if driver in drivers:
+                    # more may be attached than there may be: room is never negative
+                    if driver in drivers and place.head[drivers[driver]]:
                         place.head[drivers[driver]] -= 1
 
     def _drivers(self) -> list[tuple[int, str]]:

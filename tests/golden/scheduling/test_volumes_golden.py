@@ -175,6 +175,11 @@ ROWS: dict[str, Row] = {
         problem(each(3), ONE, bins=[node("n", attach={DRIVER: 2})], storage=storage(*to_come(3))), "1 machine", "p by host: 2 1", "p1 on n", "p2 on new small"),
     "volumes of pods that run count": row(
         problem([using("c1")], ONE, bins=[node("n", attach={DRIVER: 1}, running=[using("c0", name="old")])], storage=storage(*bound(2))), "p on new small"),
+    "a machine that has more volumes than it may takes no more": row(
+        problem(
+            [using("c2")], ONE, bins=[node("n", attach={DRIVER: 1}, running=[using("c0", "c1", name="old")])], storage=storage(*to_come(3))
+        ),
+        "p on new small"),
     "a volume that runs there already is not counted again": row(
         problem([using("c0")], ONE, bins=[node("n", attach={DRIVER: 1}, running=[using("c0", name="old")])], storage=storage(*bound(1))), "p on n"),
     "a shared volume counts once": row(
