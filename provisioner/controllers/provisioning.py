@@ -143,7 +143,7 @@ def problem_of(
             claims=around.claims,
             volumes=around.volumes,
             classes=around.classes,
-            attach_limits=dict(around.attach_limits),
+            attach_limits=around.attach_limits,
         ),
         spread_defaults=SpreadDefaults(
             constraints=policies.spread, services=around.services, controllers=around.controllers

@@ -215,11 +215,10 @@ def _offer(
     daemons: list[Daemon],
     dimensions: Dimensions,
     well_known: frozenset[str],
-    limits: object,
+    limits: Mapping[str, Mapping[str, int]],
     keep: int,
 ) -> Offer:
     """What a pool can make; the offers used last are kept."""
-    own_limits = limits if isinstance(limits, Mapping) else {}
     key = (
         pool.name,
         id(catalogue),
@@ -229,11 +228,11 @@ def _offer(
         tuple(daemons),
         dimensions.names,
         well_known,
-        tuple(sorted((name, tuple(sorted(some.items()))) for name, some in own_limits.items())),
+        tuple(sorted((name, tuple(sorted(some.items()))) for name, some in limits.items())),
     )
     entry = _offers.pop(key, None)
     if entry is None or entry[1].states > _MOST_STATES or entry[1].pool.template is not pool.template:
-        entry = (catalogue, Offer(pool, catalogue, daemons, dimensions, well_known, own_limits))
+        entry = (catalogue, Offer(pool, catalogue, daemons, dimensions, well_known, limits))
     for oldest in list(_offers)[: max(0, len(_offers) - 2 * keep)]:
         _offers.pop(oldest, None)  # another thread may have taken it
     _offers[key] = entry

@@ -372,10 +372,7 @@ class Cluster:
     def promised(self, claim: str) -> tuple[Pod, ...]:
         """The unbound pods that the live plan of this claim (or other `NodeView.key`) still waits for, by name."""
         with self._lock:
-            plan = self._plans.get(claim)
-            uids = [slot.uid for slot in plan.slots if slot.uid] if plan else []
-            pods = [pod for uid in uids if (pod := self._waiting.get(uid)) is not None]
-            return tuple(sorted(pods, key=lambda pod: pod.key))
+            return tuple(pod for pod in self._promised_pods(claim) if pod.uid in self._waiting)
 
     def finished_node_plans(self) -> list[str]:
         """Machines (`NodeView.key`) whose Node carries a plan that no promise is left of. Cost: the Nodes with a plan."""
@@ -384,7 +381,7 @@ class Cluster:
             for name, text in self._node_plans.items():
                 node = self._nodes.get(name)
                 if text and node is not None:
-                    key = self._claim_of_provider.get(node.spec.provider_id) or _node_key(name)
+                    key = self._key_of(node)
                     if not self._slots(key):
                         found.append(key)
             return sorted(found)
@@ -461,8 +458,11 @@ class Cluster:
 
     def _touch_node(self, name: str) -> None:
         node = self._nodes.get(name)
-        claim = self._claim_of_provider.get(node.spec.provider_id) if node is not None else None
-        self._dirty.add(claim if claim is not None else _node_key(name))
+        self._dirty.add(self._key_of(node) if node is not None else _node_key(name))
+
+    def _key_of(self, node: Node) -> str:
+        """`NodeView.key` of the machine: its claim's name, or the Node's where it has no claim."""
+        return self._claim_of_provider.get(node.spec.provider_id) or _node_key(node.metadata.name)
 
     def _view(self, key: str) -> NodeView | None:
         if key.startswith("node/"):
@@ -654,7 +654,7 @@ class Cluster:
         except PlanError:
             return  # somebody else's text
         pods = [pod for _, _, uid in _promises(wanted) if (pod := self._waiting.get(uid)) is not None]
-        self.promise(self._claim_of_provider.get(node.spec.provider_id) or _node_key(name), pods, EXISTING_TTL)
+        self.promise(self._key_of(node), pods, EXISTING_TTL)
 
     def _found_place(self, pod: Pod) -> bool:
         """Bound to a machine that stays."""

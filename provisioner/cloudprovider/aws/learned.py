@@ -15,13 +15,12 @@ from typing import Final
 
 import msgspec
 
+from provisioner.cloudprovider.aws import kept
+
 KEEP: Final = timedelta(days=60)
 MAX_ROWS: Final = 40_000
-MAX_BYTES: Final = 900 * 1024
 CONFIG_KEY: Final = "memory.json"
 CONFIG_MAP_PREFIX: Final = "dovetail-aws-memory-"
-_VERSION: Final = 1
-_ENVELOPE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +48,6 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     image_created: str
     memory: int
     at: int
-
-
-class _Kept(msgspec.Struct, frozen=True):
-    v: int
-    rows: list[msgspec.Raw]
 
 
 class MemoryTable:
@@ -109,16 +103,7 @@ class MemoryTable:
         with self._lock:
             rows = [row for images in self._rows.values() for row in images.values() if row.at >= oldest]
         rows.sort(key=lambda row: (row.instance_type, row.image))
-        maps: list[list[msgspec.Raw]] = [[]]
-        size = _ENVELOPE
-        for row in rows:
-            text = msgspec.json.encode(row)
-            if size + len(text) + 1 > MAX_BYTES:
-                maps.append([])
-                size = _ENVELOPE
-            maps[-1].append(msgspec.Raw(text))
-            size += len(text) + 1
-        return [{CONFIG_KEY: msgspec.json.encode(_Kept(_VERSION, part)).decode()} for part in maps]
+        return [{CONFIG_KEY: text} for text in kept.write(rows)]
 
     def restore(self, maps: Iterable[Mapping[str, str]], now: datetime) -> int:
         """Take over what was kept, too old rows aside.
@@ -131,18 +116,10 @@ class MemoryTable:
             text = data.get(CONFIG_KEY)
             if text is None:
                 continue
-            try:
-                kept = msgspec.json.decode(text, type=_Kept)
-            except msgspec.DecodeError:
-                bad += 1
-                continue
-            for raw in kept.rows:
-                try:
-                    row = msgspec.json.decode(raw, type=_Row)
-                except msgspec.DecodeError:
-                    bad += 1
-                    continue
-                if kept.v != _VERSION or row.memory <= 0:
+            rows, unread = kept.read(text, _Row)
+            bad += unread
+            for row in rows:
+                if row.memory <= 0:
                     bad += 1
                 elif row.at >= oldest:
                     with self._lock:

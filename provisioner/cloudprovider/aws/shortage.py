@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from provisioner.cloudprovider.aws import kept
 from provisioner.cloudprovider.aws.errors import Scope, quota_class
 
 BASE: Final = timedelta(seconds=45)
@@ -28,11 +29,9 @@ DOUBT: Final = timedelta(minutes=3)
 PROBE_LEASE: Final = timedelta(seconds=60)
 FULL_TRUST: Final = 64
 MAX_ENTRIES: Final = 8192
-MAX_BYTES: Final = 900 * 1024
 
 CONFIG_MAP: Final = "dovetail-aws-shortage"
 CONFIG_KEY: Final = "shortage.json"
-_VERSION: Final = 1
 _GROWTH: Final = 4
 _JITTER: Final = 0.1
 _FLEET: Final = ("fleet",)
@@ -111,13 +110,6 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     failed: int
     until: int
     code: str
-
-
-class _Kept(msgspec.Struct, frozen=True):
-    """The whole table as it is kept; a row that cannot be read costs itself only."""
-
-    v: int
-    rows: list[msgspec.Raw]
 
 
 class Shortages:
@@ -270,17 +262,12 @@ class Shortages:
         """The data of the ConfigMap that keeps the table, newest failures first, at most 900 KiB."""
         with self._lock:
             live = [(key, entry) for key, entry in self._entries.items() if not _forgotten(entry, now)]
-        rows, size = [], 64
-        for key, entry in sorted(live, key=lambda pair: (-pair[1].failed.timestamp(), pair[0])):
-            row = _Row(
-                key, entry.failures, int(entry.failed.timestamp()), int(entry.until.timestamp()), entry.code[:128]
-            )
-            text = msgspec.json.encode(row)
-            size += len(text) + 1
-            if size > MAX_BYTES:
-                break
-            rows.append(msgspec.Raw(text))
-        return {CONFIG_KEY: msgspec.json.encode(_Kept(_VERSION, rows)).decode()}
+        live.sort(key=lambda pair: (-pair[1].failed.timestamp(), pair[0]))
+        rows = (
+            _Row(key, entry.failures, int(entry.failed.timestamp()), int(entry.until.timestamp()), entry.code[:128])
+            for key, entry in live
+        )
+        return {CONFIG_KEY: next(kept.write(rows))}
 
     def restore(self, data: Mapping[str, str], now: datetime) -> int:
         """Take over what an earlier process kept; what is known already stays where it is stricter.
@@ -293,18 +280,11 @@ class Shortages:
         text = data.get(CONFIG_KEY)
         if text is None:
             return 0
-        try:
-            kept = msgspec.json.decode(text, type=_Kept)
-        except msgspec.DecodeError:
-            return 1
-        if kept.v != _VERSION:
-            return len(kept.rows)
-        bad = 0
-        for raw in kept.rows:
+        rows, bad = kept.read(text, _Row)
+        for row in rows:
             try:
-                row = msgspec.json.decode(raw, type=_Row)
                 failed, until = datetime.fromtimestamp(row.failed, UTC), datetime.fromtimestamp(row.until, UTC)
-            except (msgspec.DecodeError, ValueError, OverflowError, OSError):
+            except (ValueError, OverflowError, OSError):
                 bad += 1
                 continue
             if not row.key or row.failures < 1:
