@@ -1,5 +1,7 @@
 """The provisioner's metrics, under Karpenter's names wherever it has one. Source: core spec 8.1."""
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 
 from provisioner.apis import names
@@ -10,6 +12,7 @@ from provisioner.support.metrics import DURATION_BUCKETS, counter, gauge, histog
 
 _LIFETIMES = tuple(float(60 * minutes) for minutes in (15, 30, 60, 120, 240, 480, 720, 1440, 2880, 10080, 20160, 43200))
 _PREFIX = "karpenter_"
+_DECISION = ("controller", "scheduling_id")
 
 
 class Metrics:
@@ -50,6 +53,16 @@ class Metrics:
             ("controller",),
             buckets=DURATION_BUCKETS,
         )
+        self._depth = gauge(f"{_PREFIX}scheduler_queue_depth", "Pods of the decision that is being made", _DECISION)
+        self._unfinished = gauge(
+            f"{_PREFIX}scheduler_unfinished_work_seconds", "For how long the decision is being made", _DECISION
+        )
+        self._by_zone = gauge(
+            f"{_PREFIX}scheduler_pending_pods_by_effective_zone_count",
+            "Pending pods by the one zone that they can run in; flexible where there are several, none where there is none",
+            ("controller", "zone"),
+        )
+        self._zones: frozenset[str] = frozenset()
         self._ignored = gauge(f"{_PREFIX}scheduler_ignored_pods_count", "Pending pods that did not count yet", ())
         self._unschedulable = gauge(
             f"{_PREFIX}scheduler_unschedulable_pods_count", "Pods that no machine can take", ("controller",)
@@ -114,9 +127,26 @@ class Metrics:
         """One pod was evicted."""
         self._drained.labels(reason).inc()
 
-    def scheduling_duration(self, seconds: float) -> None:
-        """One solve."""
-        self._scheduling.labels("provisioner").observe(seconds)
+    @contextmanager
+    def scheduling(self, decision: str, pods: int, monotonic: Callable[[], float]) -> Iterator[None]:
+        """Around one solve of so many pods; `decision` is its ID."""
+        started, labels = monotonic(), ("provisioner", decision)
+        self._depth.labels(*labels).set(pods)
+        self._unfinished.labels(*labels).set_function(lambda: monotonic() - started)
+        try:
+            yield
+        finally:
+            self._scheduling.labels("provisioner").observe(monotonic() - started)
+            self._depth.remove(*labels)
+            self._unfinished.remove(*labels)
+
+    def pending_by_zone(self, counts: Mapping[str, int]) -> None:
+        """The pods of the last batch by effective zone."""
+        for gone in self._zones - counts.keys():
+            self._by_zone.remove("provisioner", gone)
+        for zone, count in counts.items():
+            self._by_zone.labels("provisioner", zone).set(count)
+        self._zones = frozenset(counts)
 
     def ignored_pods(self, count: int) -> None:
         """Pending pods that did not count in the last batch."""

@@ -2,6 +2,7 @@
 
 import random
 import string
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ from provisioner.scheduling.problem import (
 )
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.solver import solve
+from provisioner.scheduling.zones import pending_by_zone
 from provisioner.state.cluster import EXISTING_TTL, Cluster
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.support import logs
@@ -246,11 +248,14 @@ class Provisioner:
         self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
         if not pods:
             self._metrics.unschedulable_pods(0)
+            self._metrics.pending_by_zone({})
             return None
-        started = self._clock.monotonic()
-        result = solve(self._problem(snapshot, pods))
+        decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
+        with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
+            problem = self._problem(snapshot, pods)
+            result = solve(problem)
         seconds = self._clock.monotonic() - started
-        self._metrics.scheduling_duration(seconds)
+        self._metrics.pending_by_zone(pending_by_zone(problem))
         self._metrics.unschedulable_pods(len(result.unplaced))
         self._metrics.plan(result.usd_per_hour)
         batch = Batch(
@@ -262,6 +267,7 @@ class Provisioner:
         )
         _log.info(
             "planned",
+            scheduling_id=decision,
             pods=batch.pods,
             claims=batch.claims,
             existing=batch.existing,
