@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NICE_PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest
+# whole modules go to one of two processes, each with a control plane of its own
+PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check unit integration bench bench-cluster manifests verify fmt lint types arch
@@ -26,7 +28,7 @@ test: install ## everything: lint, types, layers, unit, property, the real contr
 	@$(MAKE) --no-print-directory binaries & pid=$$!; \
 	$(MAKE) --no-print-directory lint types arch verify-manifests; status=$$?; \
 	wait $$pid || status=1; test $$status -eq 0
-	$(NICE_PYTEST) tests
+	$(PYTEST) $(PARALLEL) tests
 
 .PHONY: binaries verify-manifests
 binaries: install
@@ -35,13 +37,13 @@ binaries: install
 check: lint types arch unit ## what to run before a commit (about a minute)
 
 unit: install ## unit, property and golden tests
-	$(NICE_PYTEST) tests/unit tests/property tests/golden
+	$(PYTEST) $(PARALLEL) tests/unit tests/property tests/golden
 
 integration: install ## tests on the real control plane
-	$(NICE_PYTEST) tests/integration
+	$(PYTEST) $(PARALLEL) tests/integration
 
 bench: install ## benchmarks; figures also in results/*.json
-	$(NICE_PYTEST) tests/bench -m bench -s -p no:randomly -o python_files='bench_*.py'
+	$(PYTEST) tests/bench -m bench -s -p no:randomly -o python_files='bench_*.py'
 
 bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|latency|all)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all)
