@@ -304,7 +304,7 @@ class Client:
             read_timeout: seconds without a byte before giving up.
             retry: whether a POST may be sent again although it may have arrived.
             tries: requests at most.
-            urgent: go ahead of the rate limit; for what must not be late, as the renewal of a lease.
+            urgent: go ahead of the rate limit and of what waits for a connection; for what must not be late, as the renewal of a lease.
         """
         data = body if isinstance(body, bytes) or body is None else encode(body)
         return self._send(
@@ -344,7 +344,7 @@ class Client:
                 with self._lock:
                     self.writes[counts] += 1
             try:
-                return self._once(method, target, body, headers, read_timeout)
+                return self._once(method, target, body, headers, read_timeout, urgent=urgent)
             except ApiError as error:
                 wait = self._wait_before_retry(error, attempt, may_repeat=may_repeat)
                 if wait is None or attempt == tries:
@@ -353,11 +353,20 @@ class Client:
         raise AssertionError("the loop returns or raises")  # pragma: no cover
 
     def _once(
-        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None, read_timeout: float
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        read_timeout: float,
+        *,
+        urgent: bool,
     ) -> bytes:
         begun, code = self._clock.monotonic(), 0
         try:
-            answer = self.connection.request(method, target, body=body, headers=headers, read_timeout=read_timeout)
+            answer = self.connection.request(
+                method, target, body=body, headers=headers, read_timeout=read_timeout, urgent=urgent
+            )
             code = answer.status
         finally:
             _REQUESTS.labels(method, str(code)).inc()

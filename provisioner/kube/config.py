@@ -35,7 +35,9 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 READ_TIMEOUT_SECONDS = 30.0
 
 _REFRESH_INTERVAL_SECONDS = 10.0  # a server that answers 401 to everything must not make us run a plugin in a loop
-_IDLE_STREAMS = 32  # connections of watches that ended, kept for the next ones; no limit on those in use
+_IDLE_BESIDE = (
+    32  # connections of watches that ended and of urgent requests, kept for the next ones; no limit on those in use
+)
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 # A peer that vanished is noticed after 15 + 3 x 5 s although nothing is sent on a watch.
@@ -106,6 +108,7 @@ class Api(Protocol):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
+        urgent: bool = False,
     ) -> Answer: ...
 
     def stream(self, path: str, *, read_timeout: float) -> Stream: ...
@@ -123,10 +126,10 @@ class _Official:
 
 @dataclass(frozen=True, slots=True)
 class _Transport:
-    """Two pools on one TLS context: short requests, and streams, which keep a connection each."""
+    """Two pools on one TLS context: requests, of which so many may be under way, and what never waits: streams and urgent ones."""
 
     requests: urllib3.HTTPConnectionPool
-    streams: urllib3.HTTPConnectionPool
+    beside: urllib3.HTTPConnectionPool
 
 
 class Connection:
@@ -168,6 +171,7 @@ class Connection:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
+        urgent: bool = False,
     ) -> Answer:
         """Send one request and read its answer whole, whatever its status; no retry.
 
@@ -177,11 +181,13 @@ class Connection:
             body: sent as it is.
             headers: beside authorization and user agent.
             read_timeout: seconds without a byte before giving up.
+            urgent: do not wait for one of the `pool_size` connections, take one beside them.
 
         Raises:
             ConnectionFailed: there was no answer.
         """
-        return self._send(self._transport.requests, method, path, body, headers, read_timeout, preload=True)
+        pool = self._transport.beside if urgent else self._transport.requests
+        return self._send(pool, method, path, body, headers, read_timeout, preload=True)
 
     def stream(self, path: str, *, read_timeout: float) -> Stream:
         """Open a GET whose answer is read piece by piece; the caller closes it.
@@ -189,7 +195,7 @@ class Connection:
         Raises:
             ConnectionFailed: there was no answer.
         """
-        return self._send(self._transport.streams, "GET", path, None, None, read_timeout, preload=False)
+        return self._send(self._transport.beside, "GET", path, None, None, read_timeout, preload=False)
 
     def refresh(self) -> bool:
         """Read credentials and authority again, after a 401 or a failed handshake; at most once in 10 s.
@@ -214,7 +220,7 @@ class Connection:
     def close(self) -> None:
         """Close the connections that wait for the next request."""
         self._transport.requests.close()
-        self._transport.streams.close()
+        self._transport.beside.close()
 
     def authorization(self) -> dict[str, str]:
         """The headers that say who we are; runs the refresh of tokens that are about to end. May be empty (certificates).
@@ -269,7 +275,7 @@ class Connection:
             if configuration.tls_server_name:
                 options["server_hostname"] = options["assert_hostname"] = configuration.tls_server_name
         pools = []
-        for size, block in ((self.pool_size, True), (_IDLE_STREAMS, False)):
+        for size, block in ((self.pool_size, True), (_IDLE_BESIDE, False)):
             settings = {**options, "maxsize": size, "block": block}
             pools.append(_pool(configuration, settings))
         return _Transport(*pools)

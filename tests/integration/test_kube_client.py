@@ -164,6 +164,22 @@ def test_many_threads_share_the_pool(kube: Client) -> None:
     assert [outcome.error for outcome in outcomes if outcome.error] == []
 
 
+def test_what_is_urgent_does_not_wait_for_a_connection(plane: DevCluster) -> None:
+    client = Client(connect(str(plane.kubeconfig), pool_size=1), SystemClock())
+
+    def hold() -> None:
+        client.raw("GET", "/api/v1/namespaces", query={"watch": "1", "timeoutSeconds": "5"})
+
+    with pool(1) as threads:
+        begun = time.monotonic()
+        threads.submit(hold)
+        time.sleep(0.5)
+        client.raw("GET", "/version", urgent=True)
+        assert time.monotonic() - begun < 4.0
+        client.raw("GET", "/version")
+        assert time.monotonic() - begun >= 4.0
+
+
 def test_a_server_that_is_not_there_is_a_connection_failure(
     plane: DevCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -75,6 +75,7 @@ class FakeApi:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
+        urgent: bool = False,
     ) -> FakeAnswer:
         return self._answer(method, path, body, (headers or {}).get("content-type", ""))
 
