@@ -25,6 +25,7 @@ from provisioner.controllers.retrying import concerns_placement, id_of
 from provisioner.controllers.steering import Steering
 from provisioner.controllers.store import ClaimWriter
 from provisioner.controllers.termination import Evictions, Termination
+from provisioner.controllers.transitions import Transitions
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
@@ -277,12 +278,14 @@ class Controllers:
         self._disruption = Disruption(
             cluster, client, self._writer, recorder, metrics, self._workers, clock, tainted=self._termination.tainted
         )
+        self._transitions = Transitions(recorder)
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
 
     def start(self) -> None:
         """Begin to act on everything that the caches hold."""
         self._caches.effects = self._carry_out
         self._caches.listen(self._heard)
+        self._caches.listen(self._transitions.heard)
         self._provider.resume(self._cluster.claims())
         for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
             queue.start()

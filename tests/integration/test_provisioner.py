@@ -88,8 +88,15 @@ def test_one_pod_gets_one_machine_which_goes_with_it(plot: Plot) -> None:
     status = plot.node_pool(pool).status
     assert str(status.resources["cpu"]) == str(node.status.capacity["cpu"])
 
+    for kind in ("Launched", "Registered", "Initialized", "Ready"):
+        (event,) = eventually(partial(plot.events, kind, "NodeClaim", [claim.name]), f"{kind} is told", SECONDS)
+        assert event.message.startswith(
+            f"Status condition transitioned, Type: {kind}, Status: Unknown -> True, Reason: {kind}"
+        )
+
     plot.scale("web", 0)
     plot.await_empty()
+    eventually(lambda: plot.events("Finalized", "NodeClaim", [claim.name]), "its end is told", SECONDS)
     eventually(lambda: plot.node_pool(pool).status.nodes == 0, "0 nodes are told", SECONDS)
     status = plot.node_pool(pool).status
     assert {key: str(status.resources[key]) for key in ("cpu", "memory", "pods", "nodes")} == dict.fromkeys(
