@@ -48,7 +48,7 @@ bench: install ## benchmarks; figures also in results/*.json
 bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|latency|all)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all)
 
-manifests: install ## write manifests/crds from the types
+manifests: install ## write manifests/crds and the IAM policies in manifests/aws from their one source
 	@$(BIN)/dovetail manifests
 
 verify-manifests: install
