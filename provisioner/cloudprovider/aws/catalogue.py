@@ -99,6 +99,11 @@ class Catalogue:
             self._built.clear()
             return True
 
+    def known(self, shape: Shape) -> tuple[InstanceType, ...] | None:
+        """The answer that `types` last gave for the shape, whatever changed since; None where it was never asked. Costs nothing."""
+        built = self._built.get(shape)
+        return None if built is None else built.types
+
     def types(
         self,
         shape: Shape,

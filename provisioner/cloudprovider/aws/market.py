@@ -231,6 +231,11 @@ class RegionMarket:
             memory.version,
         )
 
+    def known_types(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
+        """As `types` last answered: right in everything but prices and availability, and free."""
+        known = self._catalogue.known(self.shape(node_class))
+        return self.types(node_class) if known is None else known
+
     def max_pods(self, node_class: EC2NodeClass, instance_type: str) -> int:
         """How many pods a node of the type may have; 0 for a type that the region does not have."""
         info = self.info(instance_type)
