@@ -131,7 +131,7 @@ class ReservationBook:
         with self._lock:
             for name, count in left.items():
                 entry = self._entries.pop(name, None) or _Entry(count, now, [])
-                if now >= entry.read_at:
+                if now > entry.read_at:
                     entry.count, entry.read_at = count, now
                     entry.changes = [pair for pair in entry.changes if pair[0] >= now]
                 self._entries[name] = entry

@@ -7,7 +7,7 @@ Differs: launches are counted until a reading that began after them, where the p
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -126,7 +126,7 @@ class SubnetBook:
         with self._lock:
             for one in subnets:
                 entry = self._entries.pop(one.id, None) or _Entry()
-                if entry.read_at is None or now >= entry.read_at:
+                if entry.read_at is None or now > entry.read_at:
                     entry.free, entry.read_at = one.free_ips, now
                     entry.taken = [pair for pair in entry.taken if pair[0] >= now]
                 self._entries[one.id] = entry
@@ -169,13 +169,8 @@ class SubnetBook:
             if launched:
                 entry.taken.append((now, launched * self._per_machine))
 
-    def exhausted(self, subnet_id: str) -> None:
+    def exhausted(self, subnet_id: str, now: datetime) -> None:
         """EC2 says that the subnet has no address left."""
         with self._lock:
             entry = self._entries.setdefault(subnet_id, _Entry())
-            entry.free, entry.taken = 0, []
-
-
-def with_free(subnets: Iterable[Subnet], book: SubnetBook) -> tuple[Subnet, ...]:
-    """The same with the addresses that are left by the book."""
-    return tuple(replace(one, free_ips=book.free(one.id)) for one in subnets)
+            entry.free, entry.read_at, entry.taken = 0, now, []
