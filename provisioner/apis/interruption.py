@@ -31,6 +31,10 @@ class Interruption(msgspec.Struct, frozen=True, omit_defaults=True):
     evicts: datetime | None = None
     ends: datetime | None = None
 
+    def has_begun(self, now: datetime) -> bool:
+        """Whether anything may be done about it yet."""
+        return self.begins is None or self.begins <= now
+
     def __str__(self) -> str:
         return msgspec.json.encode(self).decode()
 

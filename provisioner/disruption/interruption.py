@@ -73,8 +73,8 @@ def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) 
         marked, key=lambda one: (marks[one.key].evicts or datetime.max.replace(tzinfo=now.tzinfo), one.key)
     ):
         mark = marks[node.key]
-        if mark.begins is not None and now < mark.begins:
-            rechecks.append(mark.begins)
+        if not mark.has_begun(now):
+            rechecks.append(mark.begins or now)
             continue
         pressing = mark.evicts is not None and now >= mark.evicts
         if mark.evicts is not None and not pressing:
