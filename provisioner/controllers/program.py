@@ -5,14 +5,15 @@ Caches run in every replica, so a new leader begins with full ones; controllers 
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
-from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.clouds import Cloud, Parts
 from provisioner.controllers.disruption import Disruption
 from provisioner.controllers.intake import Intake
 from provisioner.controllers.lifecycle import Lifecycle
@@ -71,7 +72,7 @@ class Caches:
         self._connection, self._clock = connection, clock
         self._chance = random.Random()
         self._listeners: list[Callable[[str, object, object], None]] = []
-        self._types: Callable[[str], dict[str, InstanceType]] = lambda _: {}
+        self._types: Callable[[str], Mapping[str, InstanceType]] = lambda _: {}
         self.cluster = Cluster(lambda pool: self._types(pool), clock.now, hold_ttl=options.hold_ttl)
         self.effects: Callable[[Iterable[Effect]], None] = lambda _: None
         self.nodes = self._reflect(resources.NODES, "node", self._node)
@@ -79,7 +80,9 @@ class Caches:
         self.claims = self._reflect(resources.NODECLAIMS, "claim", self._claim)
         self.daemons = self._reflect(resources.DAEMONSETS, "daemonset", self._daemonset)
         self.pods = self._reflect(resources.PODS, "pod", self._pod)
-        self.classes = self._reflect(resources.KWOKNODECLASSES, "class", lambda _old, _new: None)
+        # only the provider's own kind: the CRDs of the other may be missing
+        kind: Resource[Any] = resources.EC2NODECLASSES if options.provider == "aws" else resources.KWOKNODECLASSES
+        self.classes = self._reflect(kind, "class", lambda _old, _new: None)
         keeper = SurroundingsKeeper
         around: list[Reflector[Any]] = [
             self._reflect(resources.LIMITRANGES, "limitrange", self._limit_range),
@@ -115,7 +118,7 @@ class Caches:
         """Be told (what, old, new) of every event, after the state has taken it in."""
         self._listeners.append(listener)
 
-    def use_types(self, types: Callable[[str], dict[str, InstanceType]]) -> None:
+    def use_types(self, types: Callable[[str], Mapping[str, InstanceType]]) -> None:
         """Where the state finds the instance types of a pool."""
         self._types = types
 
@@ -188,12 +191,13 @@ class Controllers:
         self,
         caches: Caches,
         client: Client,
-        provider: CloudProvider,
+        cloud: Cloud,
         recorder: Recorder,
         metrics: Metrics,
         options: Options,
         clock: Clock,
     ) -> None:
+        provider = cloud.provider
         self._caches, self._cluster, self._provider, self._metrics = caches, caches.cluster, provider, metrics
         self._stop = threading.Event()
         cluster = caches.cluster
@@ -277,12 +281,30 @@ class Controllers:
         self._disruption = Disruption(
             cluster, client, self._writer, recorder, metrics, self._workers, clock, tainted=self._termination.tainted
         )
+        self._own = cloud.lead(
+            Parts(
+                cluster=cluster,
+                client=client,
+                writer=self._writer,
+                recorder=recorder,
+                metrics=metrics,
+                clock=clock,
+                claim_again=self._claims.add,
+                pool_again=self._pool_changed,
+                plan_again=self._intake.trigger,
+                evictions=self._evictions,
+            )
+        )
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
 
     def start(self) -> None:
         """Begin to act on everything that the caches hold."""
         self._caches.effects = self._carry_out
         self._caches.listen(self._heard)
+        self._provider.listen(self._claims.add)
+        for controller in self._own:
+            self._caches.listen(controller.heard)
+            controller.start()
         self._provider.resume(self._cluster.claims())
         for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
             queue.start()
@@ -299,6 +321,8 @@ class Controllers:
         self._stop.set()
         self._intake.stop()
         self._disruption.stop()
+        for controller in reversed(self._own):
+            controller.stop()
         self._registrar.stop()
         for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
             queue.stop(5.0)
@@ -338,6 +362,7 @@ class Controllers:
             self._intake.trigger(f"{what}/{id_of(new or old)}")
         elif what == "class":
             self._pools.add_all(pool.name for pool in self._caches.pools.store.list())
+            self._intake.trigger(f"class/{id_of(new or old)}")
 
     def _pod_heard(self, old: Pod | None, new: Pod | None) -> None:
         if new is None or new.node_name or new.deleted is not None:

@@ -17,7 +17,7 @@ from provisioner.apis.pods import Pod, is_daemon
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.clouds import KwokCloud, TypesByPool
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Caches, Controllers
 from provisioner.devcluster.cluster import DevCluster
@@ -58,10 +58,10 @@ class InProcess:
         self.client = Client(self._connection, clock)
         self._caches = Caches(self._connection, self._options, clock)
         self._provider = KwokProvider(self.client, self._caches.nodes.store, self._caches.classes.store, clock)
-        self._caches.use_types(self._types)
+        self._caches.use_types(TypesByPool(self._caches.pools.store.get, self._provider.instance_types))
         self._recorder = Recorder(self.client, "karpenter", clock)
         self.controllers = Controllers(
-            self._caches, self.client, self._provider, self._recorder, Metrics(), self._options, clock
+            self._caches, self.client, KwokCloud(self._provider), self._recorder, Metrics(), self._options, clock
         )
 
     def start(self) -> None:
@@ -78,10 +78,6 @@ class InProcess:
     def writes(self) -> dict[str, int]:
         """Requests so far that changed something, less events: {"patch nodeclaims/status": 3}."""
         return {f"{verb} {kind}": count for (verb, kind), count in self.client.writes.items() if kind != "events"}
-
-    def _types(self, pool: str) -> dict[str, InstanceType]:
-        found = self._caches.pools.store.get(pool)
-        return {one.name: one for one in self._provider.instance_types(found)} if found is not None else {}
 
 
 def start_child(cluster: DevCluster, name: str, *flags: str) -> Record:
