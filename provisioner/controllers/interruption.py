@@ -59,6 +59,7 @@ class Interruptions:
         self._metrics, self._workers, self._clock = metrics, workers, clock
         self._plan, self._tainted = plan, tainted
         self._planned_at: dict[str, float] = {}
+        self._locks = tuple(threading.Lock() for _ in range(16))
         self._stop = threading.Event()
         self._marked = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="interruption", daemon=True)
@@ -83,14 +84,16 @@ class Interruptions:
         Raises:
             ApiError: it is not written.
         """
-        known = interruption_of(claim.metadata.annotations)
-        wanted = merged(known, interruption)
-        if wanted == known or claim.metadata.deletion_timestamp is not None:
-            return False
-        try:
-            self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: str(wanted)})
-        except NotFound:
-            return False
+        with self._locks[hash(claim.name) % len(self._locks)]:  # two notices of one machine are merged, not overwritten
+            claim = self._cluster.claim(claim.name) or claim
+            known = interruption_of(claim.metadata.annotations)
+            wanted = merged(known, interruption)
+            if wanted == known or claim.metadata.deletion_timestamp is not None:
+                return False
+            try:
+                self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: str(wanted)})
+            except NotFound:
+                return False
         _log.info(
             "machine is interrupted", nodeclaim=claim.name, reason=wanted.reason, evicts=wanted.evicts, ends=wanted.ends
         )
