@@ -221,6 +221,7 @@ class Controllers:
             clock,
             register=lambda name: self._registrar.offer(name),
             health=self._health.note,
+            elsewhere=lambda name: self._provisioner.fits_elsewhere(name),
         )
         self._claims = KeyedQueue("nodeclaim", self._lifecycle.reconcile, clock, workers=options.workers(10, 100))
         self._registrar = Registrar(

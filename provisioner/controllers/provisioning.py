@@ -3,7 +3,7 @@
 import random
 import string
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from provisioner.apis import names
 from provisioner.apis.core import ObjectReference, TopologySpreadConstraint
@@ -154,6 +154,23 @@ def problem_of(
     )
 
 
+def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, ...]]:
+    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no machine to come."""
+    gone = next((view for view in snapshot.nodes if view.claim is not None and view.claim.name == claim_name), None)
+    if gone is None:
+        return snapshot, ()
+    freed = gone.capacity + Resources.of({names.NODES: 1})
+    rest = replace(
+        snapshot,
+        nodes=tuple(view for view in snapshot.nodes if view is not gone),
+        pools=tuple(
+            replace(view, used=view.used - freed) if view.pool.metadata.name == gone.pool else view
+            for view in snapshot.pools
+        ),
+    )
+    return rest, gone.promised
+
+
 def is_usable(pool: NodePool) -> bool:
     """Whether new machines may come from this pool."""
     return (
@@ -248,7 +265,7 @@ class Provisioner:
             self._metrics.unschedulable_pods(0)
             return None
         started = self._clock.monotonic()
-        result = solve(self._problem(snapshot, pods))
+        result = solve(self._problem(snapshot, pods, self._bins))
         seconds = self._clock.monotonic() - started
         self._metrics.scheduling_duration(seconds)
         self._metrics.unschedulable_pods(len(result.unplaced))
@@ -272,6 +289,11 @@ class Provisioner:
         self._act(snapshot, result)
         return batch
 
+    def fits_elsewhere(self, claim_name: str) -> bool:
+        """Whether every pod that waits for a claim would find another place now, on machines of today or others that can be had."""
+        snapshot, pods = without(self._cluster.snapshot(), claim_name)
+        return bool(pods) and not solve(self._problem(snapshot, pods)).unplaced
+
     def _may_plan(self, pod: Pod) -> bool:
         if pod.nominated_node_name and any(
             victim.deleted is not None for victim in self._cluster.bound_to(pod.nominated_node_name)
@@ -279,7 +301,7 @@ class Provisioner:
             return False  # kube-scheduler is making room for it by preemption
         return self._counts(pod) and not opted_out(pod)
 
-    def _problem(self, snapshot: Snapshot, pods: tuple[Pod, ...]) -> Problem:
+    def _problem(self, snapshot: Snapshot, pods: tuple[Pod, ...], bins: Bins | None = None) -> Problem:
         return problem_of(
             snapshot,
             pods,
@@ -287,7 +309,7 @@ class Provisioner:
             self._provider.well_known_labels,
             self._manages,
             self._policies,
-            self._bins,
+            bins,
         )
 
     def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
