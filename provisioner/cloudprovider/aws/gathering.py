@@ -79,7 +79,7 @@ class Gatherer(Generic[K, V]):
         known = 0
         while not window.closed and known < len(window.keys) and (left := end - self._clock.monotonic()) > 0:
             known = len(window.keys)
-            self._changed.wait_for(lambda known=known: window.closed or len(window.keys) > known, min(self._idle, left))  # type: ignore[misc]
+            self._changed.wait_for(lambda: _grew(window, known), min(self._idle, left))  # noqa: B023  (called before `known` changes)
         self._close(window)
 
     def _close(self, window: _Window[K, V]) -> None:
@@ -95,3 +95,7 @@ class Gatherer(Generic[K, V]):
         with self._changed:
             window.done = True
             self._changed.notify_all()
+
+
+def _grew(window: _Window[K, V], known: int) -> bool:
+    return window.closed or len(window.keys) > known
