@@ -39,7 +39,6 @@ class Interruptions:
 
     Args:
         plan: asks the provisioner for a run; its argument names what for.
-        tainted: told the name of each Node that gets the disrupted taint.
     """
 
     def __init__(
@@ -53,11 +52,10 @@ class Interruptions:
         clock: Clock,
         *,
         plan: Callable[[str], None],
-        tainted: Callable[[str], None],
     ) -> None:
         self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
         self._metrics, self._workers, self._clock = metrics, workers, clock
-        self._plan, self._tainted = plan, tainted
+        self._plan = plan
         self._planned_at: dict[str, float] = {}
         self._locks = tuple(threading.Lock() for _ in range(16))
         self._stop = threading.Event()
@@ -169,7 +167,6 @@ class Interruptions:
             patch_node(self._client, node, disruption_patch)
         except NotFound:
             return
-        self._tainted(node.metadata.name)
         _log.info("closed an interrupted machine", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
 
     def _evict(self, key: str, mark: Interruption) -> None:
