@@ -270,7 +270,7 @@ class Profiles:
             self._iam().add_role_to_instance_profile(InstanceProfileName=profile.name, RoleName=role)
         except Exception as error:
             failure = classify_exception(error)
-            if failure.kind is Kind.NOT_FOUND and "role" in failure.message.lower():
+            if failure.kind is Kind.NOT_FOUND and "instance profile" not in failure.message.lower():
                 self._delete_quietly(profile.name)
                 raise ProfileError(
                     "RoleNotFound",
