@@ -25,6 +25,8 @@ from provisioner.cloudprovider.aws.discovery.profiles import ProfileError, Profi
 from provisioner.cloudprovider.aws.discovery.rehearsal import Rehearsal, Rehearsed, sized
 from provisioner.cloudprovider.aws.discovery.subnets import Subnet
 from provisioner.cloudprovider.aws.discovery.verdicts import Finding
+from provisioner.cloudprovider.aws.errors import classify_exception
+from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
 from provisioner.cloudprovider.aws.userdata.inputs import Cluster, UserDataError
 from provisioner.cloudprovider.aws.validation import INVALID_USER_DATA, unsupported_alias, validate
 from provisioner.cloudprovider.errors import CloudError
@@ -79,11 +81,11 @@ class NodeClassController:
         around: caches.
         discovery: finds what selectors select.
         profiles: makes instance profiles.
+        templates: the launch templates that go with their class.
         rehearsal: makes dry runs; None where they are turned off.
         writer: of NodeClaims, for their hashes.
         recorder: of events.
         clock: for conditions.
-        delete_templates: deletes every launch template that we made for a class; raises `DiscoveryError`.
         subnet_refresh: seconds after which subnets are looked up again.
         isolated_vpc: IAM cannot be reached: profiles are neither made nor deleted.
         reserved: whether the feature gate ReservedCapacity is on.
@@ -96,12 +98,12 @@ class NodeClassController:
         around: Around,
         discovery: Discovery,
         profiles: Profiles,
+        templates: LaunchTemplates,
         rehearsal: Rehearsal | None,
         writer: ClaimWriter,
         recorder: Recorder,
         clock: Clock,
         *,
-        delete_templates: Callable[[EC2NodeClass], None],
         subnet_refresh: float = 60.0,
         isolated_vpc: bool = False,
         reserved: bool = True,
@@ -109,7 +111,7 @@ class NodeClassController:
     ) -> None:
         self._client, self._around, self._discovery = client, around, discovery
         self._profiles, self._rehearsal, self._writer = profiles, rehearsal, writer
-        self._recorder, self._clock, self._delete_templates = recorder, clock, delete_templates
+        self._recorder, self._clock, self._templates = recorder, clock, templates
         self._subnet_refresh, self._isolated, self._reserved, self._changed = (
             subnet_refresh,
             isolated_vpc,
@@ -323,7 +325,7 @@ class NodeClassController:
         try:
             if not self._isolated:
                 self._profiles.delete_all(node_class)
-            self._delete_templates(node_class)
+            self._drop_templates(node_class)
         except CloudError as error:
             self._recorder.publish(reference, "Warning", CLEAN_UP_FAILED, f"it cannot go yet: {error}")
             return Result(requeue_after=_RETRY_SECONDS)
@@ -333,6 +335,12 @@ class NodeClassController:
         _userdata_bytes.replace(node_class.name, ())
         _log.info("ec2nodeclass cleaned up", nodeclass=node_class.name)
         return DONE
+
+    def _drop_templates(self, node_class: EC2NodeClass) -> None:
+        try:
+            self._templates.drop(node_class.name)
+        except Exception as error:
+            raise DiscoveryError("ec2:DescribeLaunchTemplates", classify_exception(error)) from error
 
 
 class ProfileCollector:

@@ -22,7 +22,8 @@ from provisioner.cloudprovider.aws.batches import Mark
 from provisioner.cloudprovider.aws.discovery.cluster import Clients
 from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
 from provisioner.cloudprovider.aws.discovery.memory import Remembered
-from provisioner.cloudprovider.aws.errors import Failure, Kind, classify_exception
+from provisioner.cloudprovider.aws.errors import LAUNCH_TEMPLATE_NOT_FOUND, Failure, Kind, classify_exception
+from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
 from provisioner.cloudprovider.aws.shortage import Offer
 from provisioner.cloudprovider.aws.templates import Machine, Template, template
 from provisioner.cloudprovider.aws.types import PlacementGroup, image_for
@@ -155,7 +156,7 @@ class Rehearsal:
         region: for templates.
         types: what a class may launch, as it is known now.
         group_of: the placement group of a class, as it is known now.
-        used: told of every launch template that was made.
+        templates: makes launch templates.
         now: the time.
         reserved: whether the feature gate ReservedCapacity is on.
     """
@@ -166,13 +167,13 @@ class Rehearsal:
         region: str,
         types: Callable[[EC2NodeClass], Iterable[InstanceType]],
         group_of: Callable[[EC2NodeClass], PlacementGroup | None],
-        used: Callable[[str, datetime], None],
+        templates: LaunchTemplates,
         now: Callable[[], datetime],
         *,
         reserved: bool = True,
     ) -> None:
         self._aws, self._region, self._types, self._group_of = aws, region, types, group_of
-        self._used, self._now, self._reserved = used, now, reserved
+        self._templates, self._reserved = templates, reserved
         self._results: Remembered[Rehearsed] = Remembered(now)
 
     def run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: Cluster) -> Rehearsed:
@@ -215,30 +216,26 @@ class Rehearsal:
             ipv6=":" in cluster.dns,
         )
         made = template(node_class, machine, tags, self._region, reservations=self._reserved)
-        failure = self._create_template(made)
-        if failure is not None:
+        try:
+            self._templates.ensure([made])
+        except Exception as error:
+            failure = classify_exception(error)
             return self._verdict(ec2.CREATE_LAUNCH_TEMPLATE_AUTH_CHECK_FAILED, "ec2:CreateLaunchTemplate", failure)
-        self._used(made.name, self._now())
         told: list[str] = []
         for reason, action, request in (
             (ec2.CREATE_FLEET_AUTH_CHECK_FAILED, "CreateFleet", _fleet_request),
             (ec2.RUN_INSTANCES_AUTH_CHECK_FAILED, "RunInstances", _run_request),
         ):
-            failure = self._dry_run(action, [request(choice, made, one, tags) for one in _places(node_class)])
-            if failure is not None:
-                result = self._verdict(reason, f"ec2:{action}", failure)
+            answer = self._dry_run(action, [request(choice, made, one, tags) for one in _places(node_class)])
+            if answer is not None:
+                if answer.reason == LAUNCH_TEMPLATE_NOT_FOUND:
+                    self._templates.forget([made.name])
+                    raise DiscoveryError(f"ec2:{action}", answer)
+                result = self._verdict(reason, f"ec2:{action}", answer)
                 if result.reason:
                     return result
                 told.extend(result.warnings)
         return Rehearsed(warnings=tuple(told))
-
-    def _create_template(self, made: Template) -> Failure | None:
-        try:
-            self._aws.client("ec2").create_launch_template(**made.request())
-        except Exception as error:
-            failure = classify_exception(error)
-            return None if failure.kind is Kind.EXISTS else failure
-        return None
 
     def _dry_run(self, action: str, requests: Sequence[Mapping[str, Any]]) -> Failure | None:
         """None as soon as one of the requests would have been carried out, else what the first was answered."""
