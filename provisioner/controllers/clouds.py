@@ -1,6 +1,6 @@
 """What a cloud brings into the program beside its `CloudProvider`: background work of every replica, and controllers that only it has."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.workers import Pool as Workers
 
 _log = logs.get_logger(__name__)
 
@@ -30,6 +31,7 @@ class Parts:
         pool_again: look at a NodePool again soon, by name.
         plan_again: plan what waits again; the word says why.
         evictions: asks pods to leave.
+        workers: for writes that fan out.
     """
 
     cluster: Cluster
@@ -42,10 +44,11 @@ class Parts:
     pool_again: Callable[[str], None]
     plan_again: Callable[[str], None]
     evictions: Evictions
+    workers: Workers
 
 
-class Controller(Protocol):
-    """A controller that only one cloud has."""
+class Term(Protocol):
+    """The controllers that only one cloud has, for as long as this process leads."""
 
     def start(self) -> None:
         """Begin to act."""
@@ -76,13 +79,26 @@ class Cloud(Protocol):
         """Begin what every replica does; the caches are full."""
         ...
 
-    def lead(self, parts: Parts) -> Sequence[Controller]:
+    def lead(self, parts: Parts) -> Term:
         """The controllers of a term, not started yet."""
         ...
 
     def stop(self) -> None:
         """End everything."""
         ...
+
+
+class NoControllers:
+    """The term of a cloud that needs nobody."""
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+    def heard(self, what: str, old: object, new: object) -> None:
+        """Nothing to do."""
 
 
 class KwokCloud:
@@ -98,9 +114,9 @@ class KwokCloud:
     def start(self) -> None:
         """Nothing to do."""
 
-    def lead(self, parts: Parts) -> Sequence[Controller]:  # noqa: ARG002  (it has none)
+    def lead(self, parts: Parts) -> Term:  # noqa: ARG002  (it has none)
         """No controllers."""
-        return ()
+        return NoControllers()
 
     def stop(self) -> None:
         """Make no more Nodes."""

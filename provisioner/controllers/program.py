@@ -297,6 +297,7 @@ class Controllers:
                 pool_again=self._pool_changed,
                 plan_again=self._intake.trigger,
                 evictions=self._evictions,
+                workers=self._workers,
             )
         )
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
@@ -306,9 +307,8 @@ class Controllers:
         self._caches.effects = self._carry_out
         self._caches.listen(self._heard)
         self._provider.listen(self._claims.add)
-        for controller in self._own:
-            self._caches.listen(controller.heard)
-            controller.start()
+        self._caches.listen(self._own.heard)
+        self._own.start()
         self._provider.resume(self._cluster.claims())
         for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
             queue.start()
@@ -325,8 +325,7 @@ class Controllers:
         self._stop.set()
         self._intake.stop()
         self._disruption.stop()
-        for controller in reversed(self._own):
-            controller.stop()
+        self._own.stop()
         self._registrar.stop()
         for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
             queue.stop(5.0)
