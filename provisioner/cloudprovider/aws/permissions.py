@@ -18,6 +18,9 @@ MAX_POLICY_CHARACTERS: Final = 6144
 """What IAM takes as one managed policy, whitespace left out."""
 
 ANY: Final = "*"
+CHECKED_AS: Final = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage"}
+"""Operations whose permission has another name."""
+
 _CREATE_ACTION: Final = "ec2:CreateAction"
 _REGION_TAG: Final = "topology.kubernetes.io/region"
 
@@ -36,6 +39,7 @@ class Feature(enum.StrEnum):
     PLACEMENT_GROUPS = "placement groups"
     ALIASES = "AMI aliases"
     OWN_PARAMETERS = "AMIs named by SSM parameters of your own"
+    SNAPSHOTS = "volumes made from snapshots"
     OWN_KEYS = "volumes encrypted with a KMS key of your own"
     SELF_CHECK = "`dovetail aws check` inside the cluster"
 
@@ -357,7 +361,7 @@ PERMISSIONS: Final = (
     Permission(
         "iam:PassRole",
         _PASSED,
-        Feature.PROFILES,
+        Feature.ALWAYS,
         "gives the nodes' role to machines",
         _NO_LAUNCH,
         ("iam:AddRoleToInstanceProfile", "ec2:CreateFleet"),
@@ -395,7 +399,7 @@ PERMISSIONS: Final = (
         _CLUSTER_READ,
         Feature.ENDPOINT,
         "reads endpoint, CA, version and service network",
-        "set CLUSTER_ENDPOINT; AL2023 nodes cannot be made, because their user data needs the service network",
+        "set CLUSTER_ENDPOINT; version and network of Services come from the API server then",
     ),
     Permission(
         "sqs:DeleteMessage",
