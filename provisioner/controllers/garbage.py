@@ -148,4 +148,6 @@ class ClaimCollector:
             self._provider.get(claim.status.provider_id)
         except MachineNotFoundError:
             return True
+        except CloudError as error:
+            _log.info("whether a machine is gone is not known now", nodeclaim=claim.name, error=str(error))
         return False

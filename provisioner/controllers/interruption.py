@@ -15,7 +15,7 @@ from provisioner.controllers.lifecycle import node_reference, reference_of
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.registration import patch_node
 from provisioner.controllers.store import ClaimWriter
-from provisioner.controllers.termination import disruption_patch
+from provisioner.controllers.termination import deadline_of, disruption_patch
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
@@ -173,8 +173,8 @@ class Interruptions:
         claim = self._cluster.claim(key)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             return
-        known = claim.metadata.annotations.get(names.TERMINATION_TIMESTAMP, "")
-        if mark.ends is not None and not known:
+        known = deadline_of(claim)
+        if mark.ends is not None and (known is None or mark.ends < known):
             text = mark.ends.strftime("%Y-%m-%dT%H:%M:%SZ")
             claim = self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
         self._writer.delete(claim)

@@ -34,12 +34,13 @@ class Saying:
     message: str
 
 
+PLANNED: Final = Saying("Warning", "InstanceUnhealthy", "AWS has scheduled work that interrupts this machine")
 SAYINGS: Final = {
     Kind.SPOT_INTERRUPTED: Saying("Warning", "SpotInterrupted", "EC2 takes this spot machine back"),
     Kind.REBALANCE: Saying("Normal", "SpotRebalanceRecommendation", "EC2 may take this spot machine back soon"),
     Kind.STOPPED: Saying("Warning", "InstanceStopping", "The machine is stopping"),
     Kind.TERMINATED: Saying("Warning", "InstanceTerminating", "The machine is terminating"),
-    Kind.SCHEDULED_CHANGE: Saying("Warning", "InstanceUnhealthy", "AWS will interrupt this machine for maintenance"),
+    Kind.SCHEDULED_CHANGE: PLANNED,
     Kind.RESERVATION_INTERRUPTED: Saying(
         "Warning", "CapacityReservationInstanceInterrupted", "The owner of its reservation takes this machine back"
     ),
