@@ -1,49 +1,53 @@
-"""Things that are looked at again and again: each poll says when its next turn is."""
+"""Work that is done again and again, each kind in a thread of its own."""
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable
 
+from provisioner.cloudprovider.errors import CloudError
+from provisioner.kube.errors import ApiError
 from provisioner.support import logs
-from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
 
-Poll = Callable[[], float | None]
-"""Looks once; seconds until the next look, None for never."""
-
-FAILED_SECONDS = 10.0
-_WORKERS = 3
 _log = logs.get_logger(__name__)
 
 
-class Polls:
-    """Runs polls, a few at a time; one that fails is tried again after ten seconds and harms no other.
+class Poller:
+    """One thread that calls a function until it is stopped.
 
     Args:
-        polls: by name, for logs and metrics.
-        said: what an error means, for the log.
+        name: of the thread, and in the log.
+        poll: does the work; seconds until it should be done again.
+        retry: seconds after a failure.
     """
 
-    def __init__(self, polls: Mapping[str, Poll], clock: Clock, said: Callable[[BaseException], object] = str) -> None:
-        self._polls, self._said = dict(polls), said
-        self._queue = KeyedQueue("polls", self.reconcile, clock, workers=max(1, min(_WORKERS, len(self._polls))))
+    def __init__(self, name: str, poll: Callable[[], float], retry: float = 10.0) -> None:
+        self._name, self._poll, self._retry = name, poll, retry
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin with all of them."""
-        self._queue.start()
-        self._queue.add_all(sorted(self._polls))
+        """Begin at once."""
+        self._thread.start()
 
     def stop(self) -> None:
-        """Finish those under way."""
-        self._queue.stop(5.0)
+        """Begin no other round; the one under way is given five seconds."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
 
-    def now(self, name: str) -> None:
-        """Let one of them look again at once."""
-        self._queue.add(name)
+    def heard(self, what: str, old: object, new: object) -> None:
+        """Nothing: it does not wait for events."""
 
-    def reconcile(self, name: str) -> Result:
-        """One turn of one poll."""
+    def once(self) -> float:
+        """One round; seconds until the next one, whatever happened."""
         try:
-            seconds = self._polls[name]()
-        except Exception as error:
-            _log.warning("a poll failed, it is tried again", poll=name, error=str(self._said(error)))
-            return Result(requeue_after=FAILED_SECONDS)
-        return DONE if seconds is None else Result(requeue_after=seconds)
+            return self._poll()
+        except (ApiError, CloudError) as error:
+            _log.warning("a round failed, it is tried again", what=self._name, error=str(error))
+        except Exception:
+            _log.exception("a round failed, it is tried again", what=self._name)
+        return self._retry
+
+    def _loop(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            wait = self.once()
