@@ -1,4 +1,4 @@
-"""Everything that happens to machines of EC2 after their launch, wired: one `Controller` for the leader.
+"""Everything that happens to machines of EC2 after their launch, wired: one `Term` for the leader.
 
 Interruptions, health, garbage, tags, drift, reservations and zonal shifts; each is a module of its own beside this one.
 """
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.errors import classify_exception
 from provisioner.cloudprovider.aws.instances import Clients, Instances
 from provisioner.cloudprovider.aws.inventory import Inventory
 from provisioner.cloudprovider.aws.queue import InterruptionQueue
@@ -22,14 +21,10 @@ from provisioner.controllers.drift import DriftController
 from provisioner.controllers.garbage import ClaimCollector, MachineCollector
 from provisioner.controllers.interruption import Interruptions
 from provisioner.controllers.notices import QueueReader
-from provisioner.controllers.polling import Poll, Polls
+from provisioner.controllers.polling import Poller
 from provisioner.controllers.tagging import TaggingController
 from provisioner.controllers.zonalshift import ZonalShiftController
 from provisioner.kube import resources
-from provisioner.support.workers import Pool
-
-#: Threads that act upon messages and close machines at once.
-WORKERS = 10
 
 
 @dataclass(frozen=True)
@@ -74,11 +69,9 @@ class DayTwo:
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         cluster, client, writer, clock = parts.cluster, parts.client, parts.writer, parts.clock
-        self._workers = Pool(WORKERS, "day-two")
         self.interruptions = Interruptions(
-            cluster, client, writer, parts.recorder, parts.metrics, self._workers, clock, plan=parts.plan_again
+            cluster, client, writer, parts.recorder, parts.metrics, parts.workers, clock, plan=parts.plan_again
         )
-        self._messages = Pool(WORKERS, "messages")
         self._reader = (
             QueueReader(
                 InterruptionQueue(ec2.aws, ec2.settings.interruption_queue),
@@ -88,7 +81,7 @@ class DayTwo:
                 ec2.shortages,
                 ec2.reservations,
                 ec2.settings,
-                self._messages,
+                parts.workers,
                 clock,
             )
             if ec2.settings.interruption_queue
@@ -98,21 +91,21 @@ class DayTwo:
         self._tagging = TaggingController(
             ec2.inventory.find, ec2.instances.tag, cluster, writer, ec2.settings.cluster_name, clock
         )
-        self._polls = Polls(self._turns(ec2, parts, pools, changed), clock, classify_exception)
+        self._pollers = [Poller(name, poll) for name, poll in self._polls(ec2, parts, pools, changed).items()]
 
-    def _turns(
+    def _polls(
         self,
         ec2: Ec2,
         parts: Parts,
         pools: Callable[[], Sequence[NodePool]],
         changed: Callable[[], None],
-    ) -> dict[str, Poll]:
+    ) -> dict[str, Callable[[], float]]:
         cluster, client, writer, clock = parts.cluster, parts.client, parts.writer, parts.clock
 
         def fresh_claims() -> Sequence[NodeClaim]:
             return client.list(resources.NODECLAIMS)
 
-        turns: dict[str, Poll] = {
+        polls: dict[str, Callable[[], float]] = {
             "instance-health": health.HealthPoller(
                 lambda: health.read_statuses(ec2.aws),
                 self.interruptions,
@@ -134,30 +127,28 @@ class DayTwo:
             "nodeclaim-garbage": ClaimCollector(cluster, ec2.provider, writer, parts.metrics).poll,
         }
         if ec2.reserved:
-            turns["capacity-type"] = reservations.CapacityTypeSync(ec2.inventory.listed, cluster, client, writer).poll
-            turns["capacity-blocks"] = reservations.BlockExpiry(
+            polls["capacity-type"] = reservations.CapacityTypeSync(ec2.inventory.listed, cluster, client, writer).poll
+            polls["capacity-blocks"] = reservations.BlockExpiry(
                 lambda ids: reservations.read_reservations(ec2.aws, ids), self.interruptions, cluster, clock
             ).poll
         if ec2.shifts is not None:
-            turns["zonal-shift"] = ZonalShiftController(
+            polls["zonal-shift"] = ZonalShiftController(
                 ec2.shifts.refresh, ec2.zones, pools, parts.recorder, changed=lambda _: changed()
             ).poll
-        return turns
+        return polls
 
     def start(self) -> None:
         """Begin to act."""
         self.interruptions.start()
-        for one in (self._drift, self._tagging, self._polls, self._reader):
+        for one in (self._drift, self._tagging, *self._pollers, self._reader):
             if one is not None:
                 one.start()
 
     def stop(self) -> None:
         """Finish what is under way and act no more."""
-        for one in (self._reader, self._polls, self._tagging, self._drift, self.interruptions):
+        for one in (self._reader, *self._pollers, self._tagging, self._drift, self.interruptions):
             if one is not None:
                 one.stop()
-        self._messages.close(5.0)
-        self._workers.close(5.0)
 
     def heard(self, what: str, old: object, new: object) -> None:
         """One event of a watch."""

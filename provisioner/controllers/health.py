@@ -1,4 +1,7 @@
-"""Asks EC2 every minute which machines are impaired or will be worked on. Source: spec/karpenter-aws.md 6.6."""
+"""Asks EC2 every minute which machines are impaired or will be worked on. Source: spec/karpenter-aws.md 6.6.
+
+Differs: where the permission is missing it is tried again every hour, not only after a restart.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,6 +22,7 @@ from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 
 POLL_SECONDS = 60.0
+DENIED_SECONDS = 3600.0
 _PAGE = 1000
 _UNHEALTHY = counter(
     "karpenter_interruption_instance_status_unhealthy_total",
@@ -46,7 +50,7 @@ def read_statuses(aws: Clients) -> Iterator[Mapping[str, Any]]:
 
 
 class HealthPoller:
-    """Marks machines that EC2 says are impaired; stops asking where it may not."""
+    """Marks machines that EC2 says are impaired; asks once an hour where it may not."""
 
     def __init__(
         self,
@@ -61,8 +65,8 @@ class HealthPoller:
         self._settings, self._clock = settings, clock
         self._known: set[tuple[str, Category]] = set()
 
-    def poll(self) -> float | None:
-        """Ask once; seconds until the next time, None for never.
+    def poll(self) -> float:
+        """Ask once; seconds until the next time.
 
         Raises:
             Exception: EC2 did not answer.
@@ -75,7 +79,7 @@ class HealthPoller:
             if failure.kind is not Kind.DENIED:
                 raise
             _log.error("machines' health is not watched: the permission is missing", error=str(failure))
-            return None
+            return DENIED_SECONDS
         claims = claims_by_instance(self._cluster.claims())
         mine = [finding for finding in found.findings if finding.instance in claims]
         for finding in mine:
