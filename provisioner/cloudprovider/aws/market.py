@@ -197,6 +197,11 @@ class RegionMarket:
         return self._book.current()
 
     @property
+    def adjusted(self) -> bool:
+        """Whether decisions take other prices than EC2's."""
+        return bool(self._ledger.rows) or bool(self._around.overlays())
+
+    @property
     def region(self) -> Region:
         """What EC2 sells."""
         return self._region

@@ -4,7 +4,7 @@ Differs: what ARC said last is all there is, so a shift that is cancelled ends a
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -38,21 +38,24 @@ class ZonalShifts:
 
     Args:
         aws: the way to ARC.
-        cluster_arn: of the EKS cluster, which must be a managed resource of ARC.
+        cluster_arn: of the EKS cluster, which must be a managed resource of ARC; "" while it is not known.
     """
 
-    def __init__(self, aws: Clients, cluster_arn: str, clock: Clock) -> None:
-        self._aws, self._arn, self._clock = aws, cluster_arn, clock
+    def __init__(self, aws: Clients, cluster_arn: Callable[[], str], clock: Clock) -> None:
+        self._aws, self._cluster_arn, self._clock = aws, cluster_arn, clock
         self._lock = threading.Lock()
         self._until: Mapping[str, datetime | None] = {}
 
     def refresh(self) -> frozenset[str]:
-        """Ask ARC; the zone ids that are shifted now.
+        """Ask ARC; the zone ids that are shifted now. Nobody is asked about a cluster that is not known yet.
 
         Raises:
             botocore.exceptions.ClientError: ARC did not answer, or the cluster is none of its resources; what was known stays.
         """
-        answer = self._aws.client(SERVICE).get_managed_resource(resourceIdentifier=self._arn)
+        arn = self._cluster_arn()
+        if not arn:
+            return self.zones()
+        answer = self._aws.client(SERVICE).get_managed_resource(resourceIdentifier=arn)
         found = shifts_of(answer)
         with self._lock:
             self._until = found
