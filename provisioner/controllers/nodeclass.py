@@ -393,7 +393,7 @@ def conditions_of(
 
 def with_fields(node_class: EC2NodeClass, findings: Iterable[Finding]) -> EC2NodeClassStatus:
     """The class's status with what was found."""
-    wire: dict[str, Any] = msgspec.to_builtins(node_class.status)
+    wire: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node_class.status))
     for one in findings:
         wire.update(one.fields)
     return msgspec.convert({key: value for key, value in wire.items() if value is not None}, EC2NodeClassStatus)
@@ -403,7 +403,7 @@ def changes(
     before: EC2NodeClassStatus, findings: Iterable[Finding], conditions: tuple[Condition, ...]
 ) -> dict[str, Any]:
     """The part of a merge patch that brings the status up to date; empty when it is."""
-    known: Mapping[str, Any] = msgspec.to_builtins(before)
+    known: Mapping[str, Any] = msgspec.json.decode(msgspec.json.encode(before))  # lists, as they are in `fields`
     changed = {
         key: value
         for one in findings

@@ -214,7 +214,8 @@ def _failed(failures: Iterable[str]) -> tuple[str, ...]:
 
 def _wire(values: Iterable[msgspec.Struct]) -> list[Any] | None:
     """A list as a merge patch carries it; None for an empty one."""
-    return [msgspec.to_builtins(one) for one in values] or None
+    listed: list[Any] = msgspec.json.decode(msgspec.json.encode(list(values)))
+    return listed or None
 
 
 def _some(texts: Iterable[str]) -> str:
