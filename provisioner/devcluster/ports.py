@@ -32,7 +32,6 @@ PROGRAM_PORTS: Final = (
     "provisioner-metrics",
     "provisioner-health",
     "provisioner-reports",
-    "ec2",
 )
 """Ports kept free for our own programs."""
 

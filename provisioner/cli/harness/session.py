@@ -106,7 +106,7 @@ class Session:
         prices = ListPrices(self.metrics_url, self.clock) if setup.cloud == AWS else None
         self.observer = Observer(connection, self.clock, prices)
         self._authority = connection.authority
-        self._ec2 = ""
+        self._ec2: aws.EmulatedEc2 | None = None
 
     def program(self, name: str) -> Program:
         """How to start one of ours against this cluster, and how to see that it serves."""
@@ -139,13 +139,14 @@ class Session:
             name,
             arguments,
             lambda: answers(f"http://{ports['provisioner-health']}/readyz"),
-            environment=aws.environment(self._ec2) if self._ec2 else {},
+            environment=self._ec2.environment() if self._ec2 is not None else {},
         )
 
     def start_programs(self, report: Report) -> None:
         """Start all of the setup's programs at once, then wait until each serves; EC2 first, if there is one."""
         if self.setup.cloud == AWS:
-            self._ec2 = self._start_ec2(report)
+            self._ec2 = aws.EmulatedEc2.start(self.cluster, self._authority, self.cluster.log("ec2"))
+            report(f"EC2 at {self._ec2.endpoint}")
         programs = [self.program(name) for name in self.setup.programs]
         for program in programs:
             self.programs.start(program)
@@ -153,14 +154,11 @@ class Session:
             seconds = self.programs.wait_ready(program, READY_SECONDS)
             report(f"{program.name} is ready (waited {seconds:.1f} s)")
 
-    def _start_ec2(self, report: Report) -> str:
-        """Its endpoint."""
-        port = self.cluster.ports["ec2"]
-        endpoint = f"http://127.0.0.1:{port}"
-        program = aws.emulator(self.cluster, self._authority, port, lambda: answers(f"{endpoint}{aws.READY_PATH}"))
-        self.programs.start(program)
-        report(f"EC2 at {endpoint} (waited {self.programs.wait_ready(program, READY_SECONDS):.1f} s)")
-        return endpoint
+    def stop_programs(self) -> None:
+        """Stop everything that was started."""
+        self.programs.stop_all()
+        if self._ec2 is not None:
+            self._ec2.stop()
 
     def apply_pools(self, documents: list[Document]) -> None:
         """Apply NodePools and what they refer to, and wait until the provisioner found them good."""
@@ -221,7 +219,7 @@ def session(setup: Setup, report: Report, progress: Progress = SILENT) -> Iterat
             raise
         finally:
             run.observer.stop()
-            run.programs.stop_all()
+            run.stop_programs()
     finally:
         cluster.down()
 
