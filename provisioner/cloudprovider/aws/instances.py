@@ -36,7 +36,9 @@ _PAGE: Final = 1000
 _Tags = tuple[tuple[str, str], ...]
 _Tagging = tuple[str, _Tags]
 _FAILED = counter(
-    "karpenter_instance_termination_failures_total", "Terminations that AWS refused, by its reason.", ("reason",)
+    "karpenter_cloudprovider_instance_termination_failures_total",
+    "Terminations that AWS refused, by its reason.",
+    ("reason",),
 )
 
 

@@ -7,7 +7,7 @@ Differs: offerings that nothing speaks against are ordered alone, and doubted on
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,7 +27,7 @@ from provisioner.cloudprovider.aws.templates import Template
 from provisioner.cloudprovider.aws.types import PlacementGroup, image_for
 from provisioner.cloudprovider.aws.userdata import bottlerocket, rendering
 from provisioner.cloudprovider.aws.userdata.inputs import Cluster, NodeInput, UserDataError, node_labels, node_taints
-from provisioner.cloudprovider.errors import CloudError, CreateError, InsufficientCapacityError, NodeClassNotReadyError
+from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.types import InstanceType, Machine, Offering
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
@@ -120,23 +120,25 @@ def ask_key(claim: NodeClaim) -> bytes:
     )
 
 
-def unready(claim: NodeClaim, node_class: EC2NodeClass | None) -> CloudError | None:
-    """Why nothing can be launched for the class now; None where it can."""
+def ready(claim: NodeClaim, node_class: EC2NodeClass | None) -> EC2NodeClass:
+    """The class, if something can be launched for it now.
+
+    Raises:
+        NodeClassNotReadyError: it is missing, going, or says itself that it is not ready.
+        CreateError: it was not judged yet as it is now.
+    """
     reference = claim.spec.node_class_ref
     if node_class is None:
-        return NodeClassNotReadyError(reference.kind, reference.name, "it does not exist")
+        raise NodeClassNotReadyError(reference.kind, reference.name, "it does not exist")
     if node_class.metadata.deletion_timestamp is not None:
-        return NodeClassNotReadyError(reference.kind, reference.name, "it is being deleted")
-    ready = condition(node_class.status.conditions, names.READY)
-    if ready is not None and ready.status == names.FALSE:
-        return NodeClassNotReadyError(reference.kind, reference.name, ready.message or ready.reason)
-    if (
-        ready is None
-        or ready.status != names.TRUE
-        or ready.observed_generation not in {0, node_class.metadata.generation}
-    ):
-        return CreateError(names.NODECLASS_READINESS_UNKNOWN, f"{reference.kind} {reference.name} was not judged yet")
-    return None
+        raise NodeClassNotReadyError(reference.kind, reference.name, "it is being deleted")
+    found = condition(node_class.status.conditions, names.READY)
+    if found is not None and found.status == names.FALSE:
+        raise NodeClassNotReadyError(reference.kind, reference.name, found.message or found.reason)
+    judged = found is not None and found.observed_generation in {0, node_class.metadata.generation}
+    if found is None or found.status != names.TRUE or not judged:
+        raise CreateError(names.NODECLASS_READINESS_UNKNOWN, f"{reference.kind} {reference.name} was not judged yet")
+    return node_class
 
 
 def order_of(claim: NodeClaim, around: Around) -> Order:
@@ -496,3 +498,10 @@ def _amounts(given: Resources, efas: int) -> Resources:
 def shortlist(order: Order) -> tuple[Offer, ...]:
     """The offers of an order, each once, cheapest first."""
     return tuple(dict.fromkeys(one.offer for one in sorted(order.overrides, key=lambda one: (one.price, one.offer))))
+
+
+def narrowed(order: Order, offers: Collection[Offer]) -> Order:
+    """The same order for fewer offers; at least one must be in it."""
+    overrides = tuple(one for one in order.overrides if one.offer in offers)
+    used = {one.template for one in overrides}
+    return replace(order, overrides=overrides, needed=tuple(one for one in order.needed if one.name in used))
