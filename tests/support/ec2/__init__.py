@@ -1,5 +1,6 @@
 """An EC2 (and the services around it) to run against: `Ec2.start` gives it a process and one HTTP port for everything."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -151,12 +152,13 @@ class Ec2:
             "port": port,
         }
         env = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
-        with open(log, "ab") if log else open(os.devnull, "ab") as sink:  # noqa: PTH123
+        with contextlib.ExitStack() as files:
+            sink = files.enter_context(log.open("ab")) if log else None
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.ec2", json.dumps(setup)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=sink if log else None,
+                stderr=sink,
                 env=env,
                 cwd=_REPOSITORY,
             )

@@ -26,6 +26,7 @@ _STRATEGIES: Final = {
     ),
 }
 _DEEP: Final = 0.5
+_NO_OVERRIDES: Final[tuple[Mapping[str, Any], ...]] = ({},)
 _PASSED_ON: Final = (
     "InstanceType",
     "MaxPrice",
@@ -117,7 +118,7 @@ def candidates(
     found = []
     for configuration in request["LaunchTemplateConfigs"]:
         template, data = template_of(configuration.get("LaunchTemplateSpecification") or {})
-        for override in configuration.get("Overrides") or ({},):
+        for override in configuration.get("Overrides") or _NO_OVERRIDES:
             if "InstanceRequirements" in override:
                 raise AwsError("UnsupportedOperation", "InstanceRequirements are not known here.")
             found.append(candidate(template, data, override, zone_of))

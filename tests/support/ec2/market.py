@@ -288,7 +288,7 @@ def _type_facts(described: Mapping[str, Any]) -> Mapping[str, Iterable[str]]:
 def _instant(text: Any, otherwise: datetime) -> datetime:
     if not text:
         return otherwise
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    return datetime.fromisoformat(str(text))
 
 
 def _short(region: str) -> str:

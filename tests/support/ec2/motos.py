@@ -15,7 +15,7 @@ class Moto:
     """moto's backends of one account and region. They share a lock, because moto's are not made for threads; long polls wait outside of it."""
 
     def __init__(self, account: str, region: str, address: str) -> None:
-        from moto.core.botocore_stubber import BotocoreStubber  # noqa: PLC0415  (a quarter of a second)
+        from moto.core.botocore_stubber import BotocoreStubber  # a quarter of a second
 
         self._stubber = BotocoreStubber()
         self._account, self._region, self._address = account, region, address

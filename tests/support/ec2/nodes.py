@@ -8,6 +8,7 @@ is not Ready, that the instance is gone; of a stopped instance it is tainted as 
 
 import base64
 import contextlib
+import functools
 import hashlib
 import sys
 import threading
@@ -66,12 +67,12 @@ class Nodes:
         if not machine.joined or self._world is None:
             return
         self._pool.submit(self._guarded, self._lose, machine)
-        if machine.state == STOPPED:
-            action = self._mark_stopped
-        else:
-            action = self._delete
+        action = self._mark_stopped if machine.state == STOPPED else self._delete
         seconds = _UNREADY_SECONDS + _CLOUD_CONTROLLER_SECONDS
-        self._world.timing.after(seconds, lambda: self._pool.submit(self._guarded, action, machine))
+        self._world.timing.after(seconds, functools.partial(self._later, action, machine))
+
+    def _later(self, action: Callable[[Machine], None], machine: Machine) -> None:
+        self._pool.submit(self._guarded, action, machine)
 
     def _guarded(self, action: Callable[[Machine], None], machine: Machine) -> None:
         try:
@@ -109,7 +110,7 @@ class Nodes:
             client.create(NODES, document, retry=True)
         machine.node = document["metadata"]["name"]
         machine.joined = True
-        if machine.state in {"terminated"}:
+        if machine.state == "terminated":
             self.end(machine)
 
     def _kubelet(self, machine: Machine) -> Kubelet:

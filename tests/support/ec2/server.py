@@ -278,7 +278,7 @@ def _handler(emulator: "Emulator") -> Callable[..., BaseHTTPRequestHandler]:
             ]
             self.wfile.write("\r\n".join([*lines, "", ""]).encode() + content)
 
-        do_GET = do_PUT = do_DELETE = do_PATCH = do_POST
+        do_GET = do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815  (http.server looks for these names)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             pass

@@ -297,7 +297,5 @@ def _dry(action: Action) -> Action:
 
 
 def _document(text: str) -> dict[str, Any]:
-    import json
-
     found: dict[str, Any] = json.loads(text)
     return found

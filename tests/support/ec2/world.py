@@ -6,7 +6,6 @@ import ipaddress
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 from tests.support.ec2 import fleet, machines
@@ -201,9 +200,10 @@ class World:
                     "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
                 )
             return page
-        template, data = ({}, {})
+        template: Mapping[str, str] = {}
+        data: Mapping[str, Any] = {}
         if specification := request.get("LaunchTemplate"):
-            template, data = self._template(specification, stale=stale)  # type: ignore[assignment]
+            template, data = self._template(specification, stale=stale)
         data = {
             **data,
             **{
@@ -551,7 +551,7 @@ class World:
                 raise AwsError(
                     "InvalidParameterValue", f"The reservation {wanted} cannot be used by a launch of {kind}."
                 )
-            return wanted
+            return str(wanted)
         if preference == "none" or kind != ON_DEMAND:
             return ""
         for other in self.pools.reservations.values():
@@ -778,8 +778,3 @@ def _total(request: Mapping[str, Any], kind: str) -> float | None:
 def _least(request: Mapping[str, Any], kind: str) -> int:
     options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
     return int(options.get("MinTargetCapacity", 0))
-
-
-def moment(text: str) -> datetime:
-    """A time of a request."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
