@@ -10,7 +10,7 @@ from provisioner.support.clock import Clock
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-Run = Callable[[Sequence[K]], Mapping[K, "V | Exception"]]
+Run = Callable[[Sequence[K]], Mapping[K, V | Exception]]
 
 
 @dataclass(slots=True)
