@@ -653,6 +653,10 @@ class Launcher:
             self._deal_seen(tag, everybody, mine, seen)
             return
         sent = self._sent.get(tag)
+        if sent is None and total > len(everybody):
+            # some of the batch were never marked, so it was never called, or are gone, so it may have been: EC2 will describe it
+            self._turn_away(mine.values(), LaunchUnderWayError(""), _LOOK_SECONDS)
+            return
         order = sent.order if sent is not None else self._order(list(mine.values()), {})
         if order is None:
             return

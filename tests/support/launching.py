@@ -1,0 +1,341 @@
+"""Launches against the emulator, without a cluster: claims in memory, a launcher that can be killed after any call, and the next one."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws import reading
+from provisioner.cloudprovider.aws.batches import Mark
+from provisioner.cloudprovider.aws.client import AwsClients
+from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
+from provisioner.cloudprovider.aws.discovery.subnets import Subnet, SubnetBook
+from provisioner.cloudprovider.aws.instances import Instances
+from provisioner.cloudprovider.aws.launching import Launcher, World
+from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
+from provisioner.cloudprovider.aws.learned import MemoryTable
+from provisioner.cloudprovider.aws.market import CATALOGUE, SPOT, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.cloudprovider.aws.shortage import Shortages
+from provisioner.cloudprovider.aws.templates import TemplateUses
+from provisioner.cloudprovider.aws.userdata.inputs import Cluster
+from provisioner.cloudprovider.errors import CloudError
+from provisioner.cloudprovider.types import InstanceType, Machine
+from provisioner.support.clock import SystemClock
+from provisioner.support.workers import KeyedQueue, Result
+from tests.support.ec2 import Ec2
+
+CLOCK = SystemClock()
+CLUSTER = Cluster("dovetail", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
+PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standard/recommended/image_id"
+READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1}
+
+
+class Dead(Exception):
+    """The process was killed; it does nothing more."""
+
+
+class Claims:
+    """NodeClaims as an API server keeps them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._claims: dict[str, NodeClaim] = {}
+        self.errors: dict[str, CloudError] = {}
+        self.deleted: set[str] = set()
+
+    def add(self, count: int, *, pool: str = "default", node_class: str = "default", **requirements: Any) -> list[str]:
+        """Make equal claims; their names."""
+        wanted = {"kubernetes.io/arch": ["amd64"], **requirements}
+        made = []
+        with self._lock:
+            for _ in range(count):
+                name = f"{pool}-{len(self._claims):04d}"
+                self._claims[name] = msgspec.convert(
+                    {
+                        "metadata": {
+                            "name": name,
+                            "uid": f"uid-{name}",
+                            "creationTimestamp": CLOCK.now(),
+                            "generation": 1,
+                            "labels": {names.NODEPOOL_LABEL: pool},
+                        },
+                        "spec": {
+                            "nodeClassRef": {
+                                "group": "karpenter.k8s.aws",
+                                "kind": "EC2NodeClass",
+                                "name": node_class,
+                            },
+                            "requirements": [
+                                {"key": key, "operator": "In", "values": values} for key, values in wanted.items()
+                            ],
+                            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+                        },
+                    },
+                    NodeClaim,
+                    strict=False,
+                )
+                made.append(name)
+        return made
+
+    def all(self) -> list[NodeClaim]:
+        """Every claim."""
+        with self._lock:
+            return list(self._claims.values())
+
+    def get(self, name: str) -> NodeClaim:
+        """One of them."""
+        with self._lock:
+            return self._claims[name]
+
+    def change(self, name: str, **metadata: Any) -> NodeClaim:
+        """Change metadata."""
+        with self._lock:
+            claim = self._claims[name]
+            changed = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, **metadata))
+            self._claims[name] = changed
+            return changed
+
+    def mark(self, claim: NodeClaim, mark: Mark) -> NodeClaim:
+        """Write a mark."""
+        known = self.get(claim.metadata.name).metadata.annotations
+        return self.change(claim.metadata.name, annotations={**known, names.LAUNCH_ANNOTATION: str(mark)})
+
+    def launched(self, name: str, machine: Machine) -> None:
+        """Write a status."""
+        with self._lock:
+            claim = self._claims[name]
+            status = msgspec.structs.replace(claim.status, provider_id=machine.provider_id)
+            self._claims[name] = msgspec.structs.replace(claim, status=status)
+
+    def remove(self, name: str) -> None:
+        """It is gone."""
+        with self._lock:
+            del self._claims[name]
+
+    def without_machine(self) -> list[str]:
+        """Names of those that are not launched."""
+        return [claim.metadata.name for claim in self.all() if not claim.status.provider_id]
+
+    def machines(self) -> Counter[str]:
+        """How many claims have each instance."""
+        return Counter(claim.status.provider_id.rpartition("/")[2] for claim in self.all() if claim.status.provider_id)
+
+
+def node_class_of(ec2: Ec2, name: str = "default", image: str = "", **spec: Any) -> EC2NodeClass:
+    """A class that is ready for the emulator's network."""
+    image = image or ec2.client("ssm").get_parameter(Name=PARAMETER)["Parameter"]["Value"]
+    rows = ec2.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1},
+            "spec": {"amiFamily": "AL2023", "amiSelectorTerms": [{"alias": "al2023@latest"}], **spec},
+            "status": {
+                "subnets": [
+                    {"id": row["SubnetId"], "zone": row["AvailabilityZone"], "zoneID": row["AvailabilityZoneId"]}
+                    for row in rows
+                ],
+                "securityGroups": [{"id": one} for one in ec2.vpc.groups],
+                "amis": [
+                    {
+                        "id": image,
+                        "name": "al2023",
+                        "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
+                    }
+                ],
+                "instanceProfile": ec2.vpc.profile,
+                "conditions": [{**READY, "lastTransitionTime": "2026-11-21T12:00:00Z"}],
+            },
+        },
+        EC2NodeClass,
+    )
+
+
+@dataclass
+class Kill:
+    """When a process dies.
+
+    Attributes:
+        action: after which action of EC2, or "mark".
+        after: the how manieth of them.
+        effect: whether that one still has its effect.
+    """
+
+    action: str
+    after: int = 1
+    effect: bool = True
+
+
+@dataclass
+class Mortal:
+    """`AwsClients` and API server of a process that may be killed."""
+
+    aws: AwsClients
+    claims: Claims
+    kill: Kill | None = None
+    dead: threading.Event = field(default_factory=threading.Event)
+    seen: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def client(self, service: str, region: str = "") -> Any:
+        """A client that dies with the process."""
+        real, outer = self.aws.client(service, region), self
+
+        class Client:
+            def __getattr__(self, name: str) -> Callable[..., Any]:
+                return lambda **asked: outer.call(name, lambda: getattr(real, name)(**asked))
+
+        return Client()
+
+    def mark(self, claim: NodeClaim, mark: Mark) -> NodeClaim:
+        """Write a mark, if alive."""
+        made: NodeClaim = self.call("mark", lambda: self.claims.mark(claim, mark))
+        return made
+
+    def call(self, name: str, run: Callable[[], Any]) -> Any:
+        """One call with an effect."""
+        with self._lock:
+            if self.dead.is_set():
+                raise Dead
+            self.seen[name] += 1
+            dies = self.kill is not None and self.kill.action == name and self.kill.after == self.seen[name]
+            if dies:
+                self.dead.set()
+        if dies and self.kill is not None and not self.kill.effect:
+            raise Dead
+        answer = run()
+        if dies:
+            raise Dead
+        return answer
+
+
+class Rig:
+    """One process' launcher over the emulator, and the lifecycle of claims around it.
+
+    Attributes:
+        classes: by name.
+    """
+
+    def __init__(
+        self,
+        ec2: Ec2,
+        claims: Claims,
+        classes: Iterable[EC2NodeClass],
+        *,
+        kill: Kill | None = None,
+        market: RegionMarket | None = None,
+        types: Callable[[EC2NodeClass], tuple[InstanceType, ...]] | None = None,
+    ) -> None:
+        self.ec2, self.claims = ec2, claims
+        self.classes = {one.metadata.name: one for one in classes}
+        self.settings = AwsSettings(cluster_name=ec2.vpc.cluster, region=ec2.region)
+        self.aws = AwsClients(self.settings.policy(), CLOCK, ec2.session())
+        self.mortal = Mortal(self.aws, claims, kill)
+        self.market = market_of(ec2, self.aws, self.settings) if market is None else market
+        self.shortages = self.market.shortages
+        self.subnets = SubnetBook(self.shortages.subnet_open)
+        rows = ec2.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
+        self.subnets.note(map(Subnet.of, rows), CLOCK.now())
+        self.reservations = ReservationBook()
+        self.instances = Instances(self.mortal, CLOCK, ec2.vpc.cluster, idle=0.02)
+        self.templates = LaunchTemplates(self.mortal, TemplateUses(), CLOCK, ec2.vpc.cluster)
+        self.launcher = Launcher(
+            self.mortal,
+            self.instances,
+            self.templates,
+            World(
+                class_of=lambda claim: self.classes.get(claim.spec.node_class_ref.name),
+                types_of=types or self.market.types,
+                cluster=lambda: CLUSTER,
+                max_pods=self.market.max_pods,
+                claims=claims.all,
+                mark=self.mortal.mark,
+            ),
+            subnets=self.subnets,
+            reservations=self.reservations,
+            shortages=self.shortages,
+            clock=CLOCK,
+            settings=self.settings,
+        )
+        self.launched_after: dict[str, float] = {}
+        self._began = CLOCK.monotonic()
+        self._queue = KeyedQueue("claims", self._reconcile, CLOCK, workers=10)
+        self.launcher.listen(self._queue.add)
+
+    def start(self, resume: bool = True) -> None:
+        """Reconcile every claim from now on."""
+        self._began = CLOCK.monotonic()
+        if resume:
+            self.launcher.resume(self.claims.all())
+        self._queue.start()
+        self._queue.add_all(claim.metadata.name for claim in self.claims.all())
+
+    def wait(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
+        """Wait until every claim has a machine, or `until`; whether that came."""
+        done = until or (lambda: not self.claims.without_machine())
+        end = CLOCK.monotonic() + seconds
+        while not done():
+            if CLOCK.monotonic() > end:
+                return False
+            CLOCK.sleep(0.02)
+        return True
+
+    def stop(self) -> None:
+        """The process ends."""
+        self.mortal.dead.set()
+        self._queue.stop()
+        self.launcher.stop()
+        self.aws.close()
+
+    def _reconcile(self, name: str) -> Result:
+        if self.mortal.dead.is_set() or name in self.claims.deleted:
+            return Result()
+        claim = self.claims.get(name)
+        if claim.status.provider_id:
+            return Result()
+        try:
+            machine = self.launcher.create(claim)
+        except CloudError as error:
+            self.claims.errors[name] = error
+            return Result(requeue_after=5.0 if error.retry_after is None else error.retry_after)
+        if not self.mortal.dead.is_set():
+            self.claims.launched(name, machine)
+            self.launched_after[name] = CLOCK.monotonic() - self._began
+        return Result()
+
+
+def market_of(ec2: Ec2, aws: AwsClients, settings: AwsSettings) -> RegionMarket:
+    """The emulator's market, read once."""
+    made = RegionMarket(
+        settings,
+        Reads(region=lambda: reading.read_region(aws), spot=lambda: reading.read_spot(aws, CLOCK)),
+        Around(),
+        Shortages(),
+        MemoryTable(),
+        CLOCK,
+    )
+    made.refresh(CATALOGUE)
+    made.refresh(SPOT)
+    return made
+
+
+@contextmanager
+def rig(ec2: Ec2, claims: Claims, classes: Iterable[EC2NodeClass], **options: Any) -> Iterator[Rig]:
+    """A rig for the length of a block."""
+    made = Rig(ec2, claims, classes, **options)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def alive(ec2: Ec2) -> Mapping[str, dict[str, Any]]:
+    """Instances that are paid for, by id."""
+    return {one["id"]: one for one in ec2.alive()}
