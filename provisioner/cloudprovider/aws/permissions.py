@@ -209,21 +209,21 @@ _THROUGH_EC2: Final = Condition(
     "StringEquals", "kms:ViaService", ("ec2.{region}.amazonaws.com", "ec2.{region}.amazonaws.com.cn")
 )
 
-_USED: Final = Scope(
+USED: Final = Scope(
     NODE_LIFECYCLE,
     "AllowScopedEC2InstanceAccessActions",
     _ec2("image", "snapshot", "security-group", "subnet", "capacity-reservation", "placement-group"),
 )
-_TEMPLATE_USED: Final = Scope(
+TEMPLATE_USED: Final = Scope(
     NODE_LIFECYCLE, "AllowScopedEC2LaunchTemplateAccessActions", _ec2("launch-template"), _OURS
 )
-_CREATED: Final = Scope(
+CREATED: Final = Scope(
     NODE_LIFECYCLE,
     "AllowScopedEC2InstanceActionsWithTags",
     _ec2(*_MADE),
     (_owned("Request"), _CLUSTER_REQUESTED, _POOL_OF_REQUEST),
 )
-_TAGGED_WHEN_CREATED: Final = Scope(
+TAGGED_WHEN_CREATED: Final = Scope(
     NODE_LIFECYCLE,
     "AllowScopedResourceCreationTagging",
     _ec2(*_MADE),
@@ -234,7 +234,7 @@ _TAGGED_WHEN_CREATED: Final = Scope(
         _POOL_OF_REQUEST,
     ),
 )
-_TAGGED_LATER: Final = Scope(
+TAGGED_LATER: Final = Scope(
     NODE_LIFECYCLE,
     "AllowScopedResourceTagging",
     _ec2("instance"),
@@ -244,7 +244,7 @@ _TAGGED_LATER: Final = Scope(
         Condition("ForAllValues:StringEquals", "aws:TagKeys", (ec2.CLUSTER_NAME_TAG, ec2.NODECLAIM_TAG, ec2.NAME_TAG)),
     ),
 )
-_ENDED: Final = Scope(NODE_LIFECYCLE, "AllowScopedDeletion", _ec2("instance", "launch-template"), _OURS)
+ENDED: Final = Scope(NODE_LIFECYCLE, "AllowScopedDeletion", _ec2("instance", "launch-template"), _OURS)
 _PASSED: Final = Scope(
     IAM_INTEGRATION,
     "AllowPassingInstanceRole",
@@ -278,7 +278,7 @@ _PARAMETERS_READ: Final = Scope(
 _PRICES_READ: Final = Scope(RESOURCE_DISCOVERY, "AllowPricingReadActions", (ANY,))
 _PROFILES_LISTED: Final = Scope(RESOURCE_DISCOVERY, "AllowUnscopedInstanceProfileListAction", (ANY,))
 _PROFILE_READ: Final = Scope(RESOURCE_DISCOVERY, "AllowInstanceProfileReadActions", _PROFILES)
-_OWN_PARAMETERS: Final = Scope(
+OWN_PARAMETERS: Final = Scope(
     CUSTOM_PARAMETERS,
     "AllowReadingOwnParameters",
     ("arn:{partition}:ssm:{region}:{account}:parameter/{parameter_path}/*",),
@@ -305,33 +305,33 @@ _NO_PROFILE: Final = (
 
 PERMISSIONS: Final = (
     Permission(
-        "ec2:RunInstances", _USED, Feature.ALWAYS, "EC2 checks it for every machine of a fleet", _NO_LAUNCH, _LAUNCHES
+        "ec2:RunInstances", USED, Feature.ALWAYS, "EC2 checks it for every machine of a fleet", _NO_LAUNCH, _LAUNCHES
     ),
-    Permission("ec2:CreateFleet", _USED, Feature.ALWAYS, "launches machines", _NO_LAUNCH),
+    Permission("ec2:CreateFleet", USED, Feature.ALWAYS, "launches machines", _NO_LAUNCH),
     Permission(
         "ec2:RunInstances",
-        _TEMPLATE_USED,
+        TEMPLATE_USED,
         Feature.ALWAYS,
         "machines are made from launch templates of this cluster",
         _NO_LAUNCH,
         _LAUNCHES,
     ),
-    Permission("ec2:CreateFleet", _TEMPLATE_USED, Feature.ALWAYS, "fleets name launch templates", _NO_LAUNCH),
+    Permission("ec2:CreateFleet", TEMPLATE_USED, Feature.ALWAYS, "fleets name launch templates", _NO_LAUNCH),
     Permission(
         "ec2:RunInstances",
-        _CREATED,
+        CREATED,
         Feature.ALWAYS,
         "machines, volumes and interfaces are made with the cluster's tags",
         _NO_LAUNCH,
         _LAUNCHES,
     ),
-    Permission("ec2:CreateFleet", _CREATED, Feature.ALWAYS, "fleets are made with the cluster's tags", _NO_LAUNCH),
+    Permission("ec2:CreateFleet", CREATED, Feature.ALWAYS, "fleets are made with the cluster's tags", _NO_LAUNCH),
     Permission(
-        "ec2:CreateLaunchTemplate", _CREATED, Feature.ALWAYS, "keeps user data, profile and volumes", _NO_TEMPLATE
+        "ec2:CreateLaunchTemplate", CREATED, Feature.ALWAYS, "keeps user data, profile and volumes", _NO_TEMPLATE
     ),
     Permission(
         "ec2:CreateTags",
-        _TAGGED_WHEN_CREATED,
+        TAGGED_WHEN_CREATED,
         Feature.ALWAYS,
         "EC2 checks it for the tags that things are made with",
         _NO_LAUNCH,
@@ -339,21 +339,21 @@ PERMISSIONS: Final = (
     ),
     Permission(
         "ec2:CreateTags",
-        _TAGGED_LATER,
+        TAGGED_LATER,
         Feature.ALWAYS,
         "writes NodeClaim, node name and cluster on a machine",
         "machines lack the tags Name and karpenter.sh/nodeclaim, so one whose NodeClaim is lost cannot be taken over",
     ),
     Permission(
         "ec2:TerminateInstances",
-        _ENDED,
+        ENDED,
         Feature.ALWAYS,
         "ends machines",
         "machines are never ended and cost money until someone ends them by hand",
     ),
     Permission(
         "ec2:DeleteLaunchTemplate",
-        _ENDED,
+        ENDED,
         Feature.ALWAYS,
         "deletes launch templates that are no longer used",
         "launch templates pile up until the account's quota is reached, and classes cannot be deleted",
@@ -502,7 +502,7 @@ PERMISSIONS: Final = (
     Permission("iam:GetInstanceProfile", _PROFILE_READ, Feature.PROFILES, "reads a profile and its role", _NO_PROFILE),
     Permission(
         "ssm:GetParameter",
-        _OWN_PARAMETERS,
+        OWN_PARAMETERS,
         Feature.OWN_PARAMETERS,
         "reads the image of a term with `ssmParameter`",
         "classes whose `ssmParameter` is outside /aws/service never become ready",
