@@ -20,6 +20,7 @@ from provisioner.cloudprovider.aws.preflight.answers import ABOUT
 from provisioner.cloudprovider.aws.preflight.checking import check
 from provisioner.cloudprovider.aws.preflight.findings import EXIT_UNKNOWN, Finding, Report, Verdict
 from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.controllers.aws import region_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -87,13 +88,14 @@ def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> Report:
         raise Unusable(
             f"{role_arn} is no ARN of a role; it is like arn:aws:iam::123456789012:role/{options.cluster_name}-karpenter"
         )
-    region = options.aws_region or botocore.session.Session().get_config_variable("region")
-    if not region:
-        raise Unusable("--aws-region (or AWS_REGION) must be given")
-    found = AwsSettings.of(options, region)
+    session = botocore.session.Session()
+    try:
+        found = AwsSettings.of(options, options.aws_region or region_of(session))
+    except OptionsError as error:
+        raise Unusable(str(error)) from None
     clock = SystemClock()
     classes, why, minor = (classes_in(files), "", 0) if files else classes_of_cluster(options, clock)
-    aws = AwsClients(found.policy(), clock)
+    aws = AwsClients(found.policy(), clock, session)
     try:
         return check(aws, found, clock, classes=classes, why_no_classes=why, server_minor=minor, role_arn=role_arn)
     finally:

@@ -136,18 +136,19 @@ def parameters(classes: Iterable[EC2NodeClass]) -> tuple[str, ...]:
 
 
 def keys(classes: Iterable[EC2NodeClass], names: Names) -> tuple[str, ...]:
-    """The ARNs of the KMS keys that classes name, in order; ids become ARNs, aliases stay what they are."""
+    """The ARNs of the KMS keys and aliases that classes name, in order."""
     found = set()
     for one in classes:
         for device in one.block_device_mappings:
             key = "" if isinstance(device.ebs, UnsetType) else _text(device.ebs.kms_key_id)
             if key:
-                found.add(key if ":" in key or key.startswith("alias/") else _key_arn(names, key))
+                found.add(key if key.startswith("arn:") else _key_arn(names, key))
     return tuple(sorted(found))
 
 
 def _key_arn(names: Names, key: str) -> str:
-    return f"arn:{names.partition}:kms:{names.region}:{names.account}:key/{key}"
+    name = key if key.startswith("alias/") else f"key/{key}"
+    return f"arn:{names.partition}:kms:{names.region}:{names.account}:{name}"
 
 
 def _text(value: Any) -> str:
