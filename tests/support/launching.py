@@ -38,7 +38,7 @@ PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standa
 READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1}
 
 
-class Dead(Exception):
+class KilledError(Exception):
     """The process was killed; it does nothing more."""
 
 
@@ -203,16 +203,16 @@ class Mortal:
         """One call with an effect."""
         with self._lock:
             if self.dead.is_set():
-                raise Dead
+                raise KilledError
             self.seen[name] += 1
             dies = self.kill is not None and self.kill.action == name and self.kill.after == self.seen[name]
             if dies:
                 self.dead.set()
         if dies and self.kill is not None and not self.kill.effect:
-            raise Dead
+            raise KilledError
         answer = run()
         if dies:
-            raise Dead
+            raise KilledError
         return answer
 
 

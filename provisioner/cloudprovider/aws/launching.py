@@ -97,7 +97,7 @@ class Subnets(Protocol):
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None: ...
 
-    def exhausted(self, subnet_id: str) -> None: ...
+    def exhausted(self, subnet_id: str, now: datetime) -> None: ...
 
 
 class Reservations(Protocol):
@@ -598,7 +598,7 @@ class Launcher:
         for one in found.refused:
             _FAILURES.labels(one.offer.zone, order.capacity_type, one.failure.reason).inc()
             if one.failure.scope is Scope.SUBNET and one.subnet:
-                self._subnets.exhausted(one.subnet)
+                self._subnets.exhausted(one.subnet, now)
         if not found.launched and not found.refused:  # EC2 does not say why: other offerings first
             for offer in ordering.shortlist(order):
                 self._shortages.failed(offer, now)
