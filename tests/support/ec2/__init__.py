@@ -330,6 +330,11 @@ class Ec2:
         rows = self._ask("prices", offerings=[list(one) for one in offerings])
         return {(name, zone, kind): price for name, zone, kind, price in rows}
 
+    def left(self) -> dict[str, Any]:
+        """What lives on beside instances: templates (name to tags), profiles, volumes, messages in the queue."""
+        found: dict[str, Any] = self._ask("left")
+        return found
+
     def _ask(self, command: str, **asked: Any) -> Any:
         answer = self._http.request(
             "POST", f"{self.endpoint}/_ec2/{command}", body=json.dumps(asked).encode(), timeout=30.0

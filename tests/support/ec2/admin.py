@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from tests.support.ec2.faults import Fault
 from tests.support.ec2.machines import RUNNING, SHUTTING_DOWN, TERMINATED, Machine
-from tests.support.ec2.motos import Moto
-from tests.support.ec2.nodes import Nodes
+from tests.support.ec2.motos import Iam
 from tests.support.ec2.pools import Reservation
+from tests.support.ec2.queues import Queues
 from tests.support.ec2.world import ACCOUNT, World
 
 _SPOT_NOTICE: Final = 120.0
@@ -53,8 +53,8 @@ class Call:
 class Admin:
     """The administrative side."""
 
-    def __init__(self, world: World, moto: Moto, nodes: Nodes) -> None:
-        self._world, self._moto, self._nodes = world, moto, nodes
+    def __init__(self, world: World, iam: Iam, queues: Queues) -> None:
+        self._world, self._iam, self._queues = world, iam, queues
         self._lock = threading.Lock()
         self._calls: list[Call] = []
         self._commands: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -73,8 +73,9 @@ class Admin:
             "free": self._free,
             "reservation": self._reservation,
             "shift": self._shift,
-            "role": lambda asked: moto.create_role(asked["name"], asked.get("path", "/")),
+            "role": lambda asked: iam.create_role(asked["name"], asked.get("path", "/")),
             "facts": lambda _: self._facts(),
+            "left": lambda _: self._left(),
             "prices": lambda asked: self._prices(asked),
         }
 
@@ -223,7 +224,7 @@ class Admin:
                 self._world.end(machine, reason)
 
     def _send(self, asked: Mapping[str, Any]) -> None:
-        self._moto.send(str(asked.get("queue", self._world.setup.name)), str(asked["body"]))
+        self._queues.send(str(asked.get("queue", self._world.setup.name)), str(asked["body"]))
 
     # ------------------------------------------------------------------ things
 
@@ -307,6 +308,15 @@ class Admin:
             "queue": world.setup.name,
             "now": world.timing.now().isoformat(),
             "running": sum(one.state == RUNNING for one in world.machines.all.values()),
+        }
+
+    def _left(self) -> dict[str, Any]:
+        """What lives on in the account beside instances."""
+        return {
+            "templates": {one.name: one.tags for one in self._world.templates.all()},
+            "profiles": self._iam.profiles(),
+            "volumes": sorted(self._world.volumes),
+            "messages": self._queues.depth(self._world.setup.name),
         }
 
     def _prices(self, asked: Mapping[str, Any]) -> list[Any]:

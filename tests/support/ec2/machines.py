@@ -64,6 +64,7 @@ class Machine:
     reason: str = ""
     addresses: list[str] = field(default_factory=list)
     node: str = ""
+    node_uid: str = ""
     joined: bool = False
     not_joined: str = ""
     interrupted: str = ""

@@ -103,12 +103,12 @@ class Nodes:
 
         client = self._kube()
         try:
-            client.create(NODES, document, retry=True)
+            node = client.create(NODES, document, retry=True)
         except AlreadyExists:  # the address was another machine's, whose Node is still there
             with contextlib.suppress(Exception):
                 client.delete(NODES, document["metadata"]["name"])
-            client.create(NODES, document, retry=True)
-        machine.node = document["metadata"]["name"]
+            node = client.create(NODES, document, retry=True)
+        machine.node, machine.node_uid = node.metadata.name, node.metadata.uid
         machine.joined = True
         if machine.state == "terminated":
             self.end(machine)
@@ -148,11 +148,8 @@ class Nodes:
         from provisioner.kube.errors import Conflict, NotFound
         from provisioner.kube.resources import NODES
 
-        client = self._kube()
-        with contextlib.suppress(NotFound, Conflict):
-            node = client.get(NODES, machine.node)
-            if node.spec.provider_id == provider_id(machine) and node.metadata.deletion_timestamp is None:
-                client.delete(NODES, machine.node, uid=node.metadata.uid)
+        with contextlib.suppress(NotFound, Conflict):  # gone, or the name is another machine's by now
+            self._kube().delete(NODES, machine.node, uid=machine.node_uid)
 
     def _mark_stopped(self, machine: Machine) -> None:
         from provisioner.kube.errors import NotFound

@@ -5,6 +5,7 @@ product's code that writes user data.
 """
 
 import base64
+import functools
 import json
 import re
 import shlex
@@ -42,8 +43,9 @@ class Kubelet:
     dns: list[str] = field(default_factory=list)
 
 
+@functools.lru_cache(maxsize=256)  # machines of one launch are alike, and YAML takes its time
 def read(family: str, encoded: str) -> Kubelet:
-    """The kubelet's settings.
+    """The kubelet's settings; not to be changed.
 
     Args:
         family: of the image.

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tests.support.ec2.admin import Admin
 from tests.support.ec2.faults import Fault
 from tests.support.ec2.limits import Limits
-from tests.support.ec2.motos import SERVICES, Moto
+from tests.support.ec2.motos import Iam
 from tests.support.ec2.nodes import Nodes
 from tests.support.ec2.protocol import (
     AwsError,
@@ -26,6 +26,7 @@ from tests.support.ec2.protocol import (
     parse_form,
     query_answer,
 )
+from tests.support.ec2.queues import Queues
 from tests.support.ec2.services import Services
 from tests.support.ec2.world import ACCOUNT, Setup, World, denied
 
@@ -69,20 +70,18 @@ class Emulator:
     def __init__(self, setup: Setup, port: int = 0) -> None:
         self._server = _Server(("127.0.0.1", port), _handler(self))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self.moto = Moto(ACCOUNT, setup.region, self.address)
+        self.iam = Iam(ACCOUNT)
+        self.queues = Queues(f"{self.address}/{ACCOUNT}", f"arn:aws:sqs:{setup.region}:{ACCOUNT}")
         self.nodes = Nodes(setup)
-        self.world = World(setup, self.moto.profile_role, boots=self._boot, ends=self._end, told=self._tell)
-        self.nodes.watch(self.world, self.moto.profile_role)
-        self.services = Services(self.world, self.moto)
-        self.admin = Admin(self.world, self.moto, self.nodes)
+        self.world = World(setup, self.iam.profile_role, boots=self._boot, ends=self._end, told=self._tell)
+        self.nodes.watch(self.world, self.iam.profile_role)
+        self.services = Services(self.world, self.iam)
+        self.admin = Admin(self.world, self.iam, self.queues)
         self._limits = Limits()
         self._queue = setup.name
-        self._events: list[dict[str, Any]] = []
-        self._more = threading.Condition()
-        self.moto.create_queue(setup.name)
-        self.moto.create_role(f"KarpenterNodeRole-{setup.name}")
-        self.moto.create_profile(f"{setup.name}-node", f"KarpenterNodeRole-{setup.name}")
-        threading.Thread(target=self._send_events, name="ec2-events", daemon=True).start()
+        self.queues.create(setup.name, MessageRetentionPeriod="300")
+        self.iam.create_role(f"KarpenterNodeRole-{setup.name}")
+        self.iam.create_profile(f"{setup.name}-node", f"KarpenterNodeRole-{setup.name}")
 
     def serve(self) -> None:
         """Answer until the process ends."""
@@ -97,18 +96,8 @@ class Emulator:
         self.nodes.end(machine)
 
     def _tell(self, event: dict[str, Any]) -> None:
-        with self._more:
-            self._events.append(event)
-            self._more.notify()
-
-    def _send_events(self) -> None:
-        while True:
-            with self._more:
-                self._more.wait_for(lambda: self._events)
-                events, self._events = self._events, []
-            for event in events:
-                with contextlib.suppress(Exception):  # the queue may have been deleted
-                    self.moto.send(self._queue, json.dumps(event))
+        with contextlib.suppress(AwsError):  # the queue may have been deleted
+            self.queues.send(self._queue, json.dumps(event))
 
     # ------------------------------------------------------------------ calls
 
@@ -184,8 +173,11 @@ class Emulator:
             if service in {"iam", "sts"}:
                 return 200, _XML, query_answer(service, action, made)
             return 200, _JSON, json.dumps(made, default=str).encode()
-        if service in SERVICES:
-            return self.moto.call(service, *raw)
+        if service == "iam":
+            return self.iam.call(*raw)
+        queue_action = self.queues.action(action) if service == "sqs" else None
+        if queue_action is not None:
+            return 200, _JSON, json.dumps(queue_action(request)).encode()
         raise AwsError("InvalidAction", f"The action {action} is not valid for this web service.")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tests.support.ec2 import policies
 from tests.support.ec2.filters import tags_of
-from tests.support.ec2.motos import Moto
+from tests.support.ec2.motos import Iam
 from tests.support.ec2.protocol import AwsError
 from tests.support.ec2.world import ACCOUNT, World, denied, dry_run
 
@@ -25,10 +25,10 @@ _CARRIED: Final = frozenset({"CreateFleet", "RunInstances", "TerminateInstances"
 
 
 class Services:
-    """The actions that are not moto's."""
+    """The actions that are neither IAM's nor SQS's."""
 
-    def __init__(self, world: World, moto: Moto) -> None:
-        self._world, self._moto = world, moto
+    def __init__(self, world: World, iam: Iam) -> None:
+        self._world, self._iam = world, iam
         network, images, pools, templates, market = (
             world.network,
             world.images,
@@ -172,7 +172,7 @@ class Services:
         if not name:
             return f"arn:aws:iam::{ACCOUNT}:instance-profile/*", common
         tags = {one["Key"]: one.get("Value", "") for one in request.get("Tags") or ()}
-        held = self._moto.profile_tags(name) if action != "CreateInstanceProfile" else {}
+        held = self._iam.profile_tags(name) if action != "CreateInstanceProfile" else {}
         context = {
             **common,
             **{f"aws:RequestTag/{key}": [value] for key, value in tags.items()},
@@ -200,7 +200,7 @@ class Services:
         }
 
     def _simulate(self, request: Mapping[str, Any], _: float) -> dict[str, Any]:
-        documents = self._moto.policies_of(str(request["PolicySourceArn"]))
+        documents = self._iam.policies_of(str(request["PolicySourceArn"]))
         documents += [_document(text) for text in request.get("PolicyInputList") or ()]
         context = {
             one["ContextKeyName"]: [str(value) for value in one.get("ContextKeyValues") or ()]
