@@ -292,9 +292,10 @@ class Profiles:
     def _list(self, path: str) -> list[Profile]:
         try:
             pages = self._iam().get_paginator("list_instance_profiles").paginate(PathPrefix=path)
-            return [Profile.of(row) for page in pages for row in page["InstanceProfiles"]]
+            found = [Profile.of(row) for page in pages for row in page["InstanceProfiles"]]
         except Exception as error:
             raise DiscoveryError("iam:ListInstanceProfiles", classify_exception(error)) from error
+        return [one for one in found if one.path.startswith(path)]  # what is listed here is deleted: trust no filter
 
     def _delete(self, name: str) -> None:
         found = self._get(name)
