@@ -213,7 +213,7 @@ def reopening(claim: NodeClaim, around: Around, available: Callable[[Offer], boo
             {
                 offer
                 for one in named(around.types, requirements)
-                if one.requirements.incompatibility(requirements, known) is None and requests.fits(one.allocatable)
+                if requirements.incompatibility(one.requirements, known) is None and requests.fits(one.allocatable)
                 for offering in one.offerings
                 if offering.zone in zones and requirements.conflict(offering.requirements) is None
                 for offer in (_offer(one, offering, around.group, _partition_of(offering)),)

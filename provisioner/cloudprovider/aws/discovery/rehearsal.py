@@ -86,7 +86,7 @@ def choose(node_class: EC2NodeClass, types: Iterable[InstanceType], pools: Seque
         allowed = [
             one
             for one in cheapest_first(types)
-            if any(one.requirements.incompatibility(requirements, known) is None for requirements in wanted)
+            if any(requirements.incompatibility(one.requirements, known) is None for requirements in wanted)
         ]
         for image in images:
             for one in allowed:
