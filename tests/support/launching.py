@@ -5,13 +5,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.aws import reading
 from provisioner.cloudprovider.aws.batches import Mark
 from provisioner.cloudprovider.aws.client import AwsClients
@@ -29,8 +31,10 @@ from provisioner.cloudprovider.aws.userdata.inputs import Cluster
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType, Machine
 from provisioner.support.clock import SystemClock
-from provisioner.support.workers import KeyedQueue, Result
+from provisioner.support.workers import KeyedQueue, Result, pool, run_parallel
 from tests.support.ec2 import Ec2
+
+T = TypeVar("T")
 
 CLOCK = SystemClock()
 CLUSTER = Cluster("dovetail", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
@@ -51,9 +55,16 @@ class Claims:
         self.errors: dict[str, CloudError] = {}
         self.deleted: set[str] = set()
 
-    def add(self, count: int, *, pool: str = "default", node_class: str = "default", **requirements: Any) -> list[str]:
-        """Make equal claims; their names."""
-        wanted = {"kubernetes.io/arch": ["amd64"], **requirements}
+    def add(
+        self,
+        count: int,
+        wanted: Mapping[str, list[str]] | None = None,
+        *,
+        pool: str = "default",
+        node_class: str = "default",
+    ) -> list[str]:
+        """Make equal claims that want these label values; their names."""
+        wanted = {"kubernetes.io/arch": ["amd64"], **(wanted or {})}
         made = []
         with self._lock:
             for _ in range(count):
@@ -112,13 +123,18 @@ class Claims:
         """Write a status."""
         with self._lock:
             claim = self._claims[name]
-            status = msgspec.structs.replace(claim.status, provider_id=machine.provider_id)
+            told = Condition(type="Launched", status="True", reason="Launched", last_transition_time=CLOCK.now())
+            status = msgspec.structs.replace(claim.status, provider_id=machine.provider_id, conditions=(told,))
             self._claims[name] = msgspec.structs.replace(claim, status=status)
 
-    def remove(self, name: str) -> None:
-        """It is gone."""
-        with self._lock:
-            del self._claims[name]
+    def aged(self, name: str) -> NodeClaim:
+        """The claim as if it had been launched an hour ago."""
+        claim = self.get(name)
+        told = tuple(
+            msgspec.structs.replace(one, last_transition_time=CLOCK.now() - timedelta(hours=1))
+            for one in claim.status.conditions
+        )
+        return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, conditions=told))
 
     def without_machine(self) -> list[str]:
         """Names of those that are not launched."""
@@ -265,6 +281,7 @@ class Rig:
             settings=self.settings,
         )
         self.launched_after: dict[str, float] = {}
+        self.told: list[CloudError] = []
         self._began = CLOCK.monotonic()
         self._queue = KeyedQueue("claims", self._reconcile, CLOCK, workers=10)
         self.launcher.listen(self._queue.add)
@@ -287,6 +304,21 @@ class Rig:
             CLOCK.sleep(0.02)
         return True
 
+    def reconcile_now(self, name: str) -> None:
+        """Look at a claim."""
+        self._queue.add(name)
+
+    def launcher_busy(self) -> bool:
+        """Whether the launcher still has something under way."""
+        return not repr(self.launcher).endswith(" 0 under way>")
+
+    def in_parallel(self, call: Callable[[T], object], items: Iterable[T]) -> None:
+        """Call for every item at the same time."""
+        given = list(items)
+        with pool(len(given)) as threads:
+            for outcome in run_parallel(threads, call, given):
+                outcome.unwrap()
+
     def stop(self) -> None:
         """The process ends."""
         self.mortal.dead.set()
@@ -304,6 +336,7 @@ class Rig:
             machine = self.launcher.create(claim)
         except CloudError as error:
             self.claims.errors[name] = error
+            self.told.append(error)
             return Result(requeue_after=5.0 if error.retry_after is None else error.retry_after)
         if not self.mortal.dead.is_set():
             self.claims.launched(name, machine)

@@ -25,6 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import fleet, labels, marking, ordering
 from provisioner.cloudprovider.aws.batches import Mark, batch_of, dealt
 from provisioner.cloudprovider.aws.errors import (
@@ -62,6 +63,9 @@ from provisioner.values.quantity import QuantityError
 MAX_BATCH: Final = 500
 SETTLE_SECONDS: Final = 10.0
 """Instances that EC2 describes for a batch are all of them once it described the same for so long."""
+
+YOUNG_SECONDS: Final = 30.0
+"""For so long after a launch "not found" may mean "not found yet"."""
 
 _LOOK_SECONDS: Final = 2.0
 _SHORT_WAIT: Final = 1.0
@@ -195,6 +199,7 @@ class Launcher:
         self._spent: dict[str, None] = {}
         self._sent: dict[str, _Sent] = {}
         self._sights: dict[str, _Sight] = {}
+        self._given: dict[str, float] = {}  # when a claim got its machine
         self._gone: dict[str, None] = {}
         self._pacing = Pacing()
         self._lanes: dict[str, Pool] = {}
@@ -257,6 +262,8 @@ class Launcher:
             if known:
                 self._instances.terminate(known)
         except MachineNotFoundError:
+            if known and self._is_young(claim):
+                return  # EC2 does not tell of it yet
             self._ended(claim)
             raise
 
@@ -609,6 +616,10 @@ class Launcher:
             bundle = self._world.cluster().ca_bundle
         except CloudError:
             bundle = ""  # the class is stamped as a rule
+        with self._changed:
+            self._given[claim.metadata.uid] = self._clock.monotonic()
+            while len(self._given) > _MAX_KEPT:
+                del self._given[next(iter(self._given))]
         self._answer(claim, ordering.machine_of(made, claim, node_class, instance_type, bundle))
 
     def _failed(self, order: Order, claims: Iterable[NodeClaim], failure: Failure) -> None:
@@ -736,6 +747,16 @@ class Launcher:
         if found is None:
             raise MachineNotFoundError("")
         return next(one.provider_id for one in seen if one.id == found)
+
+    def _is_young(self, claim: NodeClaim) -> bool:
+        """Whether the machine was launched so recently that EC2 may not know it everywhere."""
+        with self._changed:
+            given = self._given.get(claim.metadata.uid)
+        if given is not None:
+            return self._clock.monotonic() - given < YOUNG_SECONDS
+        launched = condition(claim.status.conditions, names.LAUNCHED)
+        since = launched.last_transition_time if launched is not None and launched.status == names.TRUE else None
+        return since is not None and (self._clock.now() - since).total_seconds() < YOUNG_SECONDS
 
     # ------------------------------------------------------------------ bookkeeping
 
