@@ -229,8 +229,8 @@ class AwsCloud:
         except NotFound:
             return False
 
-    def _mark(self, claim: NodeClaim, mark: Mark) -> None:
-        self._writer.metadata(claim, annotations={names.LAUNCH_ANNOTATION: str(mark)})
+    def _mark(self, claim: NodeClaim, mark: Mark) -> NodeClaim:
+        return self._writer.metadata(claim, annotations={names.LAUNCH_ANNOTATION: str(mark)})
 
     def _group_id(self, node_class: EC2NodeClass) -> str:
         try:
