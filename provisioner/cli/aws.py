@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -95,7 +96,7 @@ def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> Report:
         raise Unusable(str(error)) from None
     clock = SystemClock()
     classes, why, minor = (classes_in(files), "", 0) if files else classes_of_cluster(options, clock)
-    aws = AwsClients(found.policy(), clock, session)
+    aws = AwsClients(replace(found.policy(), attempts=2, connect_timeout=3.0, read_timeout=20.0), clock, session)
     try:
         return check(aws, found, clock, classes=classes, why_no_classes=why, server_minor=minor, role_arn=role_arn)
     finally:

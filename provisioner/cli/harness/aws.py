@@ -21,6 +21,9 @@ REGION: Final = "us-west-2"
 CLUSTER_NAME: Final = "my-cluster"
 """As in manifests/examples/aws."""
 
+ZONES: Final = {f"test-zone-{letter}": f"{REGION}{letter}" for letter in "abcd"}
+"""What the zones of the example workload, which are kwok's, are called there."""
+
 _MODULE: Final = "tests.support.ec2"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
