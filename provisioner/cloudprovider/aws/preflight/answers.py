@@ -1,6 +1,6 @@
 """What was answered about one permission, by IAM's simulator or by a trial, and the finding that people read. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,8 +29,8 @@ class Answer:
     advice: str = ""
 
 
-def simulated(result: Mapping[str, Any], resource: str) -> Answer:
-    """What one row of SimulatePrincipalPolicy's answer means for one resource.
+def simulated(result: Mapping[str, Any], resource: str, told: Collection[str] = ()) -> Answer:
+    """What one row of SimulatePrincipalPolicy's answer means for one resource; `told` are the condition keys that we know all about.
 
     The simulator sees the role's policies, its permissions boundary and the organization's, but no policy of a resource: a key that its own policy
     opens is not missing.
@@ -61,7 +61,7 @@ def simulated(result: Mapping[str, Any], resource: str) -> Answer:
             "a statement denies it" + (f" in {named}" if named else ""),
             "take the denial away; an allowing policy does not outweigh it",
         )
-    unset = sorted(result.get("MissingContextValues", ()))
+    unset = sorted(set(result.get("MissingContextValues", ())) - set(told))
     if unset:
         return Answer(
             Verdict.UNKNOWN,

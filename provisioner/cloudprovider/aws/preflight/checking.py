@@ -13,9 +13,10 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.discovery.cluster import Clients
 from provisioner.cloudprovider.aws.discovery.rehearsal import STAND_IN_POOL, launch_tags
 from provisioner.cloudprovider.aws.errors import Kind
+from provisioner.cloudprovider.aws.permissions import Names
 from provisioner.cloudprovider.aws.preflight.answers import ABOUT, Answer, finding
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Report, Verdict
-from provisioner.cloudprovider.aws.preflight.needs import Account, Need, features, keys, needs, parameters
+from provisioner.cloudprovider.aws.preflight.needs import Account, Need, features, keys, needs, parameters, told_keys
 from provisioner.cloudprovider.aws.preflight.probing import Sample, Trials
 from provisioner.cloudprovider.aws.preflight.simulating import CannotSimulate, simulate
 from provisioner.cloudprovider.aws.preflight.surveying import CLUSTER, Everything, Surveyor, names_of
@@ -66,9 +67,7 @@ def check(
     trials = (
         None if role_arn else Trials(aws, settings, sample(classes or (), found, settings), where.fill(_CLUSTER_ARN))
     )
-    return Report.of(
-        [*told, *_permissions(aws, asked, settings.cluster_name, role_arn or role_of(cluster.caller), trials)]
-    )
+    return Report.of([*told, *_permissions(aws, asked, where, role_arn or role_of(cluster.caller), trials)])
 
 
 _CLUSTER_ARN: Final = "arn:{partition}:eks:{region}:{account}:cluster/{cluster}"
@@ -115,12 +114,12 @@ def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSett
 
 
 def _permissions(
-    aws: Clients, asked: Sequence[Need], cluster: str, role: str, trials: Trials | None
+    aws: Clients, asked: Sequence[Need], where: Names, role: str, trials: Trials | None
 ) -> Iterable[Finding]:
     """What is permitted: `trials` None asks the simulator alone."""
     simulated: Mapping[Need, tuple[Answer, ...]] = {}
     try:
-        simulated = simulate(aws.client("iam"), role, asked)
+        simulated = simulate(aws.client("iam"), role, asked, told_keys(where))
     except CannotSimulate as reason:
         if trials is None:
             yield _not_simulated(role, reason)
@@ -131,7 +130,7 @@ def _permissions(
         answers = simulated.get(need, ())
         if trials is not None and (not answers or any(one.verdict is Verdict.UNKNOWN for one in answers)):
             answers = trials.answers(need)
-        yield finding(need.row, answers, cluster)
+        yield finding(need.row, answers, where.cluster)
 
 
 def _not_simulated(role: str, reason: CannotSimulate) -> Finding:

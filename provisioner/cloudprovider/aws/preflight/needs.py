@@ -166,6 +166,11 @@ def needs(used: frozenset[Feature], account: Account) -> tuple[Need, ...]:
     return tuple(asked)
 
 
+def told_keys(names: Names) -> frozenset[str]:
+    """Every condition key that our own statements look at: where a request is said to lack one of these, it does lack it."""
+    return frozenset(names.fill(one.key) for row in PERMISSIONS for one in row.scope.conditions)
+
+
 def _resources(row: Permission, used: frozenset[Feature], account: Account) -> Iterable[str]:
     if row.feature is Feature.OWN_PARAMETERS:
         yield from (_parameter_arn(account.names, name) for name in account.parameters)

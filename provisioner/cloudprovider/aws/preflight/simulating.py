@@ -14,6 +14,8 @@ MOST_RESULTS: Final = 100
 
 _LIST_KEYS: Final = frozenset({"aws:TagKeys"})
 
+_DETAILS: Final = ("MatchedStatements", "MissingContextValues", "PermissionsBoundaryDecisionDetail")
+
 Batch = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
 """Actions, resources and context of one call."""
 
@@ -68,13 +70,16 @@ def _type_of(key: str) -> str:
     return "boolean" if key == "kms:GrantIsForAWSResource" else "string"
 
 
-def simulate(iam: Any, role_arn: str, needs: Iterable[Need]) -> Mapping[Need, tuple[Answer, ...]]:
+def simulate(
+    iam: Any, role_arn: str, needs: Iterable[Need], told: frozenset[str] = frozenset()
+) -> Mapping[Need, tuple[Answer, ...]]:
     """The simulator's answers for each need, one a resource.
 
     Args:
         iam: boto3's client.
         role_arn: whose policies are asked about.
         needs: the questions; those alike are asked in one call.
+        told: condition keys that the questions leave out only where the request will.
 
     Raises:
         CannotSimulate: the first call was refused; those after it become UNKNOWN answers instead.
@@ -90,7 +95,7 @@ def simulate(iam: Any, role_arn: str, needs: Iterable[Need]) -> Mapping[Need, tu
                 raise CannotSimulate(failure) from error
             continue
         for row in rows:
-            for answer in _answers(row):
+            for answer in _answers(row, told):
                 known[row["EvalActionName"], answer.resource, context] = answer
     return {
         need: tuple(
@@ -127,20 +132,12 @@ def _rows(
         marker = {"Marker": page["Marker"]}
 
 
-def _answers(row: Mapping[str, Any]) -> Iterable[Answer]:
+def _answers(row: Mapping[str, Any], told: frozenset[str]) -> Iterable[Answer]:
     """One answer a resource: IAM tells several resources of an action in one row or in rows of their own."""
     inside = row.get("ResourceSpecificResults") or ()
     for one in inside:
-        yield simulated(
-            {**row, "EvalDecision": one.get("EvalResourceDecision", ""), **_details(one)}, one["EvalResourceName"]
-        )
+        details = {name: one[name] for name in _DETAILS if name in one}
+        decision = one.get("EvalResourceDecision", "")
+        yield simulated({**row, "EvalDecision": decision, **details}, one["EvalResourceName"], told)
     if not inside:
-        yield simulated(row, row.get("EvalResourceName", ANY))
-
-
-def _details(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: one[name]
-        for name in ("MatchedStatements", "MissingContextValues", "PermissionsBoundaryDecisionDetail")
-        if name in one
-    }
+        yield simulated(row, row.get("EvalResourceName", ANY), told)

@@ -1,6 +1,7 @@
 """The table of permissions: exactly Karpenter's by default, exactly what our code calls, and concrete calls judged by the policies."""
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from botocore import xform_name
 
 from provisioner.apis import ec2, names
+from provisioner.apis.meta import ObjectMeta
 from provisioner.cloudprovider.aws import fleet, templates
 from provisioner.cloudprovider.aws.batches import Mark
 from provisioner.cloudprovider.aws.discovery.profiles import Naming
@@ -231,6 +233,7 @@ def words(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
+@functools.cache
 def called() -> dict[str, tuple[set[str], set[str]]]:
     """By name: the actions that it may be, and the modules that it is in."""
     known = operations()
@@ -383,7 +386,7 @@ PROFILE = "arn:aws:iam::123456789012:instance-profile/karpenter/eu-west-1/prod/u
 
 
 def profile_tags(cluster: str = CLUSTER, region: str = REGION) -> dict[str, str]:
-    return Naming(cluster, region).tags(ec2.EC2NodeClass(metadata=ec2.ObjectMeta(name="default", uid="uid")))
+    return Naming(cluster, region).tags(ec2.EC2NodeClass(metadata=ObjectMeta(name="default", uid="uid")))
 
 
 def test_the_profile_that_we_ask_for_is_allowed_with_its_tags() -> None:

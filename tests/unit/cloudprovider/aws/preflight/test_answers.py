@@ -55,6 +55,12 @@ def test_a_simulation(row: dict[str, Any], resource: str, verdict: Verdict, why:
     assert (answer.verdict, answer.resource, answer.why) == (verdict, resource, why)
 
 
+def test_a_condition_on_what_we_know_is_not_unknown() -> None:
+    row = {"EvalDecision": "implicitDeny", "MissingContextValues": ["ec2:CreateAction"]}
+    assert simulated(row, SUBNET, {"ec2:CreateAction"}).verdict is Verdict.MISSING
+    assert simulated(row, SUBNET).verdict is Verdict.UNKNOWN
+
+
 TRIED = {
     "a dry run that would have worked": ("DryRunOperation", 412, Verdict.OK),
     "the thing is not there, so it was looked for": ("NoSuchEntity", 404, Verdict.OK),
