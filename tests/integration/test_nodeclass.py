@@ -26,6 +26,7 @@ from provisioner.cloudprovider.aws.discovery.rehearsal import Rehearsal
 from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
 from provisioner.cloudprovider.aws.discovery.subnets import SubnetBook
 from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
+from provisioner.cloudprovider.aws.permissions import POLICIES, Names, document
 from provisioner.cloudprovider.aws.templates import TemplateUses
 from provisioner.cloudprovider.aws.userdata.inputs import Cluster
 from provisioner.controllers.nodeclass import Around, NodeClassController, ProfileCollector
@@ -254,6 +255,32 @@ def test_a_class_becomes_ready_and_stays_untouched(bench: Bench) -> None:
     bench.look(61)
     assert bench.writes() == before
     assert bench.told == [bench.name]
+
+
+def test_the_permissions_of_karpenter_are_enough_from_the_beginning_to_the_end(client: Client) -> None:
+    documents = [
+        document(one, Names.of("aws", "us-west-2", "123456789012", "dovetail")) for one in POLICIES if not one.optional
+    ]
+    with Ec2.start(data="small", policies=documents) as strict:
+        aws = AwsClients(Policy("us-west-2"), SystemClock(), strict.session())
+        bench = Bench(client, strict, aws)
+        try:
+            bench.create(
+                capacityReservationSelectorTerms=[{"tags": {"none": "such"}}],
+                tags={"team": "a"},
+            )
+            bench.look()
+            assert bench.unhappy() == {}
+            bench.clock.advance(7200)
+            ProfileCollector(bench.client, bench.profiles).poll()
+            bench.client.delete(EC2NODECLASSES, bench.name)
+            assert bench.look() is None
+            with pytest.raises(NotFound):
+                bench.get()
+            assert {one.code for one in strict.log()} == {"", "DryRunOperation"}
+        finally:
+            bench.close()
+            aws.close()
 
 
 def test_dry_runs_can_be_turned_off(bench: Bench) -> None:
