@@ -511,7 +511,7 @@ def test_claims_of_karpenter_are_taken_over(bench: Bench) -> None:
     launched = {"Launched": "True", "Registered": "True"}
     same = bench.claim(stamps(FORMER_VERSION, former), launched)
     other = bench.claim(stamps(FORMER_VERSION, "123"), launched)
-    new = bench.claim(stamps(HASH_VERSION, "456"), launched)
+    new = bench.claim(stamps(HASH_VERSION, "456"), {**launched, "Drifted": "True"})
     bare = bench.claim({}, launched)
     bench.look()
     digest = nodeclass_hash(made.spec, CA)
@@ -529,11 +529,38 @@ def test_claims_of_karpenter_are_taken_over(bench: Bench) -> None:
     assert drifted is not None
     assert (drifted.status, drifted.reason) == ("True", "NodeClassDrift")
     assert bench.name in drifted.message
-    for name in (same, new, bare):
+    for name in (same, bare):
         assert condition(bench.claim_now(name).status.conditions, "Drifted") is None
     before = bench.writes()
     bench.look()
     assert bench.writes() == before
+    stamped_by_karpenter(bench, [same, other, new, bare], former)  # somebody goes back to 1.14
+    assert [annotations(name) for name in (same, other, new)] == [
+        (FORMER_VERSION, former),
+        (FORMER_VERSION, "123"),
+        (FORMER_VERSION, "456"),
+    ]
+    bench.look()  # and comes again
+    assert [annotations(name) for name in (same, other, new, bare)] == [
+        (HASH_VERSION, digest),
+        (HASH_VERSION, "123"),
+        (HASH_VERSION, "456"),
+        (HASH_VERSION, digest),
+    ]
+    drifted_now = [condition(bench.claim_now(name).status.conditions, "Drifted") for name in (same, other, new)]
+    assert [one is not None for one in drifted_now] == [False, True, True]
+
+
+def stamped_by_karpenter(bench: Bench, claims: list[str], former: str) -> None:
+    """What the hash controller of 1.14 does with a class of another hash version."""
+    for name in claims:
+        claim = bench.claim_now(name)
+        if claim.metadata.annotations.get(HASH_VERSION_ANNOTATION) == FORMER_VERSION:
+            continue
+        drifted = condition(claim.status.conditions, "Drifted") is not None
+        wanted = {HASH_VERSION_ANNOTATION: FORMER_VERSION} if drifted else stamps(FORMER_VERSION, former)
+        bench.client.patch(NODECLAIMS, name, {"metadata": {"annotations": wanted}})
+    bench.client.patch(EC2NODECLASSES, bench.name, {"metadata": {"annotations": stamps(FORMER_VERSION, former)}})
 
 
 # --- the end
