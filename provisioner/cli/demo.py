@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from provisioner.cli.harness import results
+from provisioner.cli.harness import aws, results
 from provisioner.cli.harness.figures import calls, read
 from provisioner.cli.harness.outcome import PLACEMENT_GOAL, Outcome
 from provisioner.cli.harness.programs import ProgramError
@@ -15,7 +15,7 @@ from provisioner.cli.harness.running import Run, scale_in, scale_out
 from provisioner.cli.harness.scoreboard import Counts
 from provisioner.cli.harness.session import ALL_PROGRAMS, AWS, PROVISIONER, Interrupted, Setup, interruptible, session
 from provisioner.cli.harness.table import live
-from provisioner.cli.harness.workload import REPOSITORY, ExampleError, example, pods_of, scaled
+from provisioner.cli.harness.workload import REPOSITORY, ExampleError, example, pods_of, renamed, scaled
 from provisioner.cli.progress import progress_for
 from provisioner.devcluster.errors import DevClusterError
 from provisioner.devcluster.progress import Progress
@@ -78,10 +78,8 @@ def run_demo(console: Console, pods: int, results_directory: Path, progress: Pro
         DevClusterError, ExampleError, ProgramError, ApiError, Interrupted: what failed, with what to do.
     """
     on_aws = cloud == AWS
-    pools, workload = (
-        example("aws/nodepools.yaml" if on_aws else "nodepools.yaml"),
-        scaled(example("workload.yaml"), pods),
-    )
+    pools = example("aws/nodepools.yaml" if on_aws else "nodepools.yaml")
+    workload = renamed(scaled(example("workload.yaml"), pods), aws.ZONES if on_aws else {})
 
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
