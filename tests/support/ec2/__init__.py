@@ -87,6 +87,9 @@ class Ec2:
         self.endpoint = endpoint
         self.region = region
         self._http = urllib3.PoolManager(maxsize=4, retries=False)
+        self._session = self.session()
+        self._clients: dict[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {}
+        self._lock = threading.Lock()
         facts = self._ask("facts")
         self.vpc = Vpc(
             region=region,
@@ -178,6 +181,8 @@ class Ec2:
     def stop(self) -> None:
         """End the process and everything in it."""
         self._http.clear()
+        for client, _ in self._clients.values():
+            client.close()
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -227,8 +232,12 @@ class Ec2:
         return made
 
     def client(self, service: str, **options: Any) -> Any:
-        """A botocore client of a service."""
-        return self.session().create_client(service, **options)
+        """A botocore client of a service; the same for the same options, because making one takes long."""
+        key = service, repr(sorted((name, id(value)) for name, value in options.items()))
+        with self._lock:
+            if key not in self._clients:
+                self._clients[key] = self._session.create_client(service, **options), options
+            return self._clients[key][0]
 
     # ------------------------------------------------------------------ what happened
 

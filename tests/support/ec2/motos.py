@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from botocore.awsrequest import AWSPreparedRequest
@@ -10,6 +11,7 @@ from botocore.compat import HTTPHeaders
 from moto.core.botocore_stubber import BotocoreStubber
 from moto.iam.models import iam_backends
 
+from tests.support.ec2.filters import paged
 from tests.support.ec2.protocol import AwsError
 
 _HOST = "iam.amazonaws.com"
@@ -64,6 +66,39 @@ class Iam:
         """Tags of an instance profile; none where there is no such profile."""
         one = self._profile(name)
         return {} if one is None else {str(tag["Key"]): str(tag["Value"]) for tag in one.tags}
+
+    def list_profiles(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """ListInstanceProfiles; moto's own knows no path prefix."""
+        prefix = str(request.get("PathPrefix", "/"))
+        with self._lock:
+            found = [one for one in self._backend.instance_profiles.values() if one.path.startswith(prefix)]
+        rows = [
+            {
+                "Path": one.path,
+                "InstanceProfileName": one.name,
+                "InstanceProfileId": one.id,
+                "Arn": one.arn,
+                "CreateDate": one.create_date,
+                "Roles": [
+                    {
+                        "Path": role.path,
+                        "RoleName": role.name,
+                        "RoleId": role.id,
+                        "Arn": role.arn,
+                        "CreateDate": role.create_date,
+                    }
+                    for role in one.roles
+                ],
+            }
+            for one in found
+        ]
+        page, token = paged(rows, {"MaxResults": request.get("MaxItems"), "NextToken": request.get("Marker")}, least=1)
+        return {"InstanceProfiles": page, "IsTruncated": bool(token), **({"Marker": token} if token else {})}
+
+    def age(self, name: str, now: datetime) -> float:
+        """Seconds since an instance profile was made; 0 where there is none."""
+        one = self._profile(name)
+        return 0.0 if one is None else (now - one.create_date.replace(tzinfo=UTC)).total_seconds()
 
     def profiles(self) -> list[str]:
         """Names of all instance profiles."""

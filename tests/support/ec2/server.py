@@ -174,6 +174,9 @@ class Emulator:
                 return 200, _XML, query_answer(service, action, made)
             return 200, _JSON, json.dumps(made, default=str).encode()
         if service == "iam":
+            name = str(request.get("InstanceProfileName", ""))
+            if action == "GetInstanceProfile" and self.iam.age(name, self.world.timing.now()) < stale:
+                raise AwsError("NoSuchEntity", f"Instance Profile {name} cannot be found.", 404)
             return self.iam.call(*raw)
         queue_action = self.queues.action(action) if service == "sqs" else None
         if queue_action is not None:

@@ -70,7 +70,10 @@ class Services:
         self._own: dict[str, dict[str, Action]] = {
             "ec2": {name: action if name in _CARRIED else _dry(action) for name, action in ec2.items()},
             "sts": {"GetCallerIdentity": lambda *_: _IDENTITY, "AssumeRole": self._assume},
-            "iam": {"SimulatePrincipalPolicy": self._simulate},
+            "iam": {
+                "SimulatePrincipalPolicy": self._simulate,
+                "ListInstanceProfiles": lambda request, _: iam.list_profiles(request),
+            },
             "ssm": {
                 "GetParameter": self._get_parameter,
                 "GetParameters": self._get_parameters,
