@@ -7,6 +7,7 @@ Differs: pods know prefix delegation; resources of amount 0 are left out; types 
     bandwidth from EC2's own figures; bare metal of the Nitro system takes connection tracking (it has no hypervisor, but Nitro cards).
 """
 
+import dataclasses
 import functools
 import math
 import re
@@ -207,6 +208,11 @@ def type_of(
     return InstanceType(
         info.name, described, _capacity(info, shape, settings, memory), _overhead(info, shape, settings)
     )
+
+
+def with_memory(body: InstanceType, memory: int) -> InstanceType:
+    """The type with the memory, in bytes, that its nodes turned out to have."""
+    return dataclasses.replace(body, capacity=Resources.of({**body.capacity, MEMORY: memory}))
 
 
 def image_for(requirements: Requirements, images: Iterable[AMI]) -> AMI | None:
