@@ -1,5 +1,6 @@
 """Launches over HTTP against the emulator: how many calls, what hangs for whom, what is left after a crash at any point."""
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,11 +8,10 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.market import RegionMarket
 from provisioner.cloudprovider.aws.shortage import Offer
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, MachineNotFoundError
 from tests.support.ec2 import Ec2, Fault
-from tests.support.launching import CLOCK, Claims, Kill, alive, node_class_of, rig
+from tests.support.launching import CLOCK, Claims, Ground, Kill, alive, node_class_of, rig
 
 TYPE = names.INSTANCE_TYPE_LABEL
 SMALL = ["m5.large", "m5.xlarge", "c5.large", "c5.xlarge"]
@@ -23,14 +23,20 @@ def emulator() -> Iterator[Ec2]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def ground(emulator: Ec2) -> Iterator[Ground]:
+    with Ground.of(emulator) as made:
+        yield made
+
+
 @pytest.fixture
-def ec2(emulator: Ec2) -> Iterator[Ec2]:
+def ec2(emulator: Ec2, ground: Ground) -> Iterator[Ec2]:
     """The emulator without faults and without machines of other tests."""
     emulator.script()
     old = sorted(alive(emulator))
     if old:
         CLOCK.sleep(1.1)  # EC2 knows them everywhere
-        emulator.client("ec2").terminate_instances(InstanceIds=old)
+        ground.aws.client("ec2").terminate_instances(InstanceIds=old)
     emulator.reset_calls()
     yield emulator
     emulator.script()
@@ -43,10 +49,10 @@ def settled(ec2: Ec2, claims: Claims) -> None:
     assert set(machines) == set(alive(ec2))
 
 
-def test_five_hundred_equal_claims(ec2: Ec2) -> None:
+def test_five_hundred_equal_claims(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     claims.add(500)
-    with rig(ec2, claims, [node_class_of(ec2)]) as made:
+    with rig(ground, claims, [node_class_of(ground)]) as made:
         ec2.reset_calls()
         made.start()
         assert made.wait(20), f"{len(claims.without_machine())} claims have no machine"
@@ -57,10 +63,10 @@ def test_five_hundred_equal_claims(ec2: Ec2) -> None:
     settled(ec2, claims)
 
 
-def test_what_a_claim_is_told(ec2: Ec2) -> None:
+def test_what_a_claim_is_told(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     (name,) = claims.add(1, {TYPE: ["m5.large"], names.CAPACITY_TYPE_LABEL: ["on-demand"]})
-    with rig(ec2, claims, [node_class_of(ec2, tags={"team": "a"})]) as made:
+    with rig(ground, claims, [node_class_of(ground, tags={"team": "a"})]) as made:
         made.start()
         assert made.wait(15)
         machine = made.launcher.create(claims.get(name))
@@ -86,23 +92,23 @@ def test_what_a_claim_is_told(ec2: Ec2) -> None:
     assert found.tags["dovetail.dev/launch"].endswith("/1")
 
 
-def test_claims_that_differ_in_nothing_that_ec2_sees_share_a_fleet(ec2: Ec2) -> None:
+def test_claims_that_differ_in_nothing_that_ec2_sees_share_a_fleet(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     claims.add(3, {TYPE: ["m5.large"]})
     claims.add(3, {TYPE: ["m5.large"], names.OS_LABEL: ["linux"]})
     claims.add(2, {TYPE: ["c5.large"]})
-    with rig(ec2, claims, [node_class_of(ec2)]) as made:
+    with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(15)
     assert ec2.calls()["CreateFleet"] == 2
     settled(ec2, claims)
 
 
-def test_a_class_whose_template_hangs_delays_no_other(ec2: Ec2) -> None:
-    classes = [node_class_of(ec2, "good"), node_class_of(ec2, "bad")]
+def test_a_class_whose_template_hangs_delays_no_other(ec2: Ec2, ground: Ground) -> None:
+    classes = [node_class_of(ground, "good"), node_class_of(ground, "bad")]
     with_good, with_both = Claims(), Claims()
     with_good.add(20, {TYPE: ["m5.large"]}, pool="good", node_class="good")
-    with rig(ec2, with_good, classes) as alone:
+    with rig(ground, with_good, classes) as alone:
         alone.start()
         assert alone.wait(15)
         normal = max(alone.launched_after.values())
@@ -110,7 +116,7 @@ def test_a_class_whose_template_hangs_delays_no_other(ec2: Ec2) -> None:
     for number in range(20):  # of many pools, so that they cannot share a template
         with_both.add(1, {TYPE: ["m5.large"]}, pool=f"bad{number}", node_class="bad")
     ec2.script([Fault("CreateLaunchTemplate", "hang", seconds=30, match={"contains": "bad"})])
-    with rig(ec2, with_both, classes) as made:
+    with rig(ground, with_both, classes) as made:
         made.start()
         assert made.wait(10, lambda: not good & set(with_both.without_machine()))
         took = max(made.launched_after[name] for name in good)
@@ -119,10 +125,10 @@ def test_a_class_whose_template_hangs_delays_no_other(ec2: Ec2) -> None:
         assert len(with_both.without_machine()) == 20
 
 
-def test_templates_that_somebody_deleted_are_made_again(ec2: Ec2) -> None:
-    claims, client = Claims(), ec2.client("ec2")
+def test_templates_that_somebody_deleted_are_made_again(ec2: Ec2, ground: Ground) -> None:
+    claims, client = Claims(), ground.aws.client("ec2")
     claims.add(2, {TYPE: ["m5.large"]})
-    with rig(ec2, claims, [node_class_of(ec2)]) as made:
+    with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(15)
         for one in client.describe_launch_templates()["LaunchTemplates"]:
@@ -134,8 +140,8 @@ def test_templates_that_somebody_deleted_are_made_again(ec2: Ec2) -> None:
     settled(ec2, claims)
 
 
-def test_templates_go_with_their_class(ec2: Ec2) -> None:
-    claims, client = Claims(), ec2.client("ec2")
+def test_templates_go_with_their_class(ec2: Ec2, ground: Ground) -> None:
+    claims, client = Claims(), ground.aws.client("ec2")
     claims.add(1, {TYPE: ["m5.large"]})
     foreign = "karpenter.k8s.aws/1234"
     tags = [{"Key": "eks:eks-cluster-name", "Value": "dovetail"}]
@@ -145,7 +151,7 @@ def test_templates_go_with_their_class(ec2: Ec2) -> None:
         TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
     )
     try:
-        with rig(ec2, claims, [node_class_of(ec2)]) as made:
+        with rig(ground, claims, [node_class_of(ground)]) as made:
             made.start()
             assert made.wait(15)
             assert made.templates.clean({"default"}) == 0
@@ -156,12 +162,12 @@ def test_templates_go_with_their_class(ec2: Ec2) -> None:
         client.delete_launch_template(LaunchTemplateName=foreign)
 
 
-def test_a_partial_fleet(ec2: Ec2) -> None:
+def test_a_partial_fleet(ec2: Ec2, ground: Ground) -> None:
     """Three of ten come at once; the others wait in place and come when there is capacity."""
     claims = Claims()
     claims.add(10, {TYPE: ["m5.large"], names.ZONE_LABEL: ["us-west-2a"], names.CAPACITY_TYPE_LABEL: ["on-demand"]})
     ec2.script([Fault("", "shortage", match={"instance-type": "m5.large"}, available=3)])
-    with rig(ec2, claims, [node_class_of(ec2)]) as made:
+    with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(10, lambda: len(claims.machines()) == 3)
         assert made.wait(5, lambda: len(claims.errors) >= 7)
@@ -172,10 +178,10 @@ def test_a_partial_fleet(ec2: Ec2) -> None:
     settled(ec2, claims)
 
 
-def test_what_can_never_be_launched_says_so(ec2: Ec2) -> None:
+def test_what_can_never_be_launched_says_so(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     (name,) = claims.add(1, {TYPE: ["m5.large"], names.ZONE_LABEL: ["us-west-2z"]})
-    with rig(ec2, claims, [node_class_of(ec2)]) as made:
+    with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(5, lambda: isinstance(claims.errors.get(name), InsufficientCapacityError))
         assert claims.errors[name].retry_after is None
@@ -198,9 +204,9 @@ TROUBLES = {
         Fault("CreateFleet", "timeout-after-effect", times=5), "LaunchFailed"
     ),
     "CreateLaunchTemplate is throttled": Trouble(
-        Fault("CreateLaunchTemplate", "throttled", times=5), "RequestLimitExceeded"
+        Fault("CreateLaunchTemplate", "throttled", times=8), "RequestLimitExceeded"
     ),
-    "CreateLaunchTemplate fails": Trouble(Fault("CreateLaunchTemplate", "500", times=5), "InternalError"),
+    "CreateLaunchTemplate fails": Trouble(Fault("CreateLaunchTemplate", "500", times=8), "InternalError"),
     "CreateLaunchTemplate is denied": Trouble(Fault("CreateLaunchTemplate", "denied", times=1), "Unauthorized"),
     "CreateLaunchTemplate works and nobody hears": Trouble(
         Fault("CreateLaunchTemplate", "timeout-after-effect", times=1)
@@ -211,23 +217,38 @@ TROUBLES = {
     "the account is not verified": Trouble(
         Fault("CreateFleet", "error", times=1, code="PendingVerification", message="wait"), "AccountPendingVerification"
     ),
-    "too many fleets": Trouble(Fault("CreateFleet", "error", times=1, code="MaxFleetCountExceeded", message="full")),
 }
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_trouble_that_passes(ec2: Ec2, market: RegionMarket, trouble: Trouble) -> None:
+def test_trouble_that_passes(ec2: Ec2, ground: Ground, trouble: Trouble) -> None:
     claims = Claims()
     claims.add(3, {TYPE: SMALL})
     ec2.script([trouble.fault])
-    with rig(ec2, claims, [node_class_of(ec2, tags={"test": trouble.fault.kind})], market=market) as made:
-        for one in ec2.client("ec2").describe_launch_templates()["LaunchTemplates"]:
-            ec2.client("ec2").delete_launch_template(LaunchTemplateName=one["LaunchTemplateName"])
+    with rig(ground, claims, [node_class_of(ground, tags={"test": str(uuid.uuid4())})]) as made:
         made.start()
-        came = made.wait(60 if "Fleets" in str(trouble.fault) else 40)
-        assert came, (claims.errors, ec2.calls())
+        assert made.wait(40), (claims.errors, ec2.calls())
         reasons = {error.reason for error in made.told if isinstance(error, CreateError)}
         assert reasons == ({trouble.reason} if trouble.reason else set())
+    settled(ec2, claims)
+
+
+def test_the_quota_of_fleets_holds_everybody(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    claims.add(3, {TYPE: ["m5.large"]})
+    ec2.script([Fault("CreateFleet", "error", times=1, code="MaxFleetCountExceeded", message="full")])
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(10, lambda: any("quota" in str(error) for error in claims.errors.values()))
+        claims.add(3, {TYPE: ["c5.large"]}, pool="other")
+        for claim in claims.all():
+            made.reconcile_now(claim.metadata.name)
+        CLOCK.sleep(1.5)
+        assert ec2.calls()["CreateFleet"] == 1
+        ground.market.shortages.succeeded(Offer("spot", "m5.large", "us-west-2a"), CLOCK.now(), 1)
+        for claim in claims.all():
+            made.reconcile_now(claim.metadata.name)
+        assert made.wait(20)
     settled(ec2, claims)
 
 
@@ -243,36 +264,41 @@ CRASHES = {
 }
 
 
-@pytest.fixture(scope="module")
-def market(emulator: Ec2) -> Iterator[RegionMarket]:
-    claims = Claims()
-    with rig(emulator, claims, [node_class_of(emulator)]) as made:
-        yield made.market
+MEANWHILE = {
+    "all as before": (False, False),
+    "other offerings meanwhile": (True, False),
+    "other offerings, and EC2 describes late": (True, True),
+}
+SECOND_LOOKS = {"after CreateFleet", "before CreateFleet"}
+LIVES = {
+    f"{when}, {what}": (kill, *meanwhile)
+    for when, kill in CRASHES.items()
+    for what, meanwhile in MEANWHILE.items()
+    if when in SECOND_LOOKS or meanwhile == (False, False)
+}
 
 
-@pytest.mark.parametrize("stale", [False, True], ids=["EC2 tells at once", "EC2 describes late"])
-@pytest.mark.parametrize("changed", [False, True], ids=["prices as before", "other offerings meanwhile"])
-@pytest.mark.parametrize("kill", CRASHES.values(), ids=CRASHES)
-def test_a_crash(ec2: Ec2, market: RegionMarket, kill: Kill, changed: bool, stale: bool) -> None:
-    claims, node_class = Claims(), node_class_of(ec2, tags={"crash": str(abs(hash(repr(kill))))})
+@pytest.mark.parametrize(("kill", "changed", "stale"), LIVES.values(), ids=LIVES)
+def test_a_crash(ec2: Ec2, ground: Ground, kill: Kill, changed: bool, stale: bool) -> None:
+    claims, node_class = Claims(), node_class_of(ground, tags={"crash": str(uuid.uuid4())})
     claims.add(8, {TYPE: SMALL})
-    with rig(ec2, claims, [node_class], market=market, kill=kill) as first:
+    with rig(ground, claims, [node_class], kill=kill) as first:
         first.start()
         assert first.wait(15, first.mortal.dead.is_set)
         assert first.wait(5, lambda: not first.launcher_busy())
     assert not claims.machines()
-    dear = [offer(one) for one in SMALL[2:]]
-    if changed:
-        for one in dear:
-            market.shortages.failed(one, CLOCK.now())
+    dear = [offer(one) for one in SMALL[2:]] if changed else []
+    for one in dear:
+        ground.market.shortages.failed(one, CLOCK.now())
     if stale:
         ec2.script([Fault("DescribeInstances", "stale", times=2, seconds=30)])
-    with rig(ec2, claims, [node_class], market=market) as second:
-        second.start()
-        assert second.wait(40), (claims.errors, ec2.calls())
-    for one in dear:
-        for _ in range(4):
-            market.shortages.succeeded(one, CLOCK.now(), 1)
+    try:
+        with rig(ground, claims, [node_class]) as second:
+            second.start()
+            assert second.wait(40), (claims.errors, ec2.calls())
+    finally:
+        for one in dear * 4:
+            ground.market.shortages.succeeded(one, CLOCK.now(), 1)
     assert len(claims.machines()) == 8
     settled(ec2, claims)
 
@@ -281,27 +307,31 @@ def offer(instance_type: str) -> Offer:
     return Offer("spot", instance_type, "us-west-2a")
 
 
-def test_a_claim_that_goes_before_its_machine_is_known(ec2: Ec2, market: RegionMarket) -> None:
+def test_a_claim_that_goes_before_its_machine_is_known(ec2: Ec2, ground: Ground) -> None:
     """The process dies after CreateFleet, then one of the claims is deleted: its machine goes, the others are dealt."""
-    claims, node_class = Claims(), node_class_of(ec2)
+    claims, node_class = Claims(), node_class_of(ground)
     chosen, *_ = claims.add(3, {TYPE: SMALL})
-    with rig(ec2, claims, [node_class], market=market, kill=Kill("create_fleet")) as first:
+    with rig(ground, claims, [node_class], kill=Kill("create_fleet")) as first:
         first.start()
         assert first.wait(15, first.mortal.dead.is_set)
     assert len(alive(ec2)) == 3
-    with rig(ec2, claims, [node_class], market=market) as second:
+    with rig(ground, claims, [node_class]) as second:
         claims.deleted.add(chosen)
-        second.launcher.delete(claims.get(chosen))
-        assert second.wait(5, lambda: len(alive(ec2)) == 2)
+
+        def gone() -> bool:
+            second.launcher.delete(claims.get(chosen))
+            return len(alive(ec2)) == 2
+
+        assert second.wait(15, gone)
         second.start()
         assert second.wait(20, lambda: len(claims.machines()) == 2)
     settled(ec2, claims)
 
 
-def test_the_end_of_a_machine(ec2: Ec2, market: RegionMarket) -> None:
+def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     claims.add(5, {TYPE: SMALL})
-    with rig(ec2, claims, [node_class_of(ec2)], market=market) as made:
+    with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(15)
         ec2.reset_calls()
@@ -312,24 +342,24 @@ def test_the_end_of_a_machine(ec2: Ec2, market: RegionMarket) -> None:
         assert ec2.calls() == {"DescribeInstances": 1, "TerminateInstances": 1}
         ec2.skip(3600)
         made.launcher.delete(every[0])  # "not found" may still mean "not yet"
-    with rig(ec2, claims, [node_class_of(ec2)], market=market) as made:
+    with rig(ground, claims, [node_class_of(ground)]) as made:
         for claim in [claims.aged(claim.metadata.name) for claim in every]:
             with pytest.raises(MachineNotFoundError):
                 made.launcher.delete(claim)
 
 
-def test_a_claim_that_was_never_launched_has_no_machine(ec2: Ec2, market: RegionMarket) -> None:
+def test_a_claim_that_was_never_launched_has_no_machine(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     (name,) = claims.add(1)
-    with rig(ec2, claims, [node_class_of(ec2)], market=market) as made, pytest.raises(MachineNotFoundError):
+    with rig(ground, claims, [node_class_of(ground)]) as made, pytest.raises(MachineNotFoundError):
         made.launcher.delete(claims.get(name))
     assert not ec2.calls()["TerminateInstances"]
 
 
-def test_tags_are_gathered(ec2: Ec2, market: RegionMarket) -> None:
+def test_tags_are_gathered(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     claims.add(4, {TYPE: SMALL})
-    with rig(ec2, claims, [node_class_of(ec2)], market=market) as made:
+    with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(15)
         CLOCK.sleep(1.1)

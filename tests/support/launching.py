@@ -1,12 +1,13 @@
 """Launches against the emulator, without a cluster: claims in memory, a launcher that can be killed after any call, and the next one."""
 
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -29,7 +30,7 @@ from provisioner.cloudprovider.aws.shortage import Shortages
 from provisioner.cloudprovider.aws.templates import TemplateUses
 from provisioner.cloudprovider.aws.userdata.inputs import Cluster
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.cloudprovider.types import InstanceType, Machine
+from provisioner.cloudprovider.types import Machine
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import KeyedQueue, Result, pool, run_parallel
 from tests.support.ec2 import Ec2
@@ -73,7 +74,7 @@ class Claims:
                     {
                         "metadata": {
                             "name": name,
-                            "uid": f"uid-{name}",
+                            "uid": str(uuid.uuid4()),
                             "creationTimestamp": CLOCK.now(),
                             "generation": 1,
                             "labels": {names.NODEPOOL_LABEL: pool},
@@ -145,10 +146,35 @@ class Claims:
         return Counter(claim.status.provider_id.rpartition("/")[2] for claim in self.all() if claim.status.provider_id)
 
 
-def node_class_of(ec2: Ec2, name: str = "default", image: str = "", **spec: Any) -> EC2NodeClass:
+@dataclass(frozen=True)
+class Ground:
+    """What all rigs of one emulator share, because it takes long to make."""
+
+    ec2: Ec2
+    settings: AwsSettings
+    aws: AwsClients
+    market: RegionMarket
+    image: str
+    subnets: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of(cls, ec2: Ec2) -> "Ground":
+        """Read an emulator."""
+        settings = AwsSettings(cluster_name=ec2.vpc.cluster, region=ec2.region)
+        aws = AwsClients(settings.policy(), CLOCK, ec2.session())
+        rows = aws.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
+        image = aws.client("ssm").get_parameter(Name=PARAMETER)["Parameter"]["Value"]
+        return cls(ec2, settings, aws, market_of(aws, settings), image, tuple(rows))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.aws.close()
+
+
+def node_class_of(ground: Ground, name: str = "default", **spec: Any) -> EC2NodeClass:
     """A class that is ready for the emulator's network."""
-    image = image or ec2.client("ssm").get_parameter(Name=PARAMETER)["Parameter"]["Value"]
-    rows = ec2.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
     return msgspec.convert(
         {
             "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1},
@@ -156,17 +182,17 @@ def node_class_of(ec2: Ec2, name: str = "default", image: str = "", **spec: Any)
             "status": {
                 "subnets": [
                     {"id": row["SubnetId"], "zone": row["AvailabilityZone"], "zoneID": row["AvailabilityZoneId"]}
-                    for row in rows
+                    for row in ground.subnets
                 ],
-                "securityGroups": [{"id": one} for one in ec2.vpc.groups],
+                "securityGroups": [{"id": one} for one in ground.ec2.vpc.groups],
                 "amis": [
                     {
-                        "id": image,
+                        "id": ground.image,
                         "name": "al2023",
                         "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
                     }
                 ],
-                "instanceProfile": ec2.vpc.profile,
+                "instanceProfile": ground.ec2.vpc.profile,
                 "conditions": [{**READY, "lastTransitionTime": "2026-11-21T12:00:00Z"}],
             },
         },
@@ -240,35 +266,24 @@ class Rig:
     """
 
     def __init__(
-        self,
-        ec2: Ec2,
-        claims: Claims,
-        classes: Iterable[EC2NodeClass],
-        *,
-        kill: Kill | None = None,
-        market: RegionMarket | None = None,
-        types: Callable[[EC2NodeClass], tuple[InstanceType, ...]] | None = None,
+        self, ground: Ground, claims: Claims, classes: Iterable[EC2NodeClass], *, kill: Kill | None = None
     ) -> None:
-        self.ec2, self.claims = ec2, claims
+        self.ec2, self.claims, self.settings, self.market = ground.ec2, claims, ground.settings, ground.market
         self.classes = {one.metadata.name: one for one in classes}
-        self.settings = AwsSettings(cluster_name=ec2.vpc.cluster, region=ec2.region)
-        self.aws = AwsClients(self.settings.policy(), CLOCK, ec2.session())
-        self.mortal = Mortal(self.aws, claims, kill)
-        self.market = market_of(ec2, self.aws, self.settings) if market is None else market
+        self.mortal = Mortal(ground.aws, claims, kill)
         self.shortages = self.market.shortages
         self.subnets = SubnetBook(self.shortages.subnet_open)
-        rows = ec2.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
-        self.subnets.note(map(Subnet.of, rows), CLOCK.now())
+        self.subnets.note(map(Subnet.of, ground.subnets), CLOCK.now())
         self.reservations = ReservationBook()
-        self.instances = Instances(self.mortal, CLOCK, ec2.vpc.cluster, idle=0.02)
-        self.templates = LaunchTemplates(self.mortal, TemplateUses(), CLOCK, ec2.vpc.cluster)
+        self.instances = Instances(self.mortal, CLOCK, self.settings.cluster_name, idle=0.02)
+        self.templates = LaunchTemplates(self.mortal, TemplateUses(), CLOCK, self.settings.cluster_name)
         self.launcher = Launcher(
             self.mortal,
             self.instances,
             self.templates,
             World(
                 class_of=lambda claim: self.classes.get(claim.spec.node_class_ref.name),
-                types_of=types or self.market.types,
+                types_of=self.market.types,
                 cluster=lambda: CLUSTER,
                 max_pods=self.market.max_pods,
                 claims=claims.all,
@@ -324,7 +339,6 @@ class Rig:
         self.mortal.dead.set()
         self._queue.stop()
         self.launcher.stop()
-        self.aws.close()
 
     def _reconcile(self, name: str) -> Result:
         if self.mortal.dead.is_set() or name in self.claims.deleted:
@@ -344,7 +358,7 @@ class Rig:
         return Result()
 
 
-def market_of(ec2: Ec2, aws: AwsClients, settings: AwsSettings) -> RegionMarket:
+def market_of(aws: AwsClients, settings: AwsSettings) -> RegionMarket:
     """The emulator's market, read once."""
     made = RegionMarket(
         settings,
@@ -360,9 +374,9 @@ def market_of(ec2: Ec2, aws: AwsClients, settings: AwsSettings) -> RegionMarket:
 
 
 @contextmanager
-def rig(ec2: Ec2, claims: Claims, classes: Iterable[EC2NodeClass], **options: Any) -> Iterator[Rig]:
+def rig(ground: Ground, claims: Claims, classes: Iterable[EC2NodeClass], *, kill: Kill | None = None) -> Iterator[Rig]:
     """A rig for the length of a block."""
-    made = Rig(ec2, claims, classes, **options)
+    made = Rig(ground, claims, classes, kill=kill)
     try:
         yield made
     finally:

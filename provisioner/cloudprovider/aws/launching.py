@@ -276,15 +276,15 @@ class Launcher:
         return sorted(map(_machine, self._instances.list()), key=lambda machine: machine.provider_id)
 
     def stop(self) -> None:
-        """Begin nothing more, finish what was begun. What waited is begun by `resume` of the next process."""
+        """Begin nothing more. What was begun or waited is continued by `resume` of the next process."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
             lanes = [*self._lanes.values(), self._markers]
         if self._thread is not None:
-            self._thread.join(5.0)
+            self._thread.join(1.0)
         for lane in lanes:
-            lane.close(5.0)
+            lane.close(0.2)
 
     # ------------------------------------------------------------------ from claims to orders
 
