@@ -117,8 +117,13 @@ class Iam:
             holders = self._backend.roles.values() if kind == "role" else self._backend.users.values()
             for one in holders:
                 if one.name == name:
-                    texts = [policy.document for policy in one.managed_policies.values()]
-                    texts += list(one.policies.values())
+                    attached = [
+                        version.document
+                        for policy in one.managed_policies.values()
+                        for version in policy.versions
+                        if version.is_default
+                    ]
+                    texts = [*attached, *one.policies.values()]
                     return [json.loads(text) if isinstance(text, str) else dict(text) for text in texts]
         raise AwsError("NoSuchEntity", f"The {kind} with name {name} cannot be found.", 404)
 
