@@ -161,7 +161,8 @@ def role(there: Checker, name: str, documents: Sequence[Mapping[str, Any]]) -> s
     trust = {"Version": "2012-10-17", "Statement": []}
     arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))["Role"]["Arn"]
     for number, one in enumerate(documents):
-        iam.put_role_policy(RoleName=name, PolicyName=f"part-{number}", PolicyDocument=json.dumps(one))
+        made = iam.create_policy(PolicyName=f"{name}-{number}", PolicyDocument=json.dumps(one))
+        iam.attach_role_policy(RoleName=name, PolicyArn=made["Policy"]["Arn"])
     return str(arn)
 
 
@@ -273,7 +274,10 @@ def launch_something(there: Checker) -> str:
     image = boto.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     boto.create_launch_template(
         LaunchTemplateName="dovetail.dev/1",
-        LaunchTemplateData={"ImageId": image},
+        LaunchTemplateData={
+            "ImageId": image,
+            "TagSpecifications": [{"ResourceType": "network-interface", "Tags": listed}],
+        },
         TagSpecifications=[{"ResourceType": "launch-template", "Tags": listed}],
     )
     subnet = next(iter(there.where.vpc.subnets.values()))
