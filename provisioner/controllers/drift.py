@@ -9,6 +9,7 @@ from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.store import ClaimWriter
 from provisioner.disruption.drift import pool_drift, type_drift
@@ -84,6 +85,8 @@ class DriftController:
             self._tell(claim, self._judge(claim))
         except (NotFound, Conflict):
             return Result(requeue_after=DELAY_SECONDS)
+        except CloudError as error:
+            _log.info("drift is not judged now", nodeclaim=name, why=str(error))
         return Result(requeue_after=RECHECK_SECONDS)
 
     def _judge(self, claim: NodeClaim) -> str:

@@ -27,6 +27,7 @@ from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.aws.shortage import Shortages
 from provisioner.cloudprovider.aws.types import PlacementGroup, Settings, Shape
 from provisioner.cloudprovider.aws.wire import SpotRow, TypeInfo, WireError
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.kube.errors import ApiError
 from provisioner.support import logs
@@ -223,10 +224,13 @@ class RegionMarket:
 
         Raises:
             QuantityError: a volume size of the class is no quantity.
+            CloudError: the class wants a placement group that is not known; nothing may be launched outside of it.
 
         Cost: see `Catalogue.types`; nothing while the market is the same.
         """
-        shape = self.shape(node_class)
+        return self._types_of(self.shape(node_class))
+
+    def _types_of(self, shape: Shape) -> tuple[InstanceType, ...]:
         taken, memory = self._market(), self.memory
         return self._catalogue.types(
             shape,
@@ -237,9 +241,16 @@ class RegionMarket:
         )
 
     def known_types(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
-        """As `types` last answered: right in everything but prices and availability, and free."""
-        known = self._catalogue.known(self.shape(node_class))
-        return self.types(node_class) if known is None else known
+        """As `types` last answered: right in everything but prices and availability, and free.
+
+        Without its placement group while that is not known: what machines have does not depend on it.
+        """
+        try:
+            shape = self.shape(node_class)
+        except CloudError:
+            shape = Shape.of(node_class, reserved=self._reserved)
+        known = self._catalogue.known(shape)
+        return self._types_of(shape) if known is None else known
 
     def max_pods(self, node_class: EC2NodeClass, instance_type: str) -> int:
         """How many pods a node of the type may have; 0 for a type that the region does not have."""

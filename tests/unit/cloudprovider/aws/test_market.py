@@ -17,7 +17,9 @@ from provisioner.cloudprovider.aws.learned import MemoryTable, Seen
 from provisioner.cloudprovider.aws.market import Around, Reads, RegionMarket
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.aws.shortage import Offer, Shortages
+from provisioner.cloudprovider.aws.types import PlacementGroup
 from provisioner.cloudprovider.aws.wire import SpotRow
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
 from tests.support import ec2pages
 from tests.support.clock import NOON, FakeClock
@@ -56,6 +58,7 @@ class World:
         self.discounts = ""
         self.prefixes = False
         self.claims: list[NodeClaim] = []
+        self.group: PlacementGroup | Exception | None = None
         self.asked: list[str] = []
 
     def market(
@@ -68,9 +71,8 @@ class World:
             lambda: self.discounts,
             lambda: self.prefixes,
         )
-        return RegionMarket(
-            settings, reads, Around(claims=lambda: self.claims), Shortages(), MemoryTable(), clock, changed=changed
-        )
+        around = Around(claims=lambda: self.claims, group_of=lambda _: self._answer("group", self.group))
+        return RegionMarket(settings, reads, around, Shortages(), MemoryTable(), clock, changed=changed)
 
     def _answer(self, what: str, value: A | Exception) -> A:
         self.asked.append(what)
@@ -95,6 +97,18 @@ def test_before_the_region_is_read_there_is_nothing() -> None:
     found = World().market(FakeClock())
     assert (found.ready, found.types(node_class()), found.wait(0.0)) == (False, (), False)
     assert (found.max_pods(node_class(), "m5.large"), found.kube_reserved(node_class(), "m5.large")) == (0, {})
+
+
+def test_a_placement_group_that_is_not_known_stops_launches_and_nothing_else() -> None:
+    world = World()
+    found = filled(world, FakeClock())
+    world.group = CloudError("not looked up yet")
+    with pytest.raises(CloudError):
+        found.types(node_class())
+    assert [one.name for one in found.known_types(node_class())] == list(NAMES)
+    world.group = PlacementGroup("pg-1", "cluster")
+    (one, *_) = found.types(node_class())
+    assert one.requirements.requirement("karpenter.k8s.aws/placement-group-id").is_single == "pg-1"
 
 
 def test_types_are_those_of_the_class_and_the_same_tuple_while_nothing_changes() -> None:
