@@ -15,7 +15,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.aws import discounts, figures, prices, reading
 from provisioner.cloudprovider.aws.batches import Mark
 from provisioner.cloudprovider.aws.client import AwsClients
-from provisioner.cloudprovider.aws.discovery.cluster import ClusterFacts, NotKnownYet
+from provisioner.cloudprovider.aws.discovery.cluster import ClusterFacts
 from provisioner.cloudprovider.aws.discovery.gathering import Discovery, Intervals
 from provisioner.cloudprovider.aws.discovery.profiles import Naming, Profiles
 from provisioner.cloudprovider.aws.discovery.rehearsal import Rehearsal
@@ -233,10 +233,7 @@ class AwsCloud:
         return self._writer.metadata(claim, annotations={names.LAUNCH_ANNOTATION: str(mark)})
 
     def _group_id(self, node_class: EC2NodeClass) -> str:
-        try:
-            group = self.discovery.placement_group(node_class)
-        except NotKnownYet:
-            return ""
+        group = self.discovery.placement_group(node_class)
         return "" if group is None else group.id
 
     def _learn(self, what: str, old: object, new: object) -> None:

@@ -21,7 +21,7 @@ class DriftJudge:
         inventory: the machines.
         node_class: the EC2NodeClass of that name.
         types: of a class, as they are known; nobody waits for them.
-        group_of: id of the placement group that a class resolved to; "" without one.
+        group_of: id of the placement group that a class resolved to; "" without one; raises while it is not known.
     """
 
     def __init__(
@@ -34,7 +34,11 @@ class DriftJudge:
         self._inventory, self._node_class, self._types, self._group_of = inventory, node_class, types, group_of
 
     def __call__(self, claim: NodeClaim) -> str:
-        """One word; "" where nothing has drifted, or where nobody can tell now."""
+        """One word; "" where nothing has drifted, or where nobody can tell now.
+
+        Raises:
+            CloudError: the placement group that the class wants is not known yet.
+        """
         node_class = self._node_class(claim.spec.node_class_ref.name)
         if node_class is None or names.NODEPOOL_LABEL not in claim.metadata.labels:
             return ""

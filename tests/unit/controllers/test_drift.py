@@ -8,6 +8,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.drift import RECHECK_SECONDS, DriftController
 from provisioner.support.workers import DONE, Result
@@ -21,11 +22,14 @@ class Cloud:
     """A provider whose verdict the test gives."""
 
     verdict = ""
+    error: CloudError | None = None
 
     def instance_types(self, _: NodePool) -> tuple[InstanceType, ...]:
         return ()
 
     def is_drifted(self, _: NodeClaim) -> str:
+        if self.error is not None:
+            raise self.error
         return self.verdict
 
 
@@ -74,6 +78,17 @@ def test_the_condition_comes_changes_and_goes() -> None:
     stage.pool, stage.cloud.verdict = stamped(), ""
     stage.controller.reconcile("a")
     assert stage.reason() == ""
+
+
+@pytest.mark.parametrize("verdict", ["", "AMIDrift"])
+def test_what_cannot_be_judged_now_stays_as_it_is(verdict: str) -> None:
+    stage = Stage()
+    stage.cloud.verdict = verdict
+    stage.controller.reconcile("a")
+    before = stage.reason()
+    stage.cloud.error = CloudError("the placement group is not known yet")
+    assert stage.controller.reconcile("a") == Result(requeue_after=RECHECK_SECONDS)
+    assert stage.reason() == before
 
 
 def test_without_its_pool_a_claim_has_not_drifted() -> None:
