@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+from urllib.parse import unquote
 
 from tests.support.ec2.admin import Admin
 from tests.support.ec2.faults import Fault
@@ -207,7 +208,7 @@ def _read(
     if service == "eks" and parts[0] == "clusters":
         return ("DescribeCluster", {"name": parts[1]}) if len(parts) > 1 else ("ListClusters", {})
     if service == "arc-zonal-shift" and parts[0] == "managedresources":
-        return "GetManagedResource", {"resourceIdentifier": "/".join(parts[1:])}
+        return "GetManagedResource", {"resourceIdentifier": unquote("/".join(parts[1:]))}
     return f"{method} {path}", {}
 
 
@@ -223,7 +224,7 @@ def _error_of(fault: Fault, service: str, action: str) -> AwsError:
             )
         case "denied":
             if service == "ec2":
-                return denied(action, fault)
+                return denied(f"ec2:{action}", message=fault.message)
             code = "AccessDenied" if service in {"iam", "sts", "sqs"} else "AccessDeniedException"
             said = fault.message or f"User is not authorized to perform: {service}:{action}"
             return AwsError(code, said, 403 if service in {"iam", "sts"} else 400)

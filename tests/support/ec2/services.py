@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tests.support.ec2 import policies
-from tests.support.ec2.filters import tags_of
+from tests.support.ec2.asking import Asking
 from tests.support.ec2.motos import Iam
 from tests.support.ec2.protocol import AwsError
 from tests.support.ec2.world import ACCOUNT, World, denied, dry_run
@@ -15,11 +15,6 @@ SHIFTS: Final[dict[str, dict[str, Any]]] = {}
 """Zonal shifts, by zone id."""
 
 Action = Callable[[Mapping[str, Any], float], Any]
-_CREATES: Final = {
-    "CreateFleet": ("fleet", "instance", "volume"),
-    "RunInstances": ("instance", "volume"),
-    "CreateLaunchTemplate": ("launch-template",),
-}
 _CARRIED: Final = frozenset({"CreateFleet", "RunInstances", "TerminateInstances", "CreateTags", "DeleteTags"})
 """Actions that look at DryRun themselves, because they check more before."""
 
@@ -29,6 +24,7 @@ class Services:
 
     def __init__(self, world: World, iam: Iam) -> None:
         self._world, self._iam = world, iam
+        self._asking = Asking(world, iam)
         network, images, pools, templates, market = (
             world.network,
             world.images,
@@ -100,88 +96,18 @@ class Services:
         documents = self._world.setup.policies
         if not documents or service == "sts":
             return
-        for named, resource, context in self._asked(service, action, request):
+        with self._world.lock:
+            asked = self._asking.of(service, action, request)
+        for named, resource, context in asked:
             if policies.decide(documents, named, resource, context) != "allowed":
                 if service == "ec2":
-                    raise denied(action)
+                    raise denied(named, resource)
                 code = "AccessDenied" if service in {"iam", "sqs"} else "AccessDeniedException"
                 raise AwsError(
                     code,
                     f"User is not authorized to perform: {named} on resource: {resource}",
                     403 if service == "iam" else 400,
                 )
-
-    def _asked(
-        self, service: str, action: str, request: Mapping[str, Any]
-    ) -> list[tuple[str, str, dict[str, list[str]]]]:
-        """(action, resource, context) of every permission that a call needs."""
-        region = self._world.setup.region
-        common = {"aws:RequestedRegion": [region]}
-        named = f"{service}:{action}"
-        if service == "ec2" and action in _CREATES:
-            found = []
-            for kind in _CREATES[action]:
-                tags = tags_of(request, kind)
-                context = {
-                    **common,
-                    **{f"aws:RequestTag/{key}": [value] for key, value in tags.items()},
-                    "aws:TagKeys": sorted(tags),
-                }
-                found.append((named, f"arn:aws:ec2:{region}:{ACCOUNT}:{kind}/*", context))
-                if tags:
-                    found.append(
-                        (
-                            "ec2:CreateTags",
-                            f"arn:aws:ec2:{region}:{ACCOUNT}:{kind}/*",
-                            {**context, "ec2:CreateAction": [action]},
-                        )
-                    )
-            return found
-        if service == "ec2" and action in {"CreateTags", "TerminateInstances"}:
-            keys = sorted(one["Key"] for one in request.get("Tags") or ())
-            added = {f"aws:RequestTag/{one['Key']}": [one.get("Value", "")] for one in request.get("Tags") or ()}
-            found = []
-            for resource in request.get("Resources") or request.get("InstanceIds") or ():
-                machine = self._world.machines.all.get(resource)
-                held = {f"aws:ResourceTag/{key}": [value] for key, value in (machine.tags if machine else {}).items()}
-                context = {**common, **held, **added, **({"aws:TagKeys": keys} if keys else {})}
-                kind = "launch-template" if resource.startswith("lt-") else "instance"
-                found.append((named, f"arn:aws:ec2:{region}:{ACCOUNT}:{kind}/{resource}", context))
-            return found
-        if service == "ec2" and action == "DeleteLaunchTemplate":
-            with self._world.lock:
-                template = self._world.templates.find(request)
-            held = {f"aws:ResourceTag/{key}": [value] for key, value in template.tags.items()}
-            return [(named, f"arn:aws:ec2:{region}:{ACCOUNT}:launch-template/{template.id}", {**common, **held})]
-        if service == "ssm":
-            name = str(request.get("Name", ""))
-            owner = "" if name.startswith("/aws/service/") else ACCOUNT
-            return [(named, f"arn:aws:ssm:{region}:{owner}:parameter{name}", common)]
-        if service == "sqs":
-            queue = str(request.get("QueueUrl", request.get("QueueName", ""))).rpartition("/")[2]
-            return [(named, f"arn:aws:sqs:{region}:{ACCOUNT}:{queue}", common)]
-        if service == "eks":
-            return [(named, f"arn:aws:eks:{region}:{ACCOUNT}:cluster/{request.get('name', '')}", common)]
-        if service == "iam":
-            return [(named, *self._iam_resource(action, request, common))]
-        if service == "arc-zonal-shift":
-            return [(named, str(request.get("resourceIdentifier", "")), common)]
-        return [(named, "*", common)]
-
-    def _iam_resource(
-        self, action: str, request: Mapping[str, Any], common: dict[str, list[str]]
-    ) -> tuple[str, dict[str, list[str]]]:
-        name = str(request.get("InstanceProfileName", ""))
-        if not name:
-            return f"arn:aws:iam::{ACCOUNT}:instance-profile/*", common
-        tags = {one["Key"]: one.get("Value", "") for one in request.get("Tags") or ()}
-        held = self._iam.profile_tags(name) if action != "CreateInstanceProfile" else {}
-        context = {
-            **common,
-            **{f"aws:RequestTag/{key}": [value] for key, value in tags.items()},
-            **{f"aws:ResourceTag/{key}": [value] for key, value in held.items()},
-        }
-        return f"arn:aws:iam::{ACCOUNT}:instance-profile{request.get('Path', '/')}{name}", context
 
     # ------------------------------------------------------------------ small services
 
@@ -269,7 +195,7 @@ class Services:
         return f"arn:aws:eks:{self._world.setup.region}:{ACCOUNT}:cluster/{self._world.setup.name}"
 
     def _managed_resource(self, request: Mapping[str, Any], _: float) -> dict[str, Any]:
-        if request["resourceIdentifier"].replace("%3A", ":").replace("%2F", "/") != self.cluster_arn:
+        if request["resourceIdentifier"] != self.cluster_arn:
             raise AwsError("ResourceNotFoundException", "The resource is not managed.", 404)
         return {
             "arn": self.cluster_arn,

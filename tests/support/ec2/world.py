@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.support.ec2 import fleet, machines
-from tests.support.ec2.faults import Fault, Script
+from tests.support.ec2.faults import Script
 from tests.support.ec2.filters import check_tags, tags_of
 from tests.support.ec2.fleet import Candidate
 from tests.support.ec2.images import Image, Images
@@ -746,14 +746,13 @@ def dry_run() -> AwsError:
     return AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
 
-def denied(action: str, fault: Fault | None = None) -> AwsError:
+def denied(permission: str, resource: str = "*", message: str = "") -> AwsError:
     """What a call without permission answers; EC2's form."""
-    said = fault.message if fault and fault.message else ""
-    message = said or (
-        f"{_DENIAL} User: arn:aws:sts::{ACCOUNT}:assumed-role/karpenter/session is not authorized to perform: ec2:{action}"
-        " because no identity-based policy allows the action."
+    said = (
+        f"{_DENIAL} User: arn:aws:sts::{ACCOUNT}:assumed-role/karpenter/session is not authorized to perform:"
+        f" {permission} on resource: {resource} because no identity-based policy allows the {permission} action."
     )
-    return AwsError("UnauthorizedOperation", message, 403)
+    return AwsError("UnauthorizedOperation", message or said, 403)
 
 
 def machines_state(name: str) -> dict[str, Any]:
