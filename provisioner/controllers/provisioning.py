@@ -294,25 +294,6 @@ class Provisioner:
         snapshot, pods = without(self._cluster.snapshot(), claim_name)
         return bool(pods) and not solve(self._problem(snapshot, pods)).unplaced
 
-    def finds_other(self, claim: str) -> bool:
-        """Whether all pods that wait for this claim could go elsewhere now, to machines that run or to other new ones.
-
-        Cost: a planning run for those pods.
-        """
-        pods = self._cluster.promised(claim)
-        if not pods:
-            return False
-        problem = problem_of(
-            self._cluster.snapshot(),
-            pods,
-            self._types,
-            self._provider.well_known_labels,
-            self._manages,
-            self._policies,
-        )
-        there = tuple(one for one in problem.bins if one.node_name)  # claims like this one wait as well
-        return not solve(replace(problem, bins=there)).unplaced
-
     def _may_plan(self, pod: Pod) -> bool:
         if pod.nominated_node_name and any(
             victim.deleted is not None for victim in self._cluster.bound_to(pod.nominated_node_name)

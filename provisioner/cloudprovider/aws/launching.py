@@ -58,7 +58,6 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool, run_parallel
-from provisioner.values.quantity import QuantityError
 
 MAX_BATCH: Final = 500
 SETTLE_SECONDS: Final = 10.0
@@ -356,9 +355,9 @@ class Launcher:
         """The order of equal claims; None when they got their answer instead."""
         claim = alike[0]
         name = claim.spec.node_class_ref.name
-        around = arounds.get(name)
-        if around is None:
-            around = arounds[name] = self._around(claim)
+        if name not in arounds:
+            arounds[name] = self._around(claim)
+        around = arounds[name]
         error: CloudError
         if isinstance(around, CloudError):
             error = around
@@ -367,28 +366,35 @@ class Launcher:
                 return ordering.order_of(claim, around)
             except InsufficientCapacityError as short:
                 error = self._when_short(claim, around, short)
-            except (CreateError, QuantityError) as wrong:
-                error = wrong if isinstance(wrong, CreateError) else CreateError(names.LAUNCH_FAILED, str(wrong))
-                error.retry_after = _LONGEST_WAIT
+            except CreateError as wrong:
+                error = _later(wrong, _LONGEST_WAIT)
+            except Exception as defect:
+                _log.exception("what to order for a claim cannot be told", nodeclaim=claim.metadata.name)
+                error = _later(CreateError(names.LAUNCH_FAILED, repr(defect)), _LONGEST_WAIT)
         for one in alike:
             self._answer(one, _fresh(error, one))
         return None
 
     def _around(self, claim: NodeClaim) -> Around | CloudError:
-        world, now = self._world, self._clock.now()
+        """What orders of the claim's class are made from, or why there can be none now."""
         try:
-            node_class = ordering.ready(claim, world.class_of(claim))
+            return self._gather(claim)
         except NodeClassNotReadyError as error:
             return error
-        except CloudError as error:
+        except CreateError as error:
             return _later(error, _NOT_KNOWN_WAIT)
+        except Exception as error:
+            if not isinstance(error, CloudError):
+                _log.exception("a class cannot be launched from", nodeclass=claim.spec.node_class_ref.name)
+            return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
+
+    def _gather(self, claim: NodeClaim) -> Around:
+        world, now = self._world, self._clock.now()
+        node_class = ordering.ready(claim, world.class_of(claim))
         types = world.types_of(node_class)
         if not types:
-            return _later(CreateError(_NO_TYPES, "EC2 has not listed its instance types yet"), _NOT_KNOWN_WAIT)
-        try:
-            cluster = world.cluster()
-        except CloudError as error:
-            return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
+            raise CreateError(_NO_TYPES, "EC2 has not listed its instance types yet")
+        cluster = world.cluster()
         return Around(
             node_class=node_class,
             types=types,
