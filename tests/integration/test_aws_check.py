@@ -18,6 +18,7 @@ from provisioner.cloudprovider.aws.client import AwsClients, Policy
 from provisioner.cloudprovider.aws.discovery.rehearsal import launch_tags
 from provisioner.cloudprovider.aws.permissions import POLICIES, SELF_CHECK, Feature, Names, document
 from provisioner.cloudprovider.aws.preflight.checking import check as run_check
+from provisioner.cloudprovider.aws.preflight.findings import Report
 from provisioner.cloudprovider.aws.preflight.needs import Account, needs
 from provisioner.cloudprovider.aws.preflight.simulating import simulate
 from provisioner.cloudprovider.aws.settings import AwsSettings
@@ -26,7 +27,7 @@ from provisioner.kube.resources import EC2NODECLASSES
 from provisioner.support.clock import SystemClock
 from tests.support.awshttp import Answer, serving, session
 from tests.support.definitions import with_definitions
-from tests.support.ec2 import Ec2
+from tests.support.ec2 import Ec2, Fault
 
 CLUSTER, REGION = "prod", "us-west-2"
 Documents = list[dict[str, Any]]
@@ -104,18 +105,21 @@ class Checker:
 
     def __init__(self, where: Ec2) -> None:
         self.where = where
-        self._aws = AwsClients(Policy(REGION), SystemClock(), where.session())
+        self._aws = AwsClients(Policy(REGION, attempts=2), SystemClock(), where.session())
         self._settings = AwsSettings(cluster_name=CLUSTER, region=REGION)
 
     def __call__(self, *classes: ec2.EC2NodeClass, role_arn: str = "", **settings: Any) -> Said:
         """Exit code, verdict by (about, what), and what is said by what."""
-        given = dataclasses.replace(self._settings, **settings)
-        report = run_check(self._aws, given, SystemClock(), classes=classes, role_arn=role_arn)
+        report = self.report(*classes, role_arn=role_arn, **settings)
         return (
             report.exit_code,
             {(one.about, one.what): str(one.verdict) for one in report.findings},
             {one.what: f"{one.found} | {one.advice}" for one in report.findings},
         )
+
+    def report(self, *classes: ec2.EC2NodeClass, role_arn: str = "", **settings: Any) -> Report:
+        given = dataclasses.replace(self._settings, **settings)
+        return run_check(self._aws, given, SystemClock(), classes=classes, role_arn=role_arn)
 
     def client(self, service: str) -> Any:
         return self._aws.client(service)
@@ -379,12 +383,20 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("spec", "what", "words"), WRONG.values(), ids=WRONG)
-def test_what_a_class_does_not_find_is_missing(open_ec2: Checker, spec: dict[str, Any], what: str, words: str) -> None:
-    code, verdicts, said = open_ec2(node_class(**spec))
-    assert verdicts["EC2NodeClass default", what] == "missing"
-    assert words in said[what]
-    assert code == 1
+@pytest.fixture(scope="module")
+def of_wrong_classes(open_ec2: Checker) -> Report:
+    """All classes that find something not, each called by its row, in one look."""
+    return open_ec2.report(*(node_class(name, **spec) for name, (spec, _, _) in WRONG.items()))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_class_does_not_find_is_missing(of_wrong_classes: Report, name: str) -> None:
+    _, what, words = WRONG[name]
+    missing = [one for one in of_wrong_classes.findings if one.about == f"EC2NodeClass {name}" and one.verdict != "ok"]
+    assert [(one.what, str(one.verdict)) for one in missing] == [(what, "missing")]
+    assert words in missing[0].found
+    assert missing[0].advice
+    assert of_wrong_classes.exit_code == 1
 
 
 def test_a_profile_that_is_ready_made_tells_the_role_that_is_passed(open_ec2: Checker) -> None:
@@ -416,6 +428,28 @@ def test_what_the_cluster_lacks(open_ec2: Checker, settings: dict[str, str], wha
 def test_a_cluster_that_is_not_eks_is_no_fault_where_its_endpoint_is_set(open_ec2: Checker) -> None:
     _, verdicts, _ = open_ec2(cluster_name="other", cluster_endpoint="https://10.0.0.1")
     assert verdicts["cluster", "EKS cluster"] == "ok"
+
+
+@pytest.mark.parametrize("kind", ["throttled", "500"])
+@pytest.mark.parametrize(
+    ("action", "what"),
+    [
+        ("DescribeSubnets", "subnets"),
+        ("GetParameter", "images"),
+        ("DescribeCluster", "EKS cluster"),
+        ("SimulatePrincipalPolicy", "role"),
+    ],
+)
+def test_what_fails_is_unknown_and_not_missing(open_ec2: Checker, action: str, kind: Any, what: str) -> None:
+    arn = role(open_ec2, f"failing-{action}-{kind}", defaults(open_ec2.where.vpc.account))
+    open_ec2.where.script([Fault(action=action, kind=kind)])
+    try:
+        code, verdicts, _ = open_ec2(node_class(), role_arn=arn)
+    finally:
+        open_ec2.where.script()
+    assert code == 2
+    assert having(verdicts, "missing") == set()
+    assert what in having(verdicts, "unknown")
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from provisioner.apis.meta import ObjectMeta
 from provisioner.cloudprovider.aws import fleet, templates
 from provisioner.cloudprovider.aws.batches import Mark
 from provisioner.cloudprovider.aws.discovery.profiles import Naming
+from provisioner.cloudprovider.aws.discovery.rehearsal import launch_tags
 from provisioner.cloudprovider.aws.permissions import (
     CHECKED_AS,
     IAM_INTEGRATION,
@@ -36,7 +37,7 @@ REGION, ACCOUNT, CLUSTER = "eu-west-1", "123456789012", "prod"
 NAMES = Names.of("aws", REGION, ACCOUNT, CLUSTER)
 OWNED = "kubernetes.io/cluster/prod"
 OURS = {OWNED: "owned", "karpenter.sh/nodepool": "default", "eks:eks-cluster-name": CLUSTER}
-REQUESTED = {**OURS, "karpenter.k8s.aws/ec2nodeclass": "default"}
+REQUESTED = launch_tags(ec2.EC2NodeClass(metadata=ObjectMeta(name="default")), "default", CLUSTER)
 
 DEFAULTS = [document(policy, NAMES) for policy in POLICIES if not policy.optional]
 ALL = [document(policy, NAMES) for policy in POLICIES]
