@@ -30,6 +30,13 @@ def ground(emulator: Ec2) -> Iterator[Ground]:
 
 
 @pytest.fixture
+def fresh_ground(emulator: Ec2) -> Iterator[Ground]:
+    """For tests that teach the table of shortages something."""
+    with Ground.of(emulator) as made:
+        yield made
+
+
+@pytest.fixture
 def ec2(emulator: Ec2, ground: Ground) -> Iterator[Ec2]:
     """The emulator without faults and without machines of other tests."""
     emulator.script()
@@ -161,12 +168,12 @@ def test_templates_go_with_their_class(ec2: Ec2, ground: Ground) -> None:
         client.delete_launch_template(LaunchTemplateName=foreign)
 
 
-def test_a_partial_fleet(ec2: Ec2, ground: Ground) -> None:
+def test_a_partial_fleet(ec2: Ec2, fresh_ground: Ground) -> None:
     """Three of ten come at once; the others wait in place and come when there is capacity."""
     claims = Claims()
     claims.add(10, {TYPE: ["m5.large"], names.ZONE_LABEL: ["us-west-2a"], names.CAPACITY_TYPE_LABEL: ["on-demand"]})
     ec2.script([Fault("", "shortage", match={"instance-type": "m5.large"}, available=3)])
-    with rig(ground, claims, [node_class_of(ground)]) as made:
+    with rig(fresh_ground, claims, [node_class_of(fresh_ground)]) as made:
         made.start()
         assert made.wait(10, lambda: len(claims.machines()) == 3)
         assert made.wait(5, lambda: len(claims.errors) >= 7)
@@ -232,11 +239,11 @@ def test_trouble_that_passes(ec2: Ec2, ground: Ground, trouble: Trouble) -> None
     settled(ec2, claims)
 
 
-def test_the_quota_of_fleets_holds_everybody(ec2: Ec2, ground: Ground) -> None:
+def test_the_quota_of_fleets_holds_everybody(ec2: Ec2, fresh_ground: Ground) -> None:
     claims = Claims()
     claims.add(3, {TYPE: ["m5.large"]})
     ec2.script([Fault("CreateFleet", "error", times=1, code="MaxFleetCountExceeded", message="full")])
-    with rig(ground, claims, [node_class_of(ground)]) as made:
+    with rig(fresh_ground, claims, [node_class_of(fresh_ground)]) as made:
         made.start()
         assert made.wait(10, lambda: any("quota" in str(error) for error in claims.errors.values()))
         claims.add(3, {TYPE: ["c5.large"]}, pool="other")
@@ -244,7 +251,7 @@ def test_the_quota_of_fleets_holds_everybody(ec2: Ec2, ground: Ground) -> None:
             made.reconcile_now(claim.metadata.name)
         CLOCK.sleep(1.5)
         assert ec2.calls()["CreateFleet"] == 1
-        ground.market.shortages.succeeded(Offer("spot", "m5.large", "us-west-2a"), CLOCK.now(), 1)
+        fresh_ground.market.shortages.succeeded(Offer("spot", "m5.large", "us-west-2a"), CLOCK.now(), 1)
         for claim in claims.all():
             made.reconcile_now(claim.metadata.name)
         assert made.wait(20)
@@ -367,3 +374,23 @@ def test_tags_are_gathered(ec2: Ec2, ground: Ground) -> None:
             lambda name: made.instances.tag(name, {"eks:eks-cluster-name": "dovetail"}), sorted(alive(ec2))
         )
         assert ec2.calls() == {"CreateTags": 1}
+
+
+def test_scarcity_by_the_launcher(ec2: Ec2, fresh_ground: Ground) -> None:
+    """Nine of ten offerings have nothing: no claim is given up, EC2 is asked little, and not often."""
+    claims = Claims()
+    wanted = [one.name for one in fresh_ground.market.types(node_class_of(fresh_ground)) if one.capacity["cpu"] >= 4000]
+    for pool in ("a", "b", "c"):
+        claims.add(40, {TYPE: wanted}, pool=pool)
+    ec2.script([Fault("", "shortage", match={"cheapest": 0.9})])
+    with rig(fresh_ground, claims, [node_class_of(fresh_ground)]) as made:
+        made.start()
+        assert made.wait(120), made.launcher
+        took = max(made.launched_after.values())
+    sent = [call.at for call in ec2.log() if call.action == "CreateFleet"]
+    busiest = max(sum(start <= other < start + 10 for other in sent) for start in sent)
+    print(f"120 machines in {took:.0f} s with {len(sent)} calls, at most {busiest} in ten seconds")
+    assert len(sent) <= 1.5 * 120
+    assert busiest <= 20
+    assert not [error for error in made.told if error.retry_after is None]
+    settled(ec2, claims)

@@ -314,7 +314,7 @@ class Launcher:
                 self._changed.wait(pause)
             if self._stopping:
                 return ()
-            claims = tuple(sorted(self._waiting.values(), key=marking.age))
+            claims = tuple(self._waiting.values())  # who came first: those that are tried again go behind the others
             self._waiting.clear()
             self._under_way |= dict.fromkeys((claim.metadata.uid for claim in claims), False)
             self._prune()
@@ -349,7 +349,7 @@ class Launcher:
             else:
                 groups.setdefault(order.key, (order, []))[1].extend(alike)
         for order, some in groups.values():
-            self._begin(order, sorted(some, key=marking.age))
+            self._begin(order, some)
 
     def _order(self, alike: Sequence[NodeClaim], arounds: dict[str, Around | CloudError]) -> Order | None:
         """The order of equal claims; None when they got their answer instead."""
@@ -425,6 +425,7 @@ class Launcher:
 
     def _begin(self, order: Order, claims: Sequence[NodeClaim]) -> None:
         """Launch as many of the claims as may be now; the others get to know that they have to wait."""
+        claims = sorted(claims, key=marking.age)
         monotonic, now = self._clock.monotonic(), self._clock.now()
         with self._changed:
             held = self._pacing.held(order.lane, monotonic)
