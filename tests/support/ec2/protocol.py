@@ -178,6 +178,8 @@ def error_answer(service: str, error: AwsError) -> tuple[bytes, dict[str, str]]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return escape(value) if "&" in value or "<" in value or ">" in value else value
     if value is True:
         return "true"
     if value is False:
@@ -208,29 +210,38 @@ def _writer(shape: Any) -> Writer:
 def _make_writer(shape: Any) -> Writer:
     kind = shape.type_name
     if kind == "structure":
-        members = {
-            name: (str(member.serialization.get("name", name)), member) for name, member in shape.members.items()
-        }
+        shapes = shape.members
+        members: dict[str, tuple[str, Writer | None]] = {}
 
         def structure(tag: str, value: Any, parts: list[str]) -> None:
             parts.append(f"<{tag}>")
             for name, inner in value.items():
-                found = members.get(name)
-                if found is not None and inner is not None:
-                    _writer(found[1])(found[0], inner, parts)
+                if inner is None:
+                    continue
+                known = members.get(name)
+                if known is None:
+                    member = shapes.get(name)
+                    wire = name if member is None else str(member.serialization.get("name", name))
+                    known = members[name] = wire, None if member is None else _writer(member)
+                if known[1] is not None:
+                    known[1](known[0], inner, parts)
             parts.append(f"</{tag}>")
 
         return structure
     if kind == "list":
         member = shape.member
 
+        write: Writer | None = None
+
         def listed(tag: str, value: Any, parts: list[str]) -> None:
+            nonlocal write
             parts.append(f"<{tag}>")
             for inner in value:
                 if isinstance(inner, bytes):
                     parts.append(inner.decode())
                 else:
-                    _writer(member)("item", inner, parts)
+                    write = write or _writer(member)
+                    write("item", inner, parts)
             parts.append(f"</{tag}>")
 
         return listed

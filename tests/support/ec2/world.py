@@ -149,6 +149,9 @@ class World:
                 return told
         found = fleet.candidates(request, functools.partial(self._template, stale=stale), self._zone_of)
         if request.get("DryRun"):
+            unknown = [one.instance_type for one in found if one.instance_type not in self.market.types]
+            if unknown:
+                raise AwsError("InvalidParameterValue", f"Invalid value '{unknown[0]}' for InstanceType.")
             raise dry_run()
         self._made += 1
         fleet_id = f"fleet-{self._hex('fleet', self._made, 8)}"
