@@ -109,7 +109,12 @@ class AwsCloud:
             reserved=self.reserves,
             changed=lambda: self._plan_again("market"),
         )
-        self.instances = Instances(self.aws, clock, self.settings.cluster_name)
+        self.instances = Instances(
+            self.aws,
+            clock,
+            self.settings.cluster_name,
+            shifted=self.shifts.zones if self.shifts is not None else frozenset,
+        )
         self.inventory = Inventory(self.instances, clock)
         self.templates = LaunchTemplates(self.aws, self.uses, clock, self.settings.cluster_name)
         self._keeper = Keeper(

@@ -89,7 +89,13 @@ class DayTwo:
         )
         self._drift = DriftController(cluster, ec2.provider, writer, clock, pool=pool)
         self._tagging = TaggingController(
-            ec2.inventory.find, ec2.instances.tag, cluster, writer, ec2.settings.cluster_name, clock
+            ec2.inventory.find,
+            ec2.instances.tag,
+            cluster,
+            writer,
+            ec2.settings.cluster_name,
+            clock,
+            shifted=_shifted(ec2),
         )
         self._pollers = [Poller(name, poll) for name, poll in self._polls(ec2, parts, pools, changed).items()]
 
@@ -124,7 +130,9 @@ class DayTwo:
                 look_again=parts.claim_again,
                 orphan_after=ec2.settings.orphan_after,
             ).poll,
-            "nodeclaim-garbage": ClaimCollector(cluster, ec2.provider, writer, parts.metrics).poll,
+            "nodeclaim-garbage": ClaimCollector(
+                cluster, ec2.provider, writer, parts.metrics, shifted=_shifted(ec2)
+            ).poll,
         }
         if ec2.reserved:
             polls["capacity-type"] = reservations.CapacityTypeSync(ec2.inventory.listed, cluster, client, writer).poll
@@ -154,3 +162,7 @@ class DayTwo:
         """One event of a watch."""
         self._drift.heard(what, old, new)
         self._tagging.heard(what, old, new)
+
+
+def _shifted(ec2: Ec2) -> Callable[[], frozenset[str]]:
+    return ec2.shifts.zones if ec2.shifts is not None else frozenset

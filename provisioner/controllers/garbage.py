@@ -4,13 +4,14 @@ Differs: a machine is terminated only after it was nobody's for five minutes wit
 not a cache, has said that no claim has it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import timedelta
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
+from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances import Instance
 from provisioner.cloudprovider.aws.orphans import sort_out
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
@@ -107,10 +108,23 @@ class MachineCollector:
 
 
 class ClaimCollector:
-    """Looks for registered claims whose machine vanished behind our back."""
+    """Looks for registered claims whose machine vanished behind our back.
 
-    def __init__(self, cluster: Cluster, provider: CloudProvider, writer: ClaimWriter, metrics: Metrics) -> None:
+    Args:
+        shifted: ids of zones whose machines nobody can be sure about now.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        provider: CloudProvider,
+        writer: ClaimWriter,
+        metrics: Metrics,
+        *,
+        shifted: Callable[[], Container[str]] = frozenset,
+    ) -> None:
         self._cluster, self._provider, self._writer, self._metrics = cluster, provider, writer, metrics
+        self._shifted = shifted
 
     def poll(self) -> float:
         """Look once; seconds until the next look.
@@ -138,6 +152,8 @@ class ClaimCollector:
         if (reference.group, reference.kind) not in self._provider.node_class_kinds():
             return False
         if claim.metadata.deletion_timestamp is not None or not is_true(claim.status.conditions, names.REGISTERED):
+            return False
+        if claim.metadata.labels.get(labels.ZONE_ID, "") in self._shifted():
             return False
         node = self._cluster.node_of(claim)
         return node is None or not is_true(node.status.conditions, names.READY)

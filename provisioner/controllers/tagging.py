@@ -4,7 +4,7 @@ Differs: what a machine has is read from the last list, and tags wait until a la
 one allowance of calls, so tags take at most two of its five a second.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
@@ -21,6 +21,7 @@ from provisioner.support.workers import DONE, KeyedQueue, Result
 
 PER_SECOND, BURST = 2.0, 5
 DELAY_SECONDS = 30.0
+SHIFTED_SECONDS = 60.0
 _TAGGED: Mapping[str, str] = {ec2.TAGGED_ANNOTATION: "true", ec2.CLUSTER_NAME_TAGGED_ANNOTATION: "true"}
 _log = logs.get_logger(__name__)
 
@@ -54,6 +55,7 @@ class TaggingController:
         find: a machine by provider ID, as it was listed last; raises CloudError.
         tag: adds tags to an instance; raises CloudError.
         cluster_name: value of the tag that names the cluster.
+        shifted: ids of zones whose machines are left alone now.
     """
 
     def __init__(
@@ -66,9 +68,10 @@ class TaggingController:
         clock: Clock,
         *,
         delay: float = DELAY_SECONDS,
+        shifted: Callable[[], Container[str]] = frozenset,
     ) -> None:
         self._find, self._tag, self._cluster, self._writer = find, tag, cluster, writer
-        self._cluster_name, self._delay = cluster_name, delay
+        self._cluster_name, self._delay, self._shifted = cluster_name, delay, shifted
         self._allowance = TokenBucket(PER_SECOND, BURST, clock)
         self._queue = KeyedQueue("nodeclaim-tagging", self.reconcile, clock)
 
@@ -93,6 +96,8 @@ class TaggingController:
             return DONE
         try:
             machine = self._find(claim.status.provider_id)
+            if machine.zone_id in self._shifted():
+                return Result(requeue_after=SHIFTED_SECONDS)
             if lacking := missing_tags(machine.tags, claim, self._cluster_name):
                 self._allowance.take()
                 self._tag(machine.id, lacking)

@@ -3,7 +3,7 @@
 What acts on it is another matter: this is the verdict that the claim's condition Drifted tells.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -40,7 +40,7 @@ def pool_drift(claim: NodeClaim, pool: NodePool) -> str:
     return REQUIREMENTS if carried.incompatibility(wanted) is not None else ""
 
 
-def type_drift(claim: NodeClaim, types: Iterable[InstanceType], now: datetime) -> str:
+def type_drift(claim: NodeClaim, types: Sequence[InstanceType], now: datetime) -> str:
     """InstanceTypeNotFound where the machine could not be bought again, whatever there is of it now; else "".
 
     Args:
@@ -51,12 +51,10 @@ def type_drift(claim: NodeClaim, types: Iterable[InstanceType], now: datetime) -
     created = claim.metadata.creation_timestamp
     if created is None or now - created < TYPE_GRACE:
         return ""
-    by_name = {one.name: one for one in types}
-    if not by_name:
-        return ""
-    found = by_name.get(claim.metadata.labels.get(names.INSTANCE_TYPE_LABEL, ""))
+    name = claim.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "")
+    found = next((one for one in types if one.name == name), None)
     if found is None:
-        return TYPE_NOT_FOUND
+        return TYPE_NOT_FOUND if types else ""
     carried = _bought_as(claim)
     return "" if any(carried.conflict(one.requirements) is None for one in found.offerings) else TYPE_NOT_FOUND
 

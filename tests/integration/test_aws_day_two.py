@@ -283,6 +283,19 @@ def test_tags_that_are_missing_are_added(cloud: Cloud) -> None:
     assert (tags[api.NODECLAIM_TAG], tags[api.NAME_TAG]) == ("mine", "node-1")
 
 
+def test_nothing_is_ended_in_a_zone_that_is_shifted_away_from(cloud: Cloud) -> None:
+    machine = cloud.machine()
+    zone = cloud.instances.get(provider_id("z", machine)).zone_id
+    shifted = {zone}
+    careful = Instances(cloud.aws, SystemClock(), cloud.ec2.vpc.cluster, idle=0.0, shifted=lambda: shifted)
+    with pytest.raises(InstanceError, match="shifted away"):
+        careful.terminate(provider_id("z", machine))
+    assert machine in alive(cloud)
+    shifted.clear()
+    careful.terminate(provider_id("z", machine))
+    assert machine not in alive(cloud)
+
+
 # ------------------------------------------------------------------ reservations and shifts
 
 

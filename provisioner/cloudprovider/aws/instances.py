@@ -5,7 +5,7 @@ Differs: instances are described by a filter, so that one that is gone does not 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -152,10 +152,19 @@ class Instances:
         clock: measures how long calls are gathered.
         cluster: whose instances `list` tells.
         idle: seconds that a call waits for others to join.
+        shifted: ids of zones that traffic is shifted away from; nothing is ended there meanwhile.
     """
 
-    def __init__(self, aws: Clients, clock: Clock, cluster: str, *, idle: float = 0.1) -> None:
-        self._aws, self._cluster = aws, cluster
+    def __init__(
+        self,
+        aws: Clients,
+        clock: Clock,
+        cluster: str,
+        *,
+        idle: float = 0.1,
+        shifted: Callable[[], Container[str]] = frozenset,
+    ) -> None:
+        self._aws, self._cluster, self._shifted = aws, cluster, shifted
         self._descriptions: Gatherer[str, Instance] = Gatherer(clock, self._describe, idle=idle)
         self._terminations: Gatherer[str, str] = Gatherer(clock, self._terminate, idle=idle)
         self._tags: Gatherer[_Tagging, None] = Gatherer(clock, self._create_tags, idle=idle)
@@ -201,10 +210,14 @@ class Instances:
 
         Raises:
             MachineNotFoundError: it is gone.
-            InstanceError: EC2 did not do it; try again.
+            InstanceError: EC2 did not do it, or its zone is shifted away from; try again.
         """
-        if not self.get(provider_id).ending:
-            self._terminations.ask(instance_id_of(provider_id))
+        found = self.get(provider_id)
+        if found.ending:
+            return
+        if found.zone_id in self._shifted():
+            raise InstanceError(f"{found.id} is left while traffic is shifted away from {found.zone} ({found.zone_id})")
+        self._terminations.ask(found.id)
 
     def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
         """Tag an instance; instances that get the same tags at about the same time are tagged by one call.

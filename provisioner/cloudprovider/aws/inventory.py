@@ -26,7 +26,7 @@ class Inventory:
 
     def __init__(self, source: Source, clock: Clock) -> None:
         self._source, self._clock = source, clock
-        self._lock = threading.Lock()
+        self._lock, self._first = threading.Lock(), threading.Lock()
         self._found: Mapping[str, Instance] = {}
         self.listed_at: datetime | None = None
 
@@ -49,12 +49,16 @@ class Inventory:
             return tuple(self._found.values())
 
     def find(self, provider_id: str) -> Instance:
-        """A machine as it was listed, or as EC2 says now where it was not.
+        """A machine as it was listed, or as EC2 says now where it was not; the first to ask has them all listed.
 
         Raises:
             MachineNotFoundError: there is none.
             CloudError: EC2 did not answer.
         """
+        if self.listed_at is None:
+            with self._first:  # one list, rather than a question for every machine
+                if self.listed_at is None:
+                    self.refresh()
         with self._lock:
             found = self._found.get(instance_id_of(provider_id))
         return found if found is not None else self._source.get(provider_id)

@@ -9,6 +9,7 @@ import pytest
 from provisioner.apis import ec2, names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances import Instance
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import Machine
@@ -158,11 +159,18 @@ class Cloud:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
 
 
-def collected(cloud: Cloud, *things: NodeClaim | Node) -> bool:
+def collected(cloud: Cloud, *things: NodeClaim | Node, shifted: frozenset[str] = frozenset()) -> bool:
     """Whether the claim "a" is deleted."""
     server = TinyServer(World())
     server.put(*things)
-    ClaimCollector(server.world.cluster, cloud, server.writer, Metrics()).poll()  # type: ignore[arg-type]
+    collector = ClaimCollector(
+        server.world.cluster,
+        cloud,  # type: ignore[arg-type]
+        server.writer,
+        Metrics(),
+        shifted=lambda: shifted,
+    )
+    collector.poll()
     return not server.has("nodeclaims", "a")
 
 
@@ -192,3 +200,9 @@ def test_a_claim_stays_while_nobody_knows() -> None:
 
 def test_a_claim_that_is_not_registered_stays() -> None:
     assert not collected(Cloud(), claim("a", provider_id="kwok://a", true=(names.LAUNCHED,)))
+
+
+def test_a_claim_in_a_zone_that_is_shifted_away_from_stays() -> None:
+    lost = claim("a", provider_id="kwok://a", true=REGISTERED, labels={labels.ZONE_ID: "use1-az1"})
+    assert not collected(Cloud(), lost, shifted=frozenset({"use1-az1"}))
+    assert collected(Cloud(), lost, shifted=frozenset({"use1-az2"}))

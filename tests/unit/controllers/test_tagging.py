@@ -25,8 +25,15 @@ class Stage:
         self.server = TinyServer(self.world)
         self.machine, self.tagged = replace(MACHINE, tags=tags), list[tuple[str, Mapping[str, str]]]()
         self.error: CloudError | None = None
+        self.shifted: set[str] = set()
         self.controller = TaggingController(
-            lambda _: self.machine, self._tag, self.world.cluster, self.server.writer, "blue", self.world.clock
+            lambda _: self.machine,
+            self._tag,
+            self.world.cluster,
+            self.server.writer,
+            "blue",
+            self.world.clock,
+            shifted=lambda: self.shifted,
         )
         given = {"provider_id": MACHINE.provider_id, "true": (names.LAUNCHED, names.REGISTERED), **fields}
         self.server.put(claim("a", **given))
@@ -83,6 +90,17 @@ def test_a_machine_that_is_gone_is_not_tagged_again() -> None:
     stage = Stage({})
     stage.error = MachineNotFoundError("x")
     assert stage.controller.reconcile("a") == DONE
+
+
+def test_machines_in_a_zone_that_is_shifted_away_from_wait() -> None:
+    stage = Stage({})
+    stage.machine = replace(stage.machine, zone_id="use1-az1")
+    stage.shifted = {"use1-az1"}
+    assert stage.controller.reconcile("a") == Result(requeue_after=60.0)
+    assert stage.tagged == []
+    stage.shifted.clear()
+    stage.controller.reconcile("a")
+    assert stage.tagged
 
 
 def test_tags_that_fail_are_tried_again_and_not_noted() -> None:

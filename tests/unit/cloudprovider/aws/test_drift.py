@@ -176,9 +176,11 @@ class Source:
 
 def judged(source: Source, one: NodeClaim, of: EC2NodeClass | None, *, listed: bool = True) -> str:
     inventory = Inventory(source, FakeClock())
-    if listed:
-        inventory.refresh()
-        source.machines = {name: replace(one, reservation_id="") for name, one in source.machines.items()}
+    there = source.machines
+    if not listed:
+        source.machines = {}
+    inventory.refresh()
+    source.machines = {name: replace(one, reservation_id="") for name, one in there.items()} if listed else there
     return DriftJudge(inventory, lambda _: of, lambda _: (KIND,), lambda _: "")(one)
 
 
@@ -188,6 +190,14 @@ def test_the_judge_asks_ec2_only_for_machines_that_were_not_listed() -> None:
     assert source.asked == 0
     assert judged(source, a_claim(), a_class(securityGroups=[]), listed=False) == drift.SECURITY_GROUP
     assert source.asked == 1
+
+
+def test_the_first_question_has_all_machines_listed() -> None:
+    source = Source(MACHINE)
+    inventory = Inventory(source, FakeClock())
+    assert inventory.find(MACHINE.provider_id) == MACHINE
+    assert inventory.listed() == (MACHINE,)
+    assert source.asked == 0
 
 
 def test_a_reservation_is_left_only_on_ec2s_newest_word() -> None:
