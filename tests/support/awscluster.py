@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+import msgspec
+
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
@@ -20,6 +22,8 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from provisioner.support.clock import SystemClock
+from provisioner.support.workers import pool as pool_of_threads
+from provisioner.support.workers import run_parallel
 from tests.support.ec2 import ClusterOfNodes, Ec2
 from tests.support.eventually import eventually
 from tests.support.provisioner import prepare
@@ -112,6 +116,28 @@ class AwsCluster:
         document["spec"]["template"]["spec"].update(template)
         applying.apply(self.client, [document])
 
+    def claim(self, pool_name: str, **spec: Any) -> Document:
+        """The body of a NodeClaim as the pool's would be, for a machine of at least one core and 1 GiB; without a name."""
+        found = self.client.get(NODEPOOLS, pool_name)
+        wire: dict[str, Any] = msgspec.to_builtins(found.spec.template.spec)
+        labels = {names.NODEPOOL_LABEL: pool_name}
+        return {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "metadata": {
+                "generateName": f"{pool_name}-",
+                "labels": labels,
+                "finalizers": [names.TERMINATION_FINALIZER],
+            },
+            "spec": {**wire, "resources": {"requests": {"cpu": "1", "memory": "1Gi", "pods": "2"}}, **spec},
+        }
+
+    def create_claims(self, body: Document, count: int) -> None:
+        """So many equal NodeClaims, eight at a time."""
+        with pool_of_threads(8, "claims") as threads:
+            for outcome in run_parallel(threads, lambda _: self.client.create(NODECLAIMS, body), range(count)):
+                outcome.unwrap()
+
     # ------------------------------------------------------------------ looking
 
     def claims(self) -> list[NodeClaim]:
@@ -157,7 +183,7 @@ class AwsCluster:
             for kind, found in (
                 ("class", self.client.list(EC2NODECLASSES)),
                 ("pool", self.client.list(NODEPOOLS)),
-                ("claim", self.claims()[:10]),
+                ("claim", self.claims()[:5]),
             )
             for one in found
             for cond in one.status.conditions
@@ -167,7 +193,7 @@ class AwsCluster:
             f"event {one.reason}: {one.message}" for one in self.client.list(EVENTS, "default") if one.type == "Warning"
         }
         lines += sorted(events)[:10]
-        machines = [f"machine {one}" for one in self.ec2.instances()[:10]]
+        machines = [f"machine {one}"[:300] for one in self.ec2.instances()[:5]]
         return "\n".join([*lines, *machines, f"calls {dict(self.calls())}"])
 
 
