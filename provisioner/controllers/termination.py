@@ -32,6 +32,7 @@ from provisioner.support.workers import DONE, KeyedQueue, Result
 MIN_DRAIN_SECONDS = 5.0  # catches pods that were bound before kube-scheduler saw the taint
 DRAIN_REQUEUE_SECONDS = 1.0
 INSTANCE_REQUEUE_SECONDS = 5.0
+_SHORTEST_GRACE = timedelta(seconds=1)
 _MULTIPLE_BUDGETS = "more than one PodDisruptionBudget"
 _log = logs.get_logger(__name__)
 
@@ -74,7 +75,7 @@ def drain_step(pods: Iterable[Pod], now: datetime, deadline: datetime | None = N
 def _must_go(pod: Pod, now: datetime, deadline: datetime) -> bool:
     """Whether the pod's grace period would outlast the Node."""
     if pod.deleted is not None:
-        return pod.deleted > deadline
+        return pod.deleted > max(deadline, now + _SHORTEST_GRACE)  # it has been told the shortest time otherwise
     return pod.grace_seconds is not None and now > deadline - timedelta(seconds=pod.grace_seconds)
 
 

@@ -1,5 +1,6 @@
 """What happens to machines after their launch, over HTTP against the emulated EC2: messages, health, garbage, tags, reservations, shifts."""
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -9,9 +10,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from provisioner.apis import ec2 as api
+from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import health as statuses
 from provisioner.cloudprovider.aws.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
 from provisioner.cloudprovider.aws.errors import Kind as ErrorKind
 from provisioner.cloudprovider.aws.errors import classify_exception
 from provisioner.cloudprovider.aws.health import Category
@@ -19,13 +22,19 @@ from provisioner.cloudprovider.aws.instances import InstanceError, Instances, pr
 from provisioner.cloudprovider.aws.inventory import Inventory
 from provisioner.cloudprovider.aws.messages import Kind, MessageError, Notice, parse
 from provisioner.cloudprovider.aws.queue import InterruptionQueue, Received
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.cloudprovider.aws.shortage import Shortages
 from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
 from provisioner.controllers.garbage import MachineCollector
 from provisioner.controllers.health import read_statuses
+from provisioner.controllers.interruption import Interruptions
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.notices import QueueReader
 from provisioner.controllers.reservations import expiring_blocks, read_reservations
 from provisioner.controllers.tagging import missing_tags
 from provisioner.kube import resources
 from provisioner.support.clock import SystemClock
+from provisioner.support.workers import pool
 from tests.support.clock import FakeClock
 from tests.support.cluster import World, claim
 from tests.support.ec2 import Ec2, Fault
@@ -161,6 +170,59 @@ def test_a_queue_that_is_missing_is_looked_up_again(cloud: Cloud) -> None:
         with pytest.raises(ClientError) as error:
             nobodys.receive()
         assert classify_exception(error.value).kind is ErrorKind.NOT_FOUND
+
+
+QUEUE_FAULTS: dict[str, Fault] = {
+    f"{action}: {kind}": Fault(action, kind, times=1)
+    for action in ("ReceiveMessage", "DeleteMessageBatch")
+    for kind in ("throttled", "500", "denied", "timeout-after-effect")
+}
+
+
+@pytest.mark.parametrize("fault", QUEUE_FAULTS.values(), ids=QUEUE_FAULTS)
+def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> None:
+    machine = cloud.machine()
+    server = TinyServer(World())
+    server.put(claim("mine", provider_id=provider_id("z", machine)))
+    settings = AwsSettings(cluster_name=CLUSTER, region=cloud.ec2.region)
+    queue = InterruptionQueue(cloud.aws, cloud.ec2.vpc.queue, wait_seconds=1, visibility_seconds=2)
+    with pool(2) as workers:
+        clock = server.world.clock
+        interruptions = Interruptions(
+            server.world.cluster,
+            server.client,
+            server.writer,
+            server.recorder,
+            Metrics(),
+            workers,
+            clock,
+            plan=lambda _: None,
+        )
+        reader = QueueReader(
+            queue,
+            interruptions,
+            server.world.cluster,
+            server.recorder,
+            Shortages(),
+            ReservationBook(),
+            settings,
+            workers,
+            clock,
+        )
+        cloud.ec2.interrupt(machine, "rebalance")
+        cloud.ec2.interrupt(machine, "spot", seconds=86400)
+        cloud.ec2.script([fault])
+
+        def settled() -> bool:
+            with contextlib.suppress(Exception):
+                reader.poll()
+            return (
+                interruption_of(server.claim("mine").metadata.annotations) is not None
+                and not (cloud.ec2.left()["messages"])
+            )
+
+        eventually(settled, "the notice is written, and the queue empty", 40.0)
+    assert server.done == ["PATCH nodeclaims/mine"]
 
 
 # ------------------------------------------------------------------ health

@@ -35,6 +35,10 @@ class Told(Recorder):
         self.messages.append(message)
 
 
+class ServerDied(Exception):  # noqa: N818  (what a test sees of kill -9)
+    """The process ended before this write."""
+
+
 class TinyServer:
     """Takes merge and JSON patches, deletions and lists.
 
@@ -42,6 +46,7 @@ class TinyServer:
         world: what our caches have; `tell` off, the server knows more than they.
         refuse: status to answer to writes of objects by name, instead of doing them.
         done: requests that changed something, as "METHOD kind/name".
+        dies_after: how many of those there may be before everything raises `ServerDied`; None never dies.
     """
 
     def __init__(self, world: World) -> None:
@@ -49,6 +54,7 @@ class TinyServer:
         self.objects: dict[tuple[str, str], Any] = {}
         self.refuse: dict[str, int] = {}
         self.done: list[str] = []
+        self.dies_after: int | None = None
         self.tell = True
         self.api = FakeApi(respond=self._answer, clock=world.clock)
         self.client = Client(self.api, world.clock)
@@ -94,6 +100,8 @@ class TinyServer:
             return refusal(404, "NotFound")
         if sent.method == "GET":
             return ok(known)
+        if self.dies_after is not None and len(self.done) >= self.dies_after:
+            raise ServerDied
         self.done.append(f"{sent.method} {kind}/{name}")
         if sent.method == "DELETE":
             return self._delete(kind, name, known)

@@ -24,7 +24,7 @@ class Clients(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One message, invisible to others for `VISIBILITY_SECONDS`.
+    """One message, hidden from others for a while.
 
     Attributes:
         receipt: what it is deleted by.
@@ -42,10 +42,20 @@ class InterruptionQueue:
     Args:
         aws: the way to SQS.
         name: of the queue, in the account and region of our credentials.
+        wait_seconds: how long SQS waits for a message.
+        visibility_seconds: how long a message that was received is hidden from others.
     """
 
-    def __init__(self, aws: Clients, name: str, *, wait_seconds: int = WAIT_SECONDS) -> None:
-        self._aws, self.name, self._wait_seconds = aws, name, wait_seconds
+    def __init__(
+        self,
+        aws: Clients,
+        name: str,
+        *,
+        wait_seconds: int = WAIT_SECONDS,
+        visibility_seconds: int = VISIBILITY_SECONDS,
+    ) -> None:
+        self._aws, self.name = aws, name
+        self._wait_seconds, self._visibility_seconds = wait_seconds, visibility_seconds
         self._url = ""
 
     def receive(self) -> list[Received]:
@@ -61,7 +71,7 @@ class InterruptionQueue:
             answer = sqs.receive_message(
                 QueueUrl=self._url,
                 MaxNumberOfMessages=MAX_MESSAGES,
-                VisibilityTimeout=VISIBILITY_SECONDS,
+                VisibilityTimeout=self._visibility_seconds,
                 WaitTimeSeconds=self._wait_seconds,
                 MessageSystemAttributeNames=["SentTimestamp"],
                 MessageAttributeNames=["All"],

@@ -1,5 +1,6 @@
 """Interrupted machines: what is written, in which order, and what a crash or a refusal leaves."""
 
+import contextlib
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from provisioner.kube.errors import ApiError
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
-from tests.support.tinyserver import TinyServer
+from tests.support.tinyserver import ServerDied, TinyServer
 
 SPOT = Interruption(
     "spot_interrupted", replaced=True, evicts=NOON + timedelta(seconds=45), ends=NOON + timedelta(seconds=120)
@@ -164,6 +165,33 @@ def test_the_next_leader_goes_on(workers: Pool) -> None:
     stage.world.clock.advance(45)
     successor.run_once()
     assert not stage.server.has("nodeclaims", "a")
+
+
+@pytest.mark.parametrize("writes", range(5))
+def test_a_crash_after_any_write_is_made_good_by_the_next_leader(workers: Pool, writes: int) -> None:
+    stage = Stage(workers)
+    moving = pod("p", node="a")
+    stage.machine("a", moving)
+
+    def live(one: Interruptions) -> None:
+        one.mark(stage.server.claim("a"), SPOT)
+        one.run_once()
+        if "b" not in {claim.name for claim in stage.world.cluster.claims()}:
+            stage.machine("b", promised=(moving,))
+        one.run_once()
+
+    stage.server.dies_after = writes
+    with contextlib.suppress(ServerDied):
+        live(stage.interruptions)
+    assert len(stage.server.done) <= writes
+    stage.server.dies_after = None
+    live(stage.another(workers))
+    found = stage.server.claim("a")
+    assert found.metadata.deletion_timestamp is not None
+    assert found.metadata.annotations[names.TERMINATION_TIMESTAMP] == "2026-11-21T12:02:00Z"
+    assert stage.is_closed("a")
+    writes_of_one_life = ["PATCH nodeclaims/a", "PATCH nodes/a", "PATCH nodeclaims/a", "DELETE nodeclaims/a"]
+    assert stage.server.done == writes_of_one_life, "nothing is done twice"
 
 
 def test_a_refused_write_is_tried_again_and_holds_up_no_other(workers: Pool) -> None:

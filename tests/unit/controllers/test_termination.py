@@ -98,6 +98,13 @@ def test_a_node_that_ends_in_a_minute_deletes_what_needs_longer(
     assert [one.name for one in step.force] == force
 
 
+def test_a_pod_that_ends_this_second_is_not_told_so_again_and_again() -> None:
+    past = NOON - timedelta(seconds=10)
+    told = pod("told", node="n", deleted=NOON + timedelta(seconds=1), grace_seconds=600)
+    late = pod("late", node="n", deleted=NOON + timedelta(seconds=30), grace_seconds=600)
+    assert drain_step((told, late), NOON, past).force == (late,)
+
+
 def test_protection_ends_when_the_grace_period_begins() -> None:
     deadline = NOON + timedelta(seconds=60)
     assert drain_step((HELD,), NOON + timedelta(seconds=30), deadline).force == ()
