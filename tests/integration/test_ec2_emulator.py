@@ -507,6 +507,42 @@ def test_trouble_shows_in_the_status_of_instances(ec2: Ec2) -> None:
     assert not ask("instance-status.status", "impaired")
 
 
+RUNS: dict[str, tuple[Mapping[str, Any], str]] = {
+    "a dry run": ({"DryRun": True}, "DryRunOperation"),
+    "no such type": ({"DryRun": True, "InstanceType": "m5.tiny"}, "InvalidParameterValue"),
+    "no such profile": ({"DryRun": True, "IamInstanceProfile": {"Name": "nobody"}}, "InvalidParameterValue"),
+    "no such template": (
+        {"LaunchTemplate": {"LaunchTemplateName": "no"}},
+        "InvalidLaunchTemplateName.NotFoundException",
+    ),
+    "a group of another network": ({"SecurityGroupIds": ["sg-0d0e7a1100000003"], "DryRun": True}, "InvalidParameter"),
+    "too much user data": ({"UserData": "x" * 20000}, "InvalidUserData.Malformed"),
+}
+
+
+@pytest.mark.parametrize(("more", "code"), RUNS.values(), ids=RUNS)
+def test_runs_that_are_refused(ec2: Ec2, more: Mapping[str, Any], code: str) -> None:
+    subnet = ec2.vpc.subnets[ec2.vpc.zones[0]]
+    asked = {"InstanceType": "m5.large", "ImageId": image(ec2), "SubnetId": subnet, "MinCount": 1, "MaxCount": 1}
+    assert code_of(lambda: call(ec2, "run_instances", **{**asked, **more}))[0] == code
+
+
+def test_a_run_makes_machines_of_a_template(ec2: Ec2) -> None:
+    name = template(ec2)
+    subnet = ec2.vpc.subnets[ec2.vpc.zones[0]]
+    asked: dict[str, Any] = {
+        "LaunchTemplate": {"LaunchTemplateName": name},
+        "InstanceType": "m5.large",
+        "NetworkInterfaces": [{"DeviceIndex": 0, "SubnetId": subnet, "Groups": list(ec2.vpc.groups)}],
+        "ClientToken": next(TOKENS),
+    }
+    answer = call(ec2, "run_instances", **asked, MinCount=1, MaxCount=2)
+    assert [one["SubnetId"] for one in answer["Instances"]] == [subnet, subnet]
+    assert answer["Instances"][0]["IamInstanceProfile"]["Arn"].endswith(ec2.vpc.profile)
+    again = call(ec2, "run_instances", **asked, MinCount=1, MaxCount=2)
+    assert [one["InstanceId"] for one in again["Instances"]] == [one["InstanceId"] for one in answer["Instances"]]
+
+
 # ---------------------------------------------------------------------- launch templates
 
 
@@ -1003,6 +1039,19 @@ def test_interruptions(ec2: Ec2) -> None:
     assert drained(ec2, "EC2 Instance State-change Notification", spot)
 
 
+def test_interruptions_by_script(ec2: Ec2) -> None:
+    found = set(ids(fleet(ec2, ("c5.large",), count=4, kind="spot")))
+    spared = set(ids(fleet(ec2, ("c5.large",), count=1)))
+    eventually(lambda: found | spared <= {one["id"] for one in ec2.instances("running")}, "they run")
+    ec2.script([Fault("*", "interruption", times=3, match={"family": "c5"})])
+
+    def left() -> set[str]:
+        return (found | spared) & {one["id"] for one in ec2.alive()}
+
+    eventually(lambda: len(left()) == 2, "three are gone")
+    assert spared < left()
+
+
 def test_a_message_comes_back_until_it_is_deleted(ec2: Ec2) -> None:
     sqs = ec2.client("sqs")
     url = sqs.create_queue(QueueName="mine")["QueueUrl"]
@@ -1067,6 +1116,12 @@ JOINS = {
     ),
     "another cluster": JoinCase("AL2023", _AL2023, {"name": "other"}, refusal="Unauthorized"),
     "another endpoint": JoinCase("AL2023", _AL2023, {"endpoint": "https://10.9.9.9"}, refusal="does not answer"),
+    "Bottlerocket that waits": JoinCase(
+        "Custom",
+        _BOTTLEROCKET,
+        user_data="[settings.autoscaling]\nshould-wait = true\n",
+        refusal="auto scaling group",
+    ),
     "another authority": JoinCase("Bottlerocket", _BOTTLEROCKET, {"ca_bundle": "Q0E="}, refusal="unknown authority"),
     "a label that kubelets may not set": JoinCase(
         "AL2023", _AL2023, labels={"node-role.kubernetes.io/x": ""}, refusal="labels specified with --node-labels"

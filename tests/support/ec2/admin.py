@@ -1,5 +1,6 @@
 """What whoever runs the emulator may ask it: faults, calls, instances, interruptions, time."""
 
+import functools
 import json
 import threading
 import time
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from tests.support.ec2.faults import Fault
 from tests.support.ec2.machines import RUNNING, SHUTTING_DOWN, TERMINATED, Machine
+from tests.support.ec2.market import SPOT
 from tests.support.ec2.motos import Iam
 from tests.support.ec2.pools import Reservation
 from tests.support.ec2.queues import Queues
@@ -28,9 +30,9 @@ _EVENT_CODES: Final = {
 class Call:
     """One call that arrived; `done` notes how it ended."""
 
-    def __init__(self, service: str, action: str, size: int) -> None:
+    def __init__(self, service: str, action: str) -> None:
         self.at = time.time()
-        self.service, self.action, self.size = service, action, size
+        self.service, self.action = service, action
         self.code: str | None = None
         self.seconds = 0.0
 
@@ -79,9 +81,9 @@ class Admin:
             "prices": lambda asked: self._prices(asked),
         }
 
-    def note(self, service: str, action: str, request: Mapping[str, Any]) -> Call:
+    def note(self, service: str, action: str) -> Call:
         """A call has arrived."""
-        call = Call(service, action, len(request))
+        call = Call(service, action)
         with self._lock:
             self._calls.append(call)
         return call
@@ -105,7 +107,24 @@ class Admin:
             self._calls.clear()
 
     def _script(self, asked: Mapping[str, Any]) -> None:
-        self._world.script.replace([Fault(**one) for one in asked["faults"]])
+        faults = [Fault(**one) for one in asked["faults"]]
+        self._world.script.replace(faults)
+        for one in faults:
+            if one.kind == "interruption":
+                self._world.timing.after(one.delay, functools.partial(self._interrupt_many, one))
+
+    def _interrupt_many(self, fault: Fault) -> None:
+        with self._world.lock:
+            running = [
+                one
+                for one in self._world.machines.all.values()
+                if one.state == RUNNING
+                and one.lifecycle == SPOT
+                and not one.interrupted
+                and self._world.script.matches(fault.match, one.instance_type, one.zone, one.capacity_type)
+            ]
+            for one in running[: fault.times or None]:
+                self._spot(one, {})
 
     def _instances(self) -> list[dict[str, Any]]:
         return [

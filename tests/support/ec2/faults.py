@@ -18,8 +18,12 @@ KINDS: Final = frozenset(
         "shortage",
         "error",
         "slow-boot",
+        "interruption",
     }
 )
+
+
+_OF_MACHINES: Final = frozenset({"shortage", "slow-boot", "interruption"})
 
 
 @dataclass(frozen=True)
@@ -27,17 +31,18 @@ class Fault:
     """One line of a fault script.
 
     Attributes:
-        action: of which calls, with wildcards: "CreateFleet", "Describe*". Not read for `shortage` and `slow-boot`.
+        action: of which calls, with wildcards: "CreateFleet", "Describe*". Not read for `shortage`, `slow-boot` and `interruption`.
         kind: "throttled", "500", "denied", "not-found" and "error" answer without effect; "timeout-after-effect" does the work and
             drops the connection; "hang" waits, then goes on as usual; "stale" answers reads as they were a while ago; "shortage" takes
-            machines away from CreateFleet and RunInstances; "slow-boot" makes machines boot later.
-        times: so many calls (or, of a shortage, refusals; of slow boots, machines); 0 is no limit.
+            machines away from CreateFleet and RunInstances; "slow-boot" makes machines boot later; "interruption" interrupts running spot
+            machines once, after `delay`.
+        times: so many calls (or, of a shortage, refusals; of slow boots and interruptions, machines); 0 is no limit.
         after: so many matching calls pass before.
         delay: it begins so long after the script was given, in EC2's seconds.
         seconds: in EC2's seconds how long it lasts, 0 for no end. Of a hang and a timeout: real seconds until it goes on or drops.
             Of a stale read: how old it is (10 where it is 0). Of a slow boot: how much longer it takes.
         match: all must be so, values with wildcards, or lists of which any: parameters of the call by name, or "contains" (anywhere in the
-            request). For shortages and slow boots: "instance-type", "family", "zone", "capacity-type", and "cheapest" (0.9: only
+            request). Of machines: "instance-type", "family", "zone", "capacity-type", and "cheapest" (0.9: only
             the cheapest 90 % of all offerings in zones with subnets).
         available: of a shortage: how many machines each offering has left.
         code: of "error", and of shortages that say something else than InsufficientInstanceCapacity.
@@ -100,7 +105,7 @@ class Script:
         return [
             line.fault
             for line in self._open()
-            if line.fault.kind not in {"shortage", "slow-boot"}
+            if line.fault.kind not in _OF_MACHINES
             and fnmatch.fnmatchcase(action, line.fault.action)
             and _call_matches(line.fault.match, request)
             and line.take()
@@ -111,7 +116,7 @@ class Script:
         taken = []
         for line in self._open():
             fault = line.fault
-            if fault.kind != "shortage" or not self._offering_matches(fault.match, instance_type, zone, capacity_type):
+            if fault.kind != "shortage" or not self.matches(fault.match, instance_type, zone, capacity_type):
                 continue
             key = instance_type, zone, capacity_type
             if line.used.get(key, 0) >= fault.available:
@@ -129,7 +134,7 @@ class Script:
             line.fault.seconds
             for line in self._open()
             if line.fault.kind == "slow-boot"
-            and self._offering_matches(line.fault.match, instance_type, zone, capacity_type)
+            and self.matches(line.fault.match, instance_type, zone, capacity_type)
             and line.take()
         )
 
@@ -137,7 +142,8 @@ class Script:
         now = self._seconds()
         return [line for line in self._lines if line.begins <= now < line.ends]
 
-    def _offering_matches(self, match: Mapping[str, Any], instance_type: str, zone: str, capacity_type: str) -> bool:
+    def matches(self, match: Mapping[str, Any], instance_type: str, zone: str, capacity_type: str) -> bool:
+        """Whether a fault is about machines of this offering."""
         facts = {
             "instance-type": instance_type,
             "family": instance_type.partition(".")[0],

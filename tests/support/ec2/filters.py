@@ -40,13 +40,12 @@ def selected(
     found = list(things)
     for one in filters or ():
         name, patterns = one["Name"], [_pattern(str(value)) for value in one.get("Values", ())]
-        found = [thing for thing in found if any(map_any(patterns, _values(name, thing, facts, tags)))]
+        found = [
+            thing
+            for thing in found
+            if any(pattern(value) for value in _values(name, thing, facts, tags) for pattern in patterns)
+        ]
     return found
-
-
-def map_any(patterns: Sequence[Callable[[str], bool]], values: Iterable[str]) -> Iterable[bool]:
-    """Whether each of the values passes any pattern."""
-    return (any(pattern(value) for pattern in patterns) for value in values)
 
 
 def _values(name: str, thing: T, facts: Facts[T], tags: Callable[[T], Tags]) -> Iterable[str]:

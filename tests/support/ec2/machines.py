@@ -21,6 +21,11 @@ KEPT_SECONDS: Final = 3600.0
 """How long a terminated instance is still told of, in EC2's seconds."""
 
 
+def described_state(name: str) -> dict[str, Any]:
+    """A state as answers have it."""
+    return {"Code": _CODES[name], "Name": name}
+
+
 @dataclass
 class Machine:
     """One instance.
@@ -126,7 +131,7 @@ class Machine:
         described: dict[str, Any] = {
             "InstanceId": self.id,
             "ImageId": self.image,
-            "State": {"Code": _CODES[shown], "Name": shown},
+            "State": described_state(shown),
             "PrivateDnsName": "" if gone else self.dns,
             "PublicDnsName": "",
             "StateTransitionReason": self.reason,
@@ -192,7 +197,11 @@ class Machines:
         for one in instance_ids:
             if not one.startswith("i-") or not all(sign in "0123456789abcdef" for sign in one[2:]) or len(one) < 10:
                 raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{one}"')
-        missing = [one for one in instance_ids if one not in self.all or self.all[one].visible > now]
+        missing = [
+            one
+            for one in instance_ids
+            if one not in self.all or self.all[one].visible > now or self._forgotten(self.all[one], now)
+        ]
         if missing:
             ids = ", ".join(missing)
             said = (
@@ -294,7 +303,7 @@ def _status(one: Machine, now: float, wall: datetime) -> dict[str, Any]:
         "InstanceId": one.id,
         "AvailabilityZone": one.zone,
         "AvailabilityZoneId": one.zone_id,
-        "InstanceState": {"Code": _CODES[one.state], "Name": one.state},
+        "InstanceState": described_state(one.state),
         "InstanceStatus": summary("instance"),
         "SystemStatus": summary("system"),
         "AttachedEbsStatus": summary("ebs"),

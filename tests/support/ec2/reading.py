@@ -6,7 +6,6 @@ product's code that writes user data.
 
 import base64
 import functools
-import json
 import re
 import shlex
 import tomllib
@@ -215,6 +214,8 @@ def _bottlerocket(text: str) -> Kubelet:
         settings = tomllib.loads(text).get("settings", {})
     except tomllib.TOMLDecodeError as error:
         raise UserDataError(f"early-boot-config: {error}") from None
+    if settings.get("autoscaling", {}).get("should-wait"):
+        raise UserDataError("it waits for its auto scaling group, and is in none")
     kubernetes = settings.get("kubernetes", {})
     kubelet = Kubelet(
         cluster=kubernetes.get("cluster-name", ""),
@@ -263,8 +264,3 @@ def _windows(text: str) -> Kubelet:
     )
     _flags([given.get("KubeletExtraArgs", "")], kubelet)
     return kubelet
-
-
-def described(kubelet: Kubelet) -> str:
-    """For messages: without the certificate."""
-    return json.dumps({name: value for name, value in vars(kubelet).items() if name != "ca_bundle"})

@@ -110,7 +110,7 @@ class Emulator:
         """
         service = _service(headers)
         action, request = _read(service, method, path, headers, body)
-        call = self.admin.note(service, action, request)
+        call = self.admin.note(service, action)
         try:
             answer = self._answer(service, action, request, (method, path, headers, body))
             call.done("")

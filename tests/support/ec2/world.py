@@ -63,7 +63,6 @@ class Setup:
     policies: tuple[Mapping[str, Any], ...] = ()
     quotas: Mapping[str, int] = field(default_factory=dict)
     spot_role: bool = True
-    isolated: bool = False
 
 
 class World:
@@ -651,8 +650,8 @@ class World:
             changes.append(
                 {
                     "InstanceId": one.id,
-                    "PreviousState": machines_state(before),
-                    "CurrentState": machines_state(one.state),
+                    "PreviousState": machines.described_state(before),
+                    "CurrentState": machines.described_state(one.state),
                 }
             )
         return {"TerminatingInstances": changes}
@@ -756,12 +755,6 @@ def denied(permission: str, resource: str = "*", message: str = "") -> AwsError:
         f" {permission} on resource: {resource} because no identity-based policy allows the {permission} action."
     )
     return AwsError("UnauthorizedOperation", message or said, 403)
-
-
-def machines_state(name: str) -> dict[str, Any]:
-    """A state as answers have it."""
-    codes = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
-    return {"Code": codes[name], "Name": name}
 
 
 def _retag(kept: dict[str, str], tags: Mapping[str, str], *, remove: bool) -> None:
