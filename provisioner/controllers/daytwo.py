@@ -22,6 +22,7 @@ from provisioner.controllers.garbage import ClaimCollector, MachineCollector
 from provisioner.controllers.interruption import Interruptions
 from provisioner.controllers.notices import QueueReader
 from provisioner.controllers.polling import Poller
+from provisioner.controllers.relabelling import CapacityTypeSync, PartitionSync, Relabeller
 from provisioner.controllers.tagging import TaggingController
 from provisioner.controllers.zonalshift import ZonalShiftController
 from provisioner.kube import resources
@@ -111,6 +112,7 @@ class DayTwo:
         def fresh_claims() -> Sequence[NodeClaim]:
             return client.list(resources.NODECLAIMS)
 
+        relabeller = Relabeller(cluster, client, writer)
         polls: dict[str, Callable[[], float]] = {
             "instance-health": health.HealthPoller(
                 lambda: health.read_statuses(ec2.aws),
@@ -133,9 +135,10 @@ class DayTwo:
             "nodeclaim-garbage": ClaimCollector(
                 cluster, ec2.provider, writer, parts.metrics, shifted=_shifted(ec2)
             ).poll,
+            "placement-partition": PartitionSync(cluster.claims, ec2.inventory.get, relabeller).poll,
         }
         if ec2.reserved:
-            polls["capacity-type"] = reservations.CapacityTypeSync(ec2.inventory.listed, cluster, client, writer).poll
+            polls["capacity-type"] = CapacityTypeSync(cluster.claims, ec2.inventory.listed, relabeller).poll
             polls["capacity-blocks"] = reservations.BlockExpiry(
                 lambda ids: reservations.read_reservations(ec2.aws, ids), self.interruptions, cluster, clock
             ).poll

@@ -1,4 +1,4 @@
-"""Machines that leave their reservation, and reservations that end."""
+"""Capacity blocks that end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -9,77 +9,19 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances import Instance
 from provisioner.controllers.interruption import Interruptions
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.reservations import BlockExpiry, CapacityTypeSync, expiring_blocks, left_reservations
+from provisioner.controllers.reservations import BlockExpiry, expiring_blocks
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON
-from tests.support.cluster import World, claim, node
+from tests.support.cluster import World, claim
 from tests.support.tinyserver import TinyServer
 
-RESERVED = {
-    names.NODEPOOL_LABEL: "general",
-    names.REGISTERED_LABEL: "true",
-    names.CAPACITY_TYPE_LABEL: "reserved",
-    labels.RESERVATION_ID: "cr-1",
-    labels.RESERVATION_TYPE: "default",
-    labels.RESERVATION_INTERRUPTIBLE: "false",
-}
-ON_DEMAND = {names.NODEPOOL_LABEL: "general", names.REGISTERED_LABEL: "true", names.CAPACITY_TYPE_LABEL: "on-demand"}
-LEFT = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "on-demand")
-STAYS = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "reserved", reservation_id="cr-1")
+RESERVED = {names.NODEPOOL_LABEL: "general", labels.RESERVATION_ID: "cr-1"}
 
 
-def owner(**fields: Any) -> Any:
-    return claim("a", **{"provider_id": LEFT.provider_id, "labels": RESERVED, **fields})
-
-
-CASES: dict[str, tuple[Any, Instance, bool]] = {
-    "a machine that has left": (owner(), LEFT, True),
-    "one that stays": (owner(), STAYS, False),
-    "one that never was in one": (owner(labels=ON_DEMAND), LEFT, False),
-    "one that is going": (owner(deletionTimestamp=NOON.isoformat()), LEFT, False),
-    "one that was not listed": (owner(provider_id="aws:///us-east-1a/i-00000000000000009"), LEFT, False),
-}
-
-
-@pytest.mark.parametrize(("one", "machine", "left"), CASES.values(), ids=CASES)
-def test_who_has_left(one: Any, machine: Instance, left: bool) -> None:
-    assert bool(left_reservations([one], [machine])) is left
-
-
-def sync(server: TinyServer) -> None:
-    CapacityTypeSync(lambda: [LEFT], server.world.cluster, server.client, server.writer).poll()
-
-
-def test_all_labels_of_the_reservation_fall_from_node_and_claim() -> None:
-    server = TinyServer(World())
-    server.put(owner(), node("n", provider_id=LEFT.provider_id, labels=RESERVED))
-    sync(server)
-    assert server.claim("a").metadata.labels == ON_DEMAND
-    assert server.node("n").metadata.labels == ON_DEMAND
-    server.done.clear()
-    sync(server)
-    assert server.done == []
-
-
-def test_a_node_that_has_not_registered_is_left_to_registration() -> None:
-    server = TinyServer(World())
-    server.put(owner(), node("n", provider_id=LEFT.provider_id, labels={}))
-    sync(server)
-    assert server.done == ["PATCH nodeclaims/a"]
-
-
-def test_a_refused_write_is_tried_again() -> None:
-    server = TinyServer(World())
-    server.put(owner(), node("n", provider_id=LEFT.provider_id, labels=RESERVED))
-    server.refuse["n"] = 500
-    sync(server)
-    assert server.claim("a").metadata.labels == RESERVED, "it is what brings us back"
-    server.refuse.clear()
-    sync(server)
-    assert server.claim("a").metadata.labels == ON_DEMAND
+def owner() -> Any:
+    return claim("a", provider_id="aws:///us-east-1a/i-00000000000000001", labels=RESERVED)
 
 
 def reservation(minutes: float | None, kind: str = "capacity-block", **fields: Any) -> dict[str, Any]:
