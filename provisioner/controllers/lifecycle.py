@@ -75,7 +75,7 @@ class Lifecycle:
         self._recorder, self._metrics, self._clock = recorder, metrics, clock
         self._register, self._health, self._elsewhere = register, health, elsewhere
         self._joined_at: dict[str, float] = {}
-        self._asked_elsewhere = 0.0
+        self._asked_elsewhere = float("-inf")
 
     def reconcile(self, name: str) -> Result:
         """One look at one claim, and what follows from it."""
