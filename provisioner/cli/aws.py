@@ -1,5 +1,6 @@
 """`dovetail aws check`: whether AWS has and permits what the controllers need, said before anything is launched."""
 
+import itertools
 import json
 import os
 import sys
@@ -96,7 +97,7 @@ def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> Report:
         raise Unusable(str(error)) from None
     clock = SystemClock()
     classes, why, minor = (classes_in(files), "", 0) if files else classes_of_cluster(options, clock)
-    aws = AwsClients(replace(found.policy(), attempts=2, connect_timeout=3.0, read_timeout=20.0), clock, session)
+    aws = AwsClients(replace(found.policy(), attempts=3, connect_timeout=3.0, read_timeout=20.0), clock, session)
     try:
         return check(aws, found, clock, classes=classes, why_no_classes=why, server_minor=minor, role_arn=role_arn)
     finally:
@@ -153,25 +154,20 @@ def as_json(report: Report) -> str:
 
 
 def as_text(report: Report) -> str:
-    """The report for people: permissions that are there are counted, everything else is a line."""
+    """The report for people: permissions that are there are counted, everything else is a line, and the same advice is given once."""
     lines: list[str] = []
-    heading = ""
-    for one in report.findings:
-        if one.about != heading:
-            heading = one.about
-            lines.append(heading)
-        if not _counted(one):
-            lines += _lines(one)
-    fine = sum(map(_counted, report.findings))
-    if fine:
-        lines.append(f"  {Verdict.OK:<{_WIDTH}}  {fine} permissions are there")
+    for about, inside in itertools.groupby(report.findings, lambda one: one.about):
+        lines.append(about)
+        told: list[Finding] = []
+        fine = 0
+        for one in inside:
+            if about == ABOUT and one.verdict is Verdict.OK and ":" in one.what:
+                fine += 1
+            else:
+                told.append(one)
+        for advice, group in itertools.groupby(told, lambda one: one.advice):
+            lines += [f"  {one.verdict:<{_WIDTH}}  {one.what}: {one.found}" for one in group]
+            lines += [f"  {'':<{_WIDTH}}  -> {advice}"] if advice else []
+        if fine:
+            lines.append(f"  {Verdict.OK:<{_WIDTH}}  {fine} permissions are there")
     return "\n".join([*lines, report.summary()])
-
-
-def _counted(one: Finding) -> bool:
-    return one.about == ABOUT and one.verdict is Verdict.OK and ":" in one.what
-
-
-def _lines(one: Finding) -> list[str]:
-    advice = [f"  {'':<{_WIDTH}}  {one.advice}"] if one.advice else []
-    return [f"  {one.verdict:<{_WIDTH}}  {one.what}: {one.found}", *advice]

@@ -7,6 +7,7 @@ from typing import Any, Final
 from provisioner.cloudprovider.aws.errors import Failure, Kind
 from provisioner.cloudprovider.aws.permissions import Permission, policy_name
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Verdict
+from provisioner.cloudprovider.aws.preflight.needs import EXAMPLE, Need
 
 ABOUT: Final = "permissions"
 _ALLOWED: Final = "allowed"
@@ -91,19 +92,18 @@ def tried(failure: Failure | None, resource: str = "") -> Answer:
             return Answer(Verdict.UNKNOWN, resource, str(failure))
 
 
-def finding(row: Permission, answers: Iterable[Answer], cluster: str) -> Finding:
-    """The finding for one row of the table: the worst of its answers, in words that say what to do."""
-    given = tuple(answers)
+def finding(need: Need, answers: Iterable[Answer], cluster: str) -> Finding:
+    """The finding for one permission: the worst of its answers, in words that say what to do."""
+    given, row = tuple(answers), need.row
     for verdict in (Verdict.MISSING, Verdict.UNKNOWN):
         bad = [answer for answer in given if answer.verdict is verdict]
         if bad:
             whys = "; ".join(dict.fromkeys(answer.why for answer in bad if answer.why))
             said = f"{whys}; without it: {row.without}" if verdict is Verdict.MISSING else whys
-            advices = [answer.advice for answer in bad if answer.advice]
-            return Finding(
-                ABOUT, _what(row, bad), verdict, said, "; ".join(dict.fromkeys(advices)) or _give(row, verdict, cluster)
-            )
-    return Finding(ABOUT, row.action + _where(_kinds(given)), Verdict.OK, row.why)
+            advices = "; ".join(dict.fromkeys(answer.advice for answer in bad if answer.advice))
+            what = _what(row, [answer.resource for answer in bad if answer.resource] or need.resources)
+            return Finding(ABOUT, what, verdict, said, advices or _give(row, verdict, cluster))
+    return Finding(ABOUT, _what(row, need.resources), Verdict.OK, row.why)
 
 
 def _give(row: Permission, verdict: Verdict, cluster: str) -> str:
@@ -116,22 +116,14 @@ def _give(row: Permission, verdict: Verdict, cluster: str) -> str:
     )
 
 
-def _what(row: Permission, answers: Iterable[Answer]) -> str:
-    return row.action + _where(_kinds(answers))
-
-
-def _kinds(answers: Iterable[Answer]) -> tuple[str, ...]:
-    """Of ARNs what people call them: kinds of EC2's resources, names of the others."""
-    said = [_short(answer.resource) for answer in answers]
-    return tuple(dict.fromkeys(one for one in said if one))
+def _what(row: Permission, resources: Iterable[str]) -> str:
+    """The action with what it is done to: kinds of EC2's resources, names of the others."""
+    said = tuple(dict.fromkeys(name for name in map(_short, resources) if name))
+    return f"{row.action} on {', '.join(said)}" if said else row.action
 
 
 def _short(arn: str) -> str:
     if not arn.startswith("arn:"):
         return ""
-    last = arn.split(":", 5)[5]
+    last = arn.split(":", 5)[5].removesuffix(f"/{EXAMPLE}")
     return last.partition("/")[0] if ":ec2:" in arn else last
-
-
-def _where(kinds: tuple[str, ...]) -> str:
-    return f" on {', '.join(kinds)}" if kinds else ""

@@ -130,7 +130,7 @@ def _permissions(
         answers = simulated.get(need, ())
         if trials is not None and (not answers or any(one.verdict is Verdict.UNKNOWN for one in answers)):
             answers = trials.answers(need)
-        yield finding(need.row, answers, where.cluster)
+        yield finding(need, answers, where.cluster)
 
 
 def _not_simulated(role: str, reason: CannotSimulate) -> Finding:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import UnsetType
 
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.cloudprovider.aws.permissions import ANY, PERMISSIONS, Feature, Names, Permission
+from provisioner.cloudprovider.aws.permissions import ANY, CREATED, PERMISSIONS, Feature, Names, Permission
 from provisioner.cloudprovider.aws.prices import has_pricing_api
 from provisioner.cloudprovider.aws.settings import AwsSettings
 
@@ -47,7 +47,9 @@ _INVENTED: Final = {
     "snapshot": "snap-0123456789abcdef0",
     "capacity-reservation": "cr-0123456789abcdef0",
 }
-_EXAMPLE_VALUE: Final = "preflight"
+EXAMPLE: Final = "preflight"
+"""Stands for any name."""
+
 MOST_IDS: Final = 5
 """Of one kind; a policy that takes these takes the others too, but for odd ones."""
 
@@ -182,9 +184,15 @@ def _resources(row: Permission, used: frozenset[Feature], account: Account) -> I
         for pattern in row.scope.resources:
             filled = account.names.fill(pattern)
             kind = _kind(filled)
-            if kind in _NOT_CHECKED.get(row.action, ()) or _KIND_FEATURES.get(kind, Feature.ALWAYS) not in used:
-                continue
-            yield from _examples(filled, kind, account)
+            if _is_checked(row, kind) and _KIND_FEATURES.get(kind, Feature.ALWAYS) in used:
+                yield from _examples(filled, kind, account)
+
+
+def _is_checked(row: Permission, kind: str) -> bool:
+    """Whether EC2 ever checks the action for this kind under this statement."""
+    if row.scope == CREATED and kind == "launch-template" and row.action != "ec2:CreateLaunchTemplate":
+        return False  # launches use templates, they make none
+    return kind not in _NOT_CHECKED.get(row.action, ())
 
 
 def _parameter_arn(names: Names, name: str) -> str:
@@ -207,7 +215,7 @@ def _examples(arn: str, kind: str, account: Account) -> Iterable[str]:
     if parts[4] == ANY:
         parts[4] = account.names.account
     stem = ":".join(parts).removesuffix(ANY)
-    for name in list(account.ids.get(kind, ()))[:MOST_IDS] or [_INVENTED.get(kind, _EXAMPLE_VALUE)]:
+    for name in list(account.ids.get(kind, ()))[:MOST_IDS] or [_INVENTED.get(kind, EXAMPLE)]:
         yield f"{stem}{name}"
 
 
@@ -218,7 +226,7 @@ def _context(row: Permission, names: Names) -> tuple[tuple[str, tuple[str, ...]]
         filled = tuple(names.fill(value) for value in one.values)
         several = one.operator.startswith("ForAllValues:")
         chosen = filled if several else (_of_partition(filled, names.partition),)
-        values[names.fill(one.key)] = tuple(_EXAMPLE_VALUE if value == ANY else value for value in chosen)
+        values[names.fill(one.key)] = tuple(EXAMPLE if value == ANY else value for value in chosen)
     return tuple(values.items())
 
 

@@ -123,7 +123,8 @@ class Surveyor:
             said = f"there is no EKS cluster {name} in {region}"
             advice = "correct --cluster-name or --aws-region; for a cluster that is not EKS's set --cluster-endpoint"
             return None, Finding(CLUSTER, "EKS cluster", Verdict.MISSING, said, advice)
-        said = f"{name}: Kubernetes 1.{eks.minor}, endpoint {eks.endpoint}, Services {eks.cidr or 'unknown'}, VPC {eks.vpc}"
+        told = {"endpoint": eks.endpoint, "Services": eks.cidr, "VPC": eks.vpc}
+        said = ", ".join([f"{name}: Kubernetes 1.{eks.minor}", *(f"{key} {one}" for key, one in told.items() if one)])
         return eks, Finding(CLUSTER, "EKS cluster", Verdict.OK, said)
 
     def _queue(self) -> Finding:

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from provisioner.cloudprovider.aws.errors import classify
-from provisioner.cloudprovider.aws.permissions import PERMISSIONS, Permission
+from provisioner.cloudprovider.aws.permissions import PERMISSIONS
 from provisioner.cloudprovider.aws.preflight.answers import Answer, finding, simulated, tried
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Report, Verdict
+from provisioner.cloudprovider.aws.preflight.needs import Need
 
 SUBNET = "arn:aws:ec2:eu-west-1:123456789012:subnet/subnet-1"
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
@@ -83,11 +84,12 @@ def test_a_trial_that_went_through() -> None:
     assert tried(None) == Answer(Verdict.OK)
 
 
-def row_of(action: str, sid: str = "") -> Permission:
-    return next(row for row in PERMISSIONS if row.action == action and row.scope.sid.startswith(sid))
+def need_of(action: str, sid: str = "", *resources: str) -> Need:
+    row = next(row for row in PERMISSIONS if row.action == action and row.scope.sid.startswith(sid))
+    return Need(row, resources, ())
 
 
-TAGS = row_of("ec2:CreateTags", "AllowScopedResourceTagging")
+TAGS = need_of("ec2:CreateTags", "AllowScopedResourceTagging", SUBNET.replace("subnet", "instance"))
 
 
 def test_a_missing_permission_says_what_is_lost_and_what_to_attach() -> None:
@@ -102,7 +104,7 @@ def test_a_missing_permission_says_what_is_lost_and_what_to_attach() -> None:
 
 
 def test_an_optional_policy_is_called_so() -> None:
-    row = row_of("ssm:GetParameter", "AllowReadingOwnParameters")
+    row = need_of("ssm:GetParameter", "AllowReadingOwnParameters")
     found = finding(row, [simulated({"EvalDecision": "implicitDeny"}, "arn:aws:ssm:r:1:parameter/x")], "prod")
     assert "KarpenterControllerCustomParametersPolicy-prod, which is optional," in found.advice
     assert found.what == "ssm:GetParameter on parameter/x"
@@ -115,7 +117,7 @@ def test_a_denial_is_not_cured_by_another_policy() -> None:
 
 
 def test_only_what_is_missing_is_named_and_missing_outweighs_unknown() -> None:
-    row = row_of("ec2:RunInstances")
+    row = need_of("ec2:RunInstances")
     answers = [
         Answer(Verdict.OK, SUBNET),
         Answer(Verdict.UNKNOWN, "arn:aws:ec2:eu-west-1::snapshot/snap-1", "not known"),
@@ -129,7 +131,7 @@ def test_only_what_is_missing_is_named_and_missing_outweighs_unknown() -> None:
 
 def test_unknown_is_not_missing() -> None:
     found = finding(TAGS, [Answer(Verdict.UNKNOWN, why="it cannot be tried without doing it")], "prod")
-    assert found.verdict is Verdict.UNKNOWN
+    assert (found.what, found.verdict) == ("ec2:CreateTags on instance", Verdict.UNKNOWN)
     assert "without it:" not in found.found
     assert "--role-arn" in found.advice
 

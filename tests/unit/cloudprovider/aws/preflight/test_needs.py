@@ -167,6 +167,9 @@ def test_nothing_is_asked_that_ec2_does_not_check() -> None:
     every = EVERYTHING
     assert not any("fleet/" in one for one in resources(every, "ec2:RunInstances"))
     assert not any("spot-instances-request/" in one for one in resources(every, "ec2:CreateFleet"))
+    assert not any(
+        "launch-template/" in one for one in resources(every, "ec2:CreateFleet", "AllowScopedEC2InstanceActions")
+    )
     assert {one.rpartition(":")[2].partition("/")[0] for one in resources(every, "ec2:CreateLaunchTemplate")} == {
         "launch-template"
     }
