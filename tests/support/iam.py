@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from provisioner.cloudprovider.aws.permissions import POLICIES, Names, document
 from tests.support.ec2.policies import decide
 
 Context = Mapping[str, str | Sequence[str]]
@@ -40,6 +41,12 @@ def judge(documents: Iterable[Mapping[str, Any]], action: str, touched: Iterable
 
 def _listed(context: Context) -> dict[str, Sequence[str]]:
     return {key: [value] if isinstance(value, str) else value for key, value in context.items()}
+
+
+def default_policies(cluster: str, region: str = "us-west-2", account: str = "123456789012") -> list[dict[str, Any]]:
+    """The documents of all policies that are not optional: what Karpenter asks for, and all that `Ec2.start(policies=...)` need allow."""
+    names = Names.of("aws", region, account, cluster)
+    return [document(policy, names) for policy in POLICIES if not policy.optional]
 
 
 def request_tags(tags: Iterable[Mapping[str, str]] | Mapping[str, str]) -> dict[str, str | Sequence[str]]:
