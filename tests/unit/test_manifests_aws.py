@@ -1,5 +1,6 @@
 """What manifests/aws makes: the same in CloudFormation and in Terraform, in every partition, within the limits of IAM."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -305,6 +306,24 @@ def test_what_a_parameter_leaves_out(parameters: dict[str, str], without: set[st
     everything = stack_of(PLACES["everywhere"], CreateSpotServiceLinkedRole="true").resources.keys()
     left = stack_of(PLACES["everywhere"], **{"CreateSpotServiceLinkedRole": "true", **parameters}).resources.keys()
     assert everything - left == without
+
+
+def parameters_of_readme() -> dict[str, str]:
+    """Parameters of the template with their names in Terraform, from the table in the README."""
+    lines = (MANIFESTS / "aws" / "README.md").read_text(encoding="utf-8").splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("| CloudFormation | Terraform |"))
+    found: dict[str, str] = {}
+    for line in itertools.takewhile(lambda line: line.startswith("|"), lines[begin + 2 :]):
+        parameters, variables = (cell.strip().split(", ") for cell in line.split("|")[1:3])
+        found.update(zip(parameters, variables, strict=True))
+    return found
+
+
+def test_the_readme_tells_of_every_parameter_and_both_forms_have_the_same() -> None:
+    told = parameters_of_readme()
+    assert set(told) == set(cloudformation.load(TEMPLATE)["Parameters"])
+    assert set(told.values()) == {name for block in terraform.load(MODULE)["variable"] for name in block} - {"tags"}
+    assert all(snake(parameter) == variable for parameter, variable in told.items())
 
 
 # --- linters --------------------------------------------------------------------------------------------------------

@@ -497,7 +497,7 @@ PERMISSIONS: Final = (
         _PROFILES_LISTED,
         Feature.PROFILES,
         "finds profiles that nothing uses",
-        "profiles of classes that were deleted while the controllers were down stay behind",
+        "profiles that nothing uses stay behind, and classes with `role` cannot be deleted",
     ),
     Permission("iam:GetInstanceProfile", _PROFILE_READ, Feature.PROFILES, "reads a profile and its role", _NO_PROFILE),
     Permission(
