@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from provisioner.apis import ec2 as api
 from provisioner.apis.interruption import interruption_of
@@ -26,7 +26,7 @@ from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.aws.shortage import Shortages
 from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
 from provisioner.controllers.garbage import MachineCollector
-from provisioner.controllers.health import read_statuses
+from provisioner.controllers.health import DENIED_SECONDS, HealthPoller, read_statuses
 from provisioner.controllers.interruption import Interruptions
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.notices import QueueReader
@@ -252,6 +252,47 @@ def test_findings_of_ec2(cloud: Cloud) -> None:
         (planned, Category.EVENT),
     }
     assert found.cleared == (cancelled,)
+
+
+@pytest.mark.parametrize("kind", ["throttled", "500", "timeout-after-effect", "denied"])
+def test_while_ec2_does_not_say_nobody_is_marked(cloud: Cloud, kind: Any) -> None:
+    machine = cloud.machine()
+    server = TinyServer(World())
+    server.put(claim("mine", provider_id=provider_id("z", machine)))
+    with pool(1) as workers:
+        interruptions = Interruptions(
+            server.world.cluster,
+            server.client,
+            server.writer,
+            server.recorder,
+            Metrics(),
+            workers,
+            server.world.clock,
+            plan=lambda _: None,
+        )
+        settings = AwsSettings(cluster_name=CLUSTER, region=cloud.ec2.region)
+        poller = HealthPoller(
+            lambda: read_statuses(cloud.aws),
+            interruptions,
+            server.world.cluster,
+            server.recorder,
+            settings,
+            SystemClock(),
+        )
+        cloud.ec2.interrupt(machine, "schedule", seconds=30 * 3600)
+        cloud.ec2.script([Fault("DescribeInstanceStatus", kind, times=1)])
+        if kind == "denied":
+            assert poller.poll() == DENIED_SECONDS
+        else:
+            with pytest.raises((ClientError, BotoCoreError)):
+                poller.poll()
+        assert server.done == []
+
+        def marked() -> bool:
+            poller.poll()
+            return server.done == ["PATCH nodeclaims/mine"]
+
+        eventually(marked, "the machine runs, and is marked", 30.0)
 
 
 # ------------------------------------------------------------------ garbage and tags

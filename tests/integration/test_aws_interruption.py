@@ -1,16 +1,17 @@
-"""Interruptions end to end: EC2 says something, EventBridge and SQS bring it, and pods move before their machine goes."""
+"""The life of machines end to end: EC2 says something, EventBridge and SQS bring it, and pods move before their machine goes."""
 
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from provisioner.apis import names
+from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition
 from provisioner.cli.progress import progress_for
 from provisioner.cloudprovider.aws.instances import instance_id_of
 from provisioner.devcluster.cluster import DevCluster
-from provisioner.kube.resources import EVENTS, NODEPOOLS, PODS
+from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODEPOOLS, PODS
 from tests.support.awscluster import NAMESPACE, SECONDS, AwsCluster, aws_cluster
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
@@ -95,3 +96,33 @@ def test_planned_work_moves_pods_within_the_budget(aws: AwsCluster) -> None:
     assert [one.name for one in aws.claims()] == [old.name]
     aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
     await_replaced(aws, old)
+
+
+def test_a_claim_says_when_its_class_has_changed(aws: AwsCluster) -> None:
+    claim = the_claim(aws)
+
+    def reason() -> str:
+        (found,) = aws.claims()
+        drifted = condition(found.status.conditions, names.DRIFTED)
+        return drifted.reason if drifted is not None else ""
+
+    assert reason() == ""
+    aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": {"team": "shop"}}})
+    aws.eventually(lambda: reason() == "NodeClassDrift", "the claim has drifted", 60.0)
+    assert [one.name for one in aws.claims()] == [claim.name], "that is all that happens"
+    aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": None}})
+    aws.eventually(lambda: reason() == "", "the claim has drifted no more", 60.0)
+
+
+def test_a_machine_is_tagged_with_its_node(aws: AwsCluster) -> None:
+    claim = the_claim(aws)
+    wanted = {ec2.NAME_TAG: claim.status.node_name, ec2.NODECLAIM_TAG: claim.name}
+
+    def is_tagged() -> bool:
+        (machine,) = aws.ec2.alive()
+        return all(machine["tags"].get(key) == value for key, value in wanted.items())
+
+    aws.eventually(is_tagged, "the machine carries the names", 90.0)
+    aws.eventually(
+        lambda: aws.claims()[0].metadata.annotations.get(ec2.TAGGED_ANNOTATION) == "true", "the claim says so", 30.0
+    )
