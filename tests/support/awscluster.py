@@ -15,7 +15,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.session import answers
-from provisioner.cli.harness.workload import Document, deployment
+from provisioner.cli.harness.workload import Document, deployment, manifests
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.processes import Record
 from provisioner.kube.client import Client
@@ -56,8 +56,17 @@ class AwsCluster:
         prepare(self.client)
         applying.apply(self.client, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
 
-    def start(self, *flags: str, environment: Mapping[str, str] | None = None) -> Record:
-        """Start the provisioner and wait until it is ready."""
+    def account(self) -> str:
+        """A kubeconfig that may do what the manifests allow the provisioner's service account, and nothing else."""
+        self.cluster.kubectl("apply", "-f", str(manifests() / "base" / "provisioner-rbac.yaml"))
+        path = self.cluster.user_kubeconfig(
+            "system:serviceaccount:dovetail-system:dovetail-provisioner",
+            ["system:serviceaccounts", "system:serviceaccounts:dovetail-system"],
+        )
+        return str(path)
+
+    def start(self, *flags: str, kubeconfig: str = "", environment: Mapping[str, str] | None = None) -> Record:
+        """Start the provisioner and wait until it is ready; it is an administrator unless `kubeconfig` says otherwise."""
         ports = self.cluster.ports
         command = [
             *(
@@ -66,7 +75,7 @@ class AwsCluster:
                 "provisioner.cli.main",
                 "provisioner",
                 "--kubeconfig",
-                str(self.cluster.kubeconfig),
+                kubeconfig or str(self.cluster.kubeconfig),
             ),
             *("--provider", "aws", "--cluster-name", CLUSTER, "--cluster-endpoint", self.cluster.host),
             *("--interruption-queue", self.ec2.vpc.queue, "--bind-address", "127.0.0.1", "--report-port", "0"),
