@@ -21,8 +21,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: install ## 1,000 pending pods get their machines on a real control plane, then leave
-	@$(BIN)/dovetail demo
+demo: install ## 1,000 pending pods get their machines on a real control plane, then leave (CLOUD=aws: from an emulated EC2)
+	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD))
 
 test: install ## everything: lint, types, layers, unit, property, the real control plane
 	@$(MAKE) --no-print-directory binaries & pid=$$!; \

@@ -81,6 +81,7 @@ PLAN_ANNOTATION: Final = "dovetail.dev/plan"
 HOLD_RELEASED_ANNOTATION: Final = "dovetail.dev/hold-released"
 LAUNCH_ANNOTATION: Final = "dovetail.dev/launch"
 PLANNED_OFFERING_ANNOTATION: Final = "dovetail.dev/planned-offering"
+INTERRUPTION_ANNOTATION: Final = "dovetail.dev/interruption"
 
 # Ours: stamping. Annotations on a pod, labels on a namespace.
 STAMPED_ANNOTATION: Final = "dovetail.dev/stamped"
@@ -192,6 +193,7 @@ CONFLICT: Final = "Conflict"
 REASON_UNDERUTILIZED: Final = "Underutilized"
 REASON_EMPTY: Final = "Empty"
 REASON_DRIFTED: Final = "Drifted"
+REASON_SCHEDULED_CHANGE: Final = "ScheduledChange"  # ours: only budgets without reasons speak about it
 
 # Priority classes whose pods leave last.
 CRITICAL_PRIORITY_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})

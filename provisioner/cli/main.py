@@ -10,6 +10,7 @@ import click
 from provisioner.devcluster.errors import DevClusterError
 
 COMMANDS: Final = {  # name -> (module:attribute, short help)
+    "aws": ("provisioner.cli.aws:command", "What AWS has and permits."),
     "bench-cluster": ("provisioner.cli.bench:command", "Measure on a control plane of its own."),
     "demo": ("provisioner.cli.demo:command", "1,000 pods to machines and back, on a real cluster."),
     "dev": ("provisioner.cli.dev:command", "A Kubernetes control plane on this machine."),

@@ -1,14 +1,19 @@
-"""`dovetail manifests`: writes the CustomResourceDefinitions that are made from the types."""
+"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, and the IAM policies in manifests/aws."""
 
 import pathlib
+from collections.abc import Mapping
+from typing import Final
 
 import click
 import yaml
 
 from provisioner.apis.crds import Document, documents
+from provisioner.cli.infrastructure import MarksError, cloudformation, permissions_table, spliced, terraform
 
-HEADER = "# Generated from provisioner/apis by `make manifests`; do not edit.\n"
-DIRECTORY = pathlib.Path("manifests/crds")
+HEADER: Final = "# Generated from provisioner/apis by `make manifests`; do not edit.\n"
+DIRECTORY: Final = pathlib.Path("manifests")
+DEFINITIONS: Final = pathlib.Path("crds")
+INFRASTRUCTURE: Final = pathlib.Path("aws")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -26,38 +31,65 @@ def text_of(document: Document) -> str:
     return HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
+def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
+    """What the files are to hold, by path below `directory`. Those with parts written by people keep them.
+
+    Raises:
+        MarksError: a file that is written in part by people is missing, or has no place for our part.
+    """
+    made = {DEFINITIONS / name: text_of(document) for name, document in documents().items()}
+    made[INFRASTRUCTURE / "terraform" / "policies.tf"] = terraform()
+    for name, block in (("cloudformation.yaml", cloudformation()), ("README.md", permissions_table())):
+        path = INFRASTRUCTURE / name
+        try:
+            made[path] = spliced((directory / path).read_text(encoding="utf-8"), block)
+        except FileNotFoundError:
+            raise MarksError(f"{directory / path} is missing; restore it from the repository") from None
+        except MarksError as error:
+            raise MarksError(f"{directory / path}: {error}") from None
+    return made
+
+
 def stale(directory: pathlib.Path) -> list[str]:
-    """What is wrong with the files in `directory`: missing, different, or not of any definition."""
-    wanted = {name: text_of(document) for name, document in documents().items()}
+    """What is wrong with the files in `directory`: missing, different, or a definition of no type."""
+    try:
+        wanted = texts(directory)
+    except MarksError as error:
+        return [str(error)]
     problems = []
     for name, text in wanted.items():
         path = directory / name
         if not path.is_file():
             problems.append(f"{path} is missing")
         elif path.read_text(encoding="utf-8") != text:
-            problems.append(f"{path} differs from the types")
-    found = {path.name for path in directory.glob("*.yaml")} - {"kustomization.yaml"}
-    problems += [f"{directory / name} belongs to no type" for name in sorted(found - wanted.keys())]
-    return problems
+            problems.append(f"{path} differs from what it is made from")
+    found = {DEFINITIONS / path.name for path in (directory / DEFINITIONS).glob("*.yaml")}
+    extra = found - wanted.keys() - {DEFINITIONS / "kustomization.yaml"}
+    return [*problems, *(f"{directory / name} belongs to no type" for name in sorted(extra))]
 
 
 @click.command(name="manifests")
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 when a file is not what the types say.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 when a file is not what the code says.")
 @click.option(
     "--directory",
     type=click.Path(path_type=pathlib.Path, file_okay=False),
     default=DIRECTORY,
     show_default=True,
-    help="Where the definitions are.",
+    help="Where the manifests are.",
 )
 def command(check: bool, directory: pathlib.Path) -> None:
-    """Write the CustomResourceDefinitions of our kinds."""
+    """Write the CustomResourceDefinitions of our kinds, and the IAM policies of the controllers."""
     if check:
         if problems := stale(directory):
             raise click.ClickException("\n".join([*problems, "run `make manifests` and commit the result"]))
-        click.echo(f"{len(documents())} definitions in {directory} are up to date")
+        click.echo(f"{len(texts(directory))} files in {directory} are up to date")
         return
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, document in documents().items():
-        (directory / name).write_text(text_of(document), encoding="utf-8")
-        click.echo(f"wrote {directory / name}")
+    try:
+        made = texts(directory)
+    except MarksError as error:
+        raise click.ClickException(str(error)) from None
+    for name, text in made.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {path}")

@@ -19,19 +19,40 @@ class CloudError(Exception):
 
     Attributes:
         retry: what the caller should do.
+        retry_after: seconds until the same is worth another try; None leaves that to the caller.
     """
 
     retry: Retry = Retry.LATER
+    retry_after: float | None = None
+
+
+class LaunchUnderWayError(CloudError):
+    """The launch goes on; ask again after `retry_after`, or when the provider calls (`CloudProvider.listen`)."""
+
+    def __init__(self, claim_name: str, retry_after: float = 1.0) -> None:
+        super().__init__(claim_name, retry_after)
+        self.claim_name, self.retry_after = claim_name, retry_after
+
+    def __str__(self) -> str:
+        return f"the launch of NodeClaim {self.claim_name} is under way"
 
 
 class InsufficientCapacityError(CloudError):
-    """No offering that the claim allows can be had now; raised by `CloudProvider.create`."""
+    """No offering that the claim allows can be had now; raised by `CloudProvider.create`.
+
+    Attributes:
+        retry_after: seconds until the same claim is worth another try, which will succeed when capacity is back; None: it never will.
+        exhausted: whether everything that the claim allows was refused lately, so that pods should go elsewhere if they can.
+    """
 
     retry = Retry.OTHER_OFFERING
 
-    def __init__(self, claim_name: str, problem: str) -> None:
+    def __init__(
+        self, claim_name: str, problem: str, retry_after: float | None = None, *, exhausted: bool = True
+    ) -> None:
         super().__init__(claim_name, problem)  # args: picklable, comparable in tests
         self.claim_name, self.problem = claim_name, problem
+        self.retry_after, self.exhausted = retry_after, exhausted
 
     def __str__(self) -> str:
         return f"no machine for NodeClaim {self.claim_name}: {self.problem}"

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -130,10 +130,15 @@ class CloudProvider(Protocol):
         """Launch one machine for `claim`, or return the one that an earlier call launched for it; never two.
 
         Raises:
-            InsufficientCapacityError: nothing that the claim allows can be had.
+            LaunchUnderWayError: it takes time; ask again later, or when `listen`'s callable is called with the claim's name.
+            InsufficientCapacityError: nothing that the claim allows can be had now, or ever.
             NodeClassNotReadyError: its NodeClass is missing or not ready.
             CreateError: it failed for a reason worth a condition.
         """
+        ...
+
+    def listen(self, answered: Callable[[str], None]) -> None:
+        """Call `answered` with a claim's name whenever a launch that was under way has an answer; of several callables the last counts."""
         ...
 
     def delete(self, claim: NodeClaim) -> None:

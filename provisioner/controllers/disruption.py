@@ -13,6 +13,7 @@ from typing import Any
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node, ObjectReference
+from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.controllers.lifecycle import node_reference, reference_of
@@ -155,6 +156,9 @@ class Disruption:
         found = self._cluster.node(node.name)
         if found is None or found.metadata.deletion_timestamp or node.claim.metadata.deletion_timestamp:
             return False
+        mark = interruption_of(node.claim.metadata.annotations)
+        if mark is not None and mark.has_begun(self._clock.now()):
+            return False  # `Interruptions` carries it out
         return any(taint.key == names.DISRUPTED_TAINT.key for taint in found.spec.taints) or (
             condition(node.claim.status.conditions, names.DISRUPTION_REASON) is not None
         )

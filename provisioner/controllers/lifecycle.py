@@ -3,6 +3,9 @@
 Every step is idempotent and begins from what the cluster says, so a crash anywhere is resumed by the next look.
 Writes until Initialized, the create included: labels and status after the launch, the Node, the status again; a
 Node that takes long to become ready costs one pair more.
+
+A claim is not deleted for a shortage: it stays, says so in its condition Launched, and is tried again when its provider expects more. It gives way
+only when nothing that it allows can ever be had, or when its pods can go elsewhere while all that it allows is refused.
 """
 
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
     InsufficientCapacityError,
+    LaunchUnderWayError,
     MachineNotFoundError,
     NodeClassNotReadyError,
 )
@@ -38,12 +42,20 @@ REGISTRATION_TIMEOUT = timedelta(minutes=15)
 #: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
 READY_GRACE_SECONDS = 2.0
 FINALIZE_REQUEUE_SECONDS = 5.0
+#: Asking whether the pods of a claim could go elsewhere is a planning run; one claim at a time is enough to make the fallback come.
+ELSEWHERE_SECONDS = 1.0
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
 
 
 class Lifecycle:
-    """The reconciler of NodeClaims; one key is a claim's name."""
+    """The reconciler of NodeClaims; one key is a claim's name.
+
+    Args:
+        register: takes the name of a claim whose Node has come.
+        health: notes whether a machine of a pool came up.
+        elsewhere: whether all pods that wait for a claim would find other places now.
+    """
 
     def __init__(
         self,
@@ -57,11 +69,13 @@ class Lifecycle:
         *,
         register: Callable[[str], None],
         health: Callable[[str, bool], None],
+        elsewhere: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._recorder, self._metrics, self._clock = recorder, metrics, clock
-        self._register, self._health = register, health
+        self._register, self._health, self._elsewhere = register, health, elsewhere
         self._joined_at: dict[str, float] = {}
+        self._asked_elsewhere = float("-inf")
 
     def reconcile(self, name: str) -> Result:
         """One look at one claim, and what follows from it."""
@@ -100,27 +114,46 @@ class Lifecycle:
     # ------------------------------------------------------------------ launch
 
     def _launch(self, claim: NodeClaim) -> Result:
-        age = age_seconds(claim.metadata.creation_timestamp, self._clock.now())
-        if age > LAUNCH_TIMEOUT.total_seconds():
+        late = age_seconds(claim.metadata.creation_timestamp, self._clock.now()) > LAUNCH_TIMEOUT.total_seconds()
+        if late and not _may_still_come(claim):
             return self._give_up(claim, "launch_timeout", unhealthy=True)
         try:
             machine = self._provider.create(claim)
+        except LaunchUnderWayError as error:
+            return Result(requeue_after=error.retry_after)
         except InsufficientCapacityError as error:
-            self._event(
-                claim, "Warning", "InsufficientCapacityError", f"NodeClaim {claim.metadata.name} event: {error}"
-            )
-            return self._give_up(claim, "insufficient_capacity", unhealthy=False)
+            return self._short(claim, error)
         except NodeClassNotReadyError as error:
             self._event(claim, "Warning", "NodeClassNotReady", f"NodeClaim {claim.metadata.name} event: {error}")
             return self._give_up(claim, "nodeclass_not_ready", unhealthy=False)
         except CloudError as error:
+            if late:
+                return self._give_up(claim, "launch_timeout", unhealthy=True)
             reason = error.reason if isinstance(error, CreateError) else names.LAUNCH_FAILED
-            self._writer.status(
-                claim, self._with(claim, names.LAUNCHED, names.UNKNOWN, reason, str(error)[:_MESSAGE_LENGTH])
-            )
-            return Result(failed=True)
+            self._not_launched(claim, reason, error)
+            return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
         self._launched(claim, machine)
         return self._deadline(claim)
+
+    def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
+        """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
+        self._event(claim, "Warning", "InsufficientCapacityError", f"NodeClaim {claim.metadata.name} event: {error}")
+        if error.retry_after is None or (error.exhausted and self._find_elsewhere(claim)):
+            return self._give_up(claim, "insufficient_capacity", unhealthy=False)
+        self._not_launched(claim, names.INSUFFICIENT_CAPACITY, error)
+        return Result(requeue_after=error.retry_after)
+
+    def _find_elsewhere(self, claim: NodeClaim) -> bool:
+        now = self._clock.monotonic()
+        if now - self._asked_elsewhere < ELSEWHERE_SECONDS:
+            return False
+        self._asked_elsewhere = now
+        return self._elsewhere(claim.metadata.name)
+
+    def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
+        self._writer.status(
+            claim, self._with(claim, names.LAUNCHED, names.UNKNOWN, reason, str(error)[:_MESSAGE_LENGTH])
+        )
 
     def _launched(self, claim: NodeClaim, machine: Machine) -> None:
         labels = {key: value for key, value in machine.labels.items() if key not in claim.metadata.labels}
@@ -238,6 +271,13 @@ class Lifecycle:
 
     def _event(self, claim: NodeClaim, kind: EventType, reason: str, message: str) -> None:
         self._recorder.publish(reference_of(claim), kind, reason, message)
+
+
+def _may_still_come(claim: NodeClaim) -> bool:
+    """Whether age is no reason to give the claim up unasked: it waits for capacity, or its machine may have been launched already."""
+    launched = condition(claim.status.conditions, names.LAUNCHED)
+    waits = launched is not None and launched.reason == names.INSUFFICIENT_CAPACITY
+    return waits or names.LAUNCH_ANNOTATION in claim.metadata.annotations
 
 
 def reference_of(claim: NodeClaim) -> ObjectReference:

@@ -11,7 +11,7 @@ import click
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.clouds import Cloud, KwokCloud, TypesByPool, kwok_catalogue
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Caches, Controllers
 from provisioner.controllers.reports import ReportServer, is_empty, server_context
@@ -46,15 +46,11 @@ class Program:
         )
         self._client = Client(self._connection, self._clock)
         self._caches = Caches(self._connection, options, self._clock)
-        self._provider = KwokProvider(
-            self._client, self._caches.nodes.store, self._caches.classes.store, self._clock, self._catalogue()
-        )
-        self._caches.use_types(self._types)
         self._recorder = Recorder(self._client, "karpenter", self._clock)
         self._metrics = Metrics()
+        self._cloud = self._make_cloud()
+        self._caches.use_types(TypesByPool(self._caches.pools.store.get, self._cloud.types))
         self._controllers: Controllers | None = None
-        self._types_known: tuple[InstanceType, ...] = ()
-        self._types_by_name: dict[str, InstanceType] = {}
 
     def run(self) -> int:
         """Serve until a signal, or until the lease is lost; the exit status."""
@@ -71,12 +67,13 @@ class Program:
         try:
             if not self._caches.start(self._stopping):
                 return 0
+            self._cloud.start()
             self._lead(reports.url if reports is not None else "")
         finally:
             if reports is not None:
                 reports.stop()
             self._caches.stop()
-            self._provider.stop()
+            self._cloud.stop()
             self._recorder.stop()
             probes.stop()
             figures.stop()
@@ -110,7 +107,7 @@ class Program:
 
     def _begin(self) -> None:
         self._controllers = Controllers(
-            self._caches, self._client, self._provider, self._recorder, self._metrics, self._options, self._clock
+            self._caches, self._client, self._cloud, self._recorder, self._metrics, self._options, self._clock
         )
         self._controllers.start()
 
@@ -140,24 +137,20 @@ class Program:
         if self._controllers is not None:
             self._controllers.reported(reports)
 
-    def _types(self, pool_name: str) -> dict[str, InstanceType]:
-        pool = self._caches.pools.store.get(pool_name)
-        if pool is None:
-            return {}
-        types = self._provider.instance_types(pool)
-        if self._types_known is not types:  # the provider gives the same tuple while nothing changed
-            self._types_by_name = {one.name: one for one in types}
-            self._types_known = types
-        return self._types_by_name
+    def _make_cloud(self) -> Cloud:
+        if self._options.provider == "aws":
+            from provisioner.controllers.aws import AwsCloud  # here: boto3 is big, kwok needs none of it
 
-    def _catalogue(self) -> catalogue.Catalogue | None:
-        path = self._options.instance_types_file_path
-        if not path:
-            return None
-        found = catalogue.load(path)
-        for bad in found.left_out:
-            _log.warning(str(bad))
-        return found
+            return AwsCloud(self._options, self._connection, self._client, self._caches, self._clock)
+        return KwokCloud(
+            KwokProvider(
+                self._client,
+                self._caches.nodes.store,
+                self._caches.classes.store,
+                self._clock,
+                kwok_catalogue(self._options),
+            )
+        )
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)

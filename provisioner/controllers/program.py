@@ -5,14 +5,15 @@ Caches run in every replica, so a new leader begins with full ones; controllers 
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
-from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.clouds import Cloud, Parts
 from provisioner.controllers.disruption import Disruption
 from provisioner.controllers.intake import Intake
 from provisioner.controllers.lifecycle import Lifecycle
@@ -72,7 +73,7 @@ class Caches:
         self._connection, self._clock = connection, clock
         self._chance = random.Random()
         self._listeners: list[Callable[[str, object, object], None]] = []
-        self._types: Callable[[str], dict[str, InstanceType]] = lambda _: {}
+        self._types: Callable[[str], Mapping[str, InstanceType]] = lambda _: {}
         self.cluster = Cluster(lambda pool: self._types(pool), clock.now, hold_ttl=options.hold_ttl)
         self.effects: Callable[[Iterable[Effect]], None] = lambda _: None
         self.nodes = self._reflect(resources.NODES, "node", self._node)
@@ -80,7 +81,12 @@ class Caches:
         self.claims = self._reflect(resources.NODECLAIMS, "claim", self._claim)
         self.daemons = self._reflect(resources.DAEMONSETS, "daemonset", self._daemonset)
         self.pods = self._reflect(resources.PODS, "pod", self._pod)
-        self.classes = self._reflect(resources.KWOKNODECLASSES, "class", lambda _old, _new: None)
+        # only the provider's own kind: the CRDs of the other may be missing
+        self.classes: Reflector[Any] = (
+            self._reflect(resources.EC2NODECLASSES, "class", lambda _old, _new: None)
+            if options.provider == "aws"
+            else self._reflect(resources.KWOKNODECLASSES, "class", lambda _old, _new: None)
+        )
         keeper = SurroundingsKeeper
         around: list[Reflector[Any]] = [
             self._reflect(resources.LIMITRANGES, "limitrange", self._limit_range),
@@ -116,7 +122,7 @@ class Caches:
         """Be told (what, old, new) of every event, after the state has taken it in."""
         self._listeners.append(listener)
 
-    def use_types(self, types: Callable[[str], dict[str, InstanceType]]) -> None:
+    def use_types(self, types: Callable[[str], Mapping[str, InstanceType]]) -> None:
         """Where the state finds the instance types of a pool."""
         self._types = types
 
@@ -189,12 +195,13 @@ class Controllers:
         self,
         caches: Caches,
         client: Client,
-        provider: CloudProvider,
+        cloud: Cloud,
         recorder: Recorder,
         metrics: Metrics,
         options: Options,
         clock: Clock,
     ) -> None:
+        provider = cloud.provider
         self._caches, self._cluster, self._provider, self._metrics = caches, caches.cluster, provider, metrics
         self._stop = threading.Event()
         cluster = caches.cluster
@@ -215,6 +222,7 @@ class Controllers:
             clock,
             register=lambda name: self._registrar.offer(name),
             health=self._health.note,
+            elsewhere=lambda name: self._provisioner.fits_elsewhere(name),
         )
         self._claims = KeyedQueue("nodeclaim", self._lifecycle.reconcile, clock, workers=options.workers(10, 100))
         self._registrar = Registrar(
@@ -279,6 +287,21 @@ class Controllers:
             cluster, client, self._writer, recorder, metrics, self._workers, clock, tainted=self._termination.tainted
         )
         self._transitions = Transitions(recorder)
+        self._own = cloud.lead(
+            Parts(
+                cluster=cluster,
+                client=client,
+                writer=self._writer,
+                recorder=recorder,
+                metrics=metrics,
+                clock=clock,
+                claim_again=self._claims.add,
+                pool_again=self._pool_changed,
+                plan_again=self._intake.trigger,
+                evictions=self._evictions,
+                workers=self._workers,
+            )
+        )
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
 
     def start(self) -> None:
@@ -286,6 +309,9 @@ class Controllers:
         self._caches.effects = self._carry_out
         self._caches.listen(self._heard)
         self._caches.listen(self._transitions.heard)
+        self._provider.listen(self._claims.add)
+        self._caches.listen(self._own.heard)
+        self._own.start()
         self._provider.resume(self._cluster.claims())
         for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
             queue.start()
@@ -302,6 +328,7 @@ class Controllers:
         self._stop.set()
         self._intake.stop()
         self._disruption.stop()
+        self._own.stop()
         self._registrar.stop()
         for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
             queue.stop(5.0)
@@ -341,6 +368,7 @@ class Controllers:
             self._intake.trigger(f"{what}/{id_of(new or old)}")
         elif what == "class":
             self._pools.add_all(pool.name for pool in self._caches.pools.store.list())
+            self._intake.trigger(f"class/{id_of(new or old)}")
 
     def _pod_heard(self, old: Pod | None, new: Pod | None) -> None:
         if new is None or new.node_name or new.deleted is not None:

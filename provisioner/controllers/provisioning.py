@@ -4,7 +4,7 @@ import random
 import string
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from provisioner.apis import names
 from provisioner.apis.core import ObjectReference, TopologySpreadConstraint
@@ -156,6 +156,23 @@ def problem_of(
     )
 
 
+def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, ...]]:
+    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no machine to come."""
+    gone = next((view for view in snapshot.nodes if view.claim is not None and view.claim.name == claim_name), None)
+    if gone is None:
+        return snapshot, ()
+    freed = gone.capacity + Resources.of({names.NODES: 1})
+    rest = replace(
+        snapshot,
+        nodes=tuple(view for view in snapshot.nodes if view is not gone),
+        pools=tuple(
+            replace(view, used=view.used - freed) if view.pool.metadata.name == gone.pool else view
+            for view in snapshot.pools
+        ),
+    )
+    return rest, gone.promised
+
+
 def is_usable(pool: NodePool) -> bool:
     """Whether new machines may come from this pool."""
     return (
@@ -252,7 +269,7 @@ class Provisioner:
             return None
         decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
-            problem = self._problem(snapshot, pods)
+            problem = self._problem(snapshot, pods, self._bins)
             result = solve(problem)
         seconds = self._clock.monotonic() - started
         self._metrics.pending_by_zone(pending_by_zone(problem))
@@ -278,6 +295,11 @@ class Provisioner:
         self._act(snapshot, result)
         return batch
 
+    def fits_elsewhere(self, claim_name: str) -> bool:
+        """Whether every pod that waits for a claim would find another place now, on machines of today or others that can be had."""
+        snapshot, pods = without(self._cluster.snapshot(), claim_name)
+        return bool(pods) and not solve(self._problem(snapshot, pods)).unplaced
+
     def _may_plan(self, pod: Pod) -> bool:
         if pod.nominated_node_name and any(
             victim.deleted is not None for victim in self._cluster.bound_to(pod.nominated_node_name)
@@ -285,7 +307,7 @@ class Provisioner:
             return False  # kube-scheduler is making room for it by preemption
         return self._counts(pod) and not opted_out(pod)
 
-    def _problem(self, snapshot: Snapshot, pods: tuple[Pod, ...]) -> Problem:
+    def _problem(self, snapshot: Snapshot, pods: tuple[Pod, ...], bins: Bins | None = None) -> Problem:
         return problem_of(
             snapshot,
             pods,
@@ -293,7 +315,7 @@ class Provisioner:
             self._provider.well_known_labels,
             self._manages,
             self._policies,
-            self._bins,
+            bins,
         )
 
     def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:

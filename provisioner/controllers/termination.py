@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,10 +16,11 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
 from provisioner.cloudprovider.errors import MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.lifecycle import node_reference
+from provisioner.controllers.lifecycle import node_reference, reference_of
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.registration import merged, patch_node
 from provisioner.controllers.store import ClaimWriter
+from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests
 from provisioner.kube.events import Recorder
@@ -30,6 +32,7 @@ from provisioner.support.workers import DONE, KeyedQueue, Result
 MIN_DRAIN_SECONDS = 5.0  # catches pods that were bound before kube-scheduler saw the taint
 DRAIN_REQUEUE_SECONDS = 1.0
 INSTANCE_REQUEUE_SECONDS = 5.0
+_SHORTEST_GRACE = timedelta(seconds=1)
 _MULTIPLE_BUDGETS = "more than one PodDisruptionBudget"
 _log = logs.get_logger(__name__)
 
@@ -41,24 +44,48 @@ class DrainStep:
     Attributes:
         evict: pods of the first tier that still has any; only these are asked to leave.
         waiting: pods of all tiers that still hold the drain.
+        force: pods that are deleted without asking, so that their grace period ends with the Node's.
     """
 
     evict: tuple[Pod, ...]
     waiting: int
+    force: tuple[Pod, ...] = ()
 
 
-def drain_step(pods: Iterable[Pod], now: Any) -> DrainStep:
+def drain_step(pods: Iterable[Pod], now: datetime, deadline: datetime | None = None) -> DrainStep:
     """The next step of a drain; pure.
 
     Tiers, one after another: ordinary pods, ordinary daemons, critical pods, critical daemons. Source: core spec 7.3.
-    A pod that is protected by karpenter.sh/do-not-disrupt holds the drain and is not asked.
+    A pod that is protected by karpenter.sh/do-not-disrupt holds the drain and is not asked, until `deadline`: when the
+    Node ends whatever runs on it; None for a Node that waits for its pods.
     """
     holding = [pod for pod in pods if is_drainable(pod, now) and pod.phase not in ("Succeeded", "Failed")]
     if not holding:
         return DrainStep((), 0)
     tier = min(_tier(pod) for pod in holding)
-    evict = tuple(pod for pod in holding if _tier(pod) == tier and is_active(pod) and is_evictable(pod, now))
-    return DrainStep(tuple(sorted(evict, key=lambda pod: pod.key)), len(holding))
+    force = {pod.uid for pod in holding if deadline is not None and _must_go(pod, now, deadline)}
+    evict = (pod for pod in holding if _tier(pod) == tier and is_active(pod) and is_evictable(pod, now))
+    return DrainStep(
+        tuple(sorted((pod for pod in evict if pod.uid not in force), key=lambda pod: pod.key)),
+        len(holding),
+        tuple(sorted((pod for pod in holding if pod.uid in force), key=lambda pod: pod.key)),
+    )
+
+
+def _must_go(pod: Pod, now: datetime, deadline: datetime) -> bool:
+    """Whether the pod's grace period would outlast the Node."""
+    if pod.deleted is not None:
+        return pod.deleted > max(deadline, now + _SHORTEST_GRACE)  # it has been told the shortest time otherwise
+    return pod.grace_seconds is not None and now > deadline - timedelta(seconds=pod.grace_seconds)
+
+
+def deadline_of(claim: NodeClaim) -> datetime | None:
+    """When the claim's Node ends whatever runs on it; None where nothing says so, or what says so cannot be read."""
+    try:
+        found = datetime.fromisoformat(claim.metadata.annotations.get(names.TERMINATION_TIMESTAMP, ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def _tier(pod: Pod) -> tuple[bool, bool]:
@@ -78,6 +105,7 @@ class Evictions:
             metrics,
             clock,
         )
+        self._deadlines: dict[str, datetime] = {}  # by UID, of pods that are not asked any more
         self.queue = KeyedQueue("eviction", self._evict, clock, workers=workers)
 
     def add(self, pods: Iterable[Pod]) -> None:
@@ -86,8 +114,17 @@ class Evictions:
             if not self.queue.failures(pod.uid):  # one that failed comes again by itself, later
                 self.queue.add(pod.uid)
 
+    def force(self, pods: Iterable[Pod], deadline: datetime) -> None:
+        """Delete these pods so that they are gone by `deadline`; budgets and do-not-disrupt count no more."""
+        for pod in pods:
+            self._deadlines[pod.uid] = deadline
+            self.queue.add(pod.uid)
+
     def _evict(self, uid: str) -> Result:
         pod = self._cluster.pod(uid)
+        deadline = self._deadlines.pop(uid, None)
+        if pod is not None and deadline is not None and _must_go(pod, self._clock.now(), deadline):
+            return self._delete(pod, deadline)
         if pod is None or not is_active(pod) or not pod.node_name:
             return DONE
         if not is_evictable(pod, self._clock.now()):
@@ -116,6 +153,22 @@ class Evictions:
         self._metrics.pod_drained(reason)
         reference = ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
         self._recorder.publish(reference, "Normal", "Evicted", f"Evicted pod: {reason}")
+        return DONE
+
+    def _delete(self, pod: Pod, deadline: datetime) -> Result:
+        left = max(1, int((deadline - self._clock.now()).total_seconds()))
+        try:
+            self._client.delete(resources.PODS, pod.name, pod.namespace, uid=pod.uid, grace_seconds=left)
+        except (NotFound, Conflict):
+            return DONE
+        except ApiError as error:
+            _log.info("deleting a pod failed, it is tried again", pod=pod.key, error=str(error))
+            self._deadlines[pod.uid] = deadline
+            return Result(failed=True)
+        self._metrics.pod_drained(self._reason(pod))
+        reference = ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
+        message = f"Deleted the pod: its node ends at {deadline:%Y-%m-%dT%H:%M:%SZ}, it has {left} s of grace"
+        self._recorder.publish(reference, "Normal", "Disrupted", message)
         return DONE
 
     def _refused(self, pod: Pod, why: str) -> None:
@@ -184,12 +237,16 @@ class Termination:
             if not is_true(node.status.conditions, names.READY) and self._machine_is_gone(claim):
                 return self._let_go(node, claim)
         node = self._cordon(node)
-        drain = drain_step(self._cluster.bound_to(node.metadata.name), self._clock.now())
+        deadline = deadline_of(claim) if claim is not None else None
+        drain = drain_step(self._cluster.bound_to(node.metadata.name), self._clock.now(), deadline)
         if drain.waiting:
             if claim is not None:
                 self._draining(claim)
             self._evictions.add(drain.evict)
-            if len(drain.evict) < drain.waiting:
+            if deadline is not None:
+                self._expiring(node, claim, deadline)
+                self._evictions.force(drain.force, deadline)
+            if len(drain.evict) + len(drain.force) < drain.waiting:
                 message = f"Failed to drain node, {drain.waiting} pods are waiting to be evicted"
                 self._recorder.publish(node_reference(node), "Warning", "FailedDraining", message)
             return Result(requeue_after=DRAIN_REQUEUE_SECONDS)
@@ -224,6 +281,11 @@ class Termination:
         written = patch_node(self._client, node, patch_of)
         self.tainted(node.metadata.name)
         return written
+
+    def _expiring(self, node: Node, claim: NodeClaim | None, deadline: datetime) -> None:
+        message = f"All pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}"
+        for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):
+            self._recorder.publish(reference, "Warning", "TerminationGracePeriodExpiring", message)
 
     def _draining(self, claim: NodeClaim) -> None:
         claim = self._cluster.claim(claim.metadata.name) or claim

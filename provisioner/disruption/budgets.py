@@ -1,13 +1,42 @@
 """How many nodes of a pool may be disrupted now. Source: core spec 6.4."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from msgspec import UNSET
 
-from provisioner.apis.karpenter import Budget
+from provisioner.apis import names
+from provisioner.apis.karpenter import Budget, NodePool
+from provisioner.apis.meta import is_true
+from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 from provisioner.values.schedule import is_open
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBudget:
+    """One pool's budget for one reason at one instant, in nodes."""
+
+    pool: str
+    nodes: int
+    allowed: int
+    consuming: int
+
+
+def pool_budget(pool: NodePool, snapshot: Snapshot, reason: str) -> PoolBudget:
+    """What the budgets of `pool` allow at the instant of `snapshot`. Cost: O(nodes)."""
+    name = pool.metadata.name
+    nodes = [
+        node
+        for node in snapshot.nodes
+        if node.pool == name and node.claim is not None and node.initialized and not _ending(node)
+    ]
+    consuming = sum(1 for node in nodes if node.deleting or not node.ready)
+    allowed = allowed_disruptions(
+        pool.spec.disruption.budgets, reason=reason, nodes=len(nodes), consuming=consuming, now=snapshot.at
+    )
+    return PoolBudget(name, len(nodes), allowed, consuming)
 
 
 def allowed_disruptions(budgets: Iterable[Budget], *, reason: str, nodes: int, consuming: int, now: datetime) -> int:
@@ -36,3 +65,7 @@ def _limit(budget: Budget, reason: str, nodes: int, now: datetime) -> int | None
         return int(budget.nodes)
     except ValueError:
         return 0
+
+
+def _ending(node: NodeView) -> bool:
+    return node.claim is not None and is_true(node.claim.status.conditions, names.INSTANCE_TERMINATING)

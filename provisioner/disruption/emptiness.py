@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
-from provisioner.apis.meta import condition, is_true
+from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_reschedulable
-from provisioner.disruption.budgets import allowed_disruptions
+from provisioner.disruption.budgets import PoolBudget, pool_budget
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 
@@ -23,16 +23,6 @@ class Blocked:
 
     def __str__(self) -> str:
         return self.message
-
-
-@dataclass(frozen=True, slots=True)
-class PoolBudget:
-    """One pool's budget for reason Empty at this instant, in nodes."""
-
-    pool: str
-    nodes: int
-    allowed: int
-    consuming: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +78,7 @@ def decide_emptiness(
     Cost: O(nodes + pods on them).
     """
     pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
-    budgets = {name: _budget(pool, snapshot) for name, pool in pools.items()}
+    budgets = {name: pool_budget(pool, snapshot, names.REASON_EMPTY) for name, pool in pools.items()}
     left = {name: budget.allowed for name, budget in budgets.items()}
     delete: list[str] = []
     blocked: list[Blocked] = []
@@ -145,21 +135,3 @@ def _refusal(node: NodeView) -> str:
         if not is_mirror(pod) and is_daemon(pod) and pod.annotations.get(names.DO_NOT_DISRUPT) == "true":
             return f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
     return ""
-
-
-def _budget(pool: NodePool, snapshot: Snapshot) -> PoolBudget:
-    name = pool.metadata.name
-    nodes = [
-        node
-        for node in snapshot.nodes
-        if node.pool == name and node.claim is not None and node.initialized and not _ending(node)
-    ]
-    consuming = sum(1 for node in nodes if node.deleting or not node.ready)
-    allowed = allowed_disruptions(
-        pool.spec.disruption.budgets, reason=names.REASON_EMPTY, nodes=len(nodes), consuming=consuming, now=snapshot.at
-    )
-    return PoolBudget(name, len(nodes), allowed, consuming)
-
-
-def _ending(node: NodeView) -> bool:
-    return node.claim is not None and is_true(node.claim.status.conditions, names.INSTANCE_TERMINATING)

@@ -159,6 +159,12 @@ class Connection:
         return f"<Connection {self.host} from {self._source}>"
 
     @property
+    def authority(self) -> bytes:
+        """The file of certificates that the server is trusted by, byte by byte; empty where the system's are used."""
+        found: bytes = self._configuration.authority
+        return found
+
+    @property
     def path_prefix(self) -> str:
         """The path of the host's URL, "" for most: some proxies serve a cluster below a path."""
         return urllib.parse.urlsplit(self.host).path.rstrip("/")
@@ -366,6 +372,7 @@ class _Source:
                     persist_config=False,
                     temp_file_path=scratch,
                 )
+            configuration.authority = Path(configuration.ssl_ca_cert).read_bytes() if configuration.ssl_ca_cert else b""
             if configuration.host.startswith("https:"):
                 if not configuration.api_key and not configuration.cert_file:
                     raise ConfigError(

@@ -6,10 +6,12 @@ one sentence that names the flag or the variable, before anything is started.
 """
 # ruff: noqa: RUF009  (the calls describe fields, as dataclasses.field does)
 
+import base64
 import difflib
 import ipaddress
 import math
 import re
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
@@ -56,6 +58,25 @@ _GATES: Mapping[str, str] = {
     "StaticCapacity": "static_capacity",
     "CapacityBuffer": "capacity_buffer",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AwsFeatureGates:
+    """Karpenter's optional features of AWS.
+
+    Attributes:
+        nodeclass_cel: expressions inside a class's kubelet; accepted and not offered, see its condition.
+        unknown: gates of other versions; they switch nothing.
+    """
+
+    nodeclass_cel: bool = False
+    unknown: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
+
+
+_AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +131,35 @@ def _number(text: str) -> float:
     return value
 
 
+def _nonnegative(text: str) -> float:
+    value = _number(text)
+    if value < 0:
+        raise ValueError("must be 0 or more")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value < 1:
+        raise ValueError("must be from 0 to below 1, as 0.075 for 7.5 %")
+    return value
+
+
+def _url(text: str) -> str:
+    parts = urllib.parse.urlsplit(text)
+    if text and not (parts.scheme in ("http", "https") and parts.netloc):
+        raise ValueError("must be a whole URL, as https://host:443")
+    return text
+
+
+def _bundle(text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError("must be the CA in base64") from None
+    return text
+
+
 def _duration(text: str) -> timedelta:
     """Go's grammar: "10s", "1m30s", "300ms"; not negative."""
     seconds, at = 0.0, 0
@@ -127,6 +177,13 @@ def _positive_duration(text: str) -> timedelta:
     value = _duration(text)
     if not value:
         raise ValueError("must be longer than 0")
+    return value
+
+
+def _minute(text: str) -> timedelta:
+    value = _duration(text)
+    if value < timedelta(minutes=1):
+        raise ValueError("must be 1m or longer")
     return value
 
 
@@ -163,8 +220,19 @@ def _paths(text: str) -> tuple[str, ...]:
 
 
 def _feature_gates(text: str) -> FeatureGates:
+    values, unknown = _gates(text, _GATES)
+    return FeatureGates(**values, unknown=unknown)
+
+
+def _aws_feature_gates(text: str) -> AwsFeatureGates:
+    values, unknown = _gates(text, _AWS_GATES)
+    return AwsFeatureGates(**values, unknown=unknown)
+
+
+def _gates(text: str, known: Mapping[str, str]) -> tuple[dict[str, bool], tuple[str, ...]]:
+    """What the list says of the known gates, by attribute, and the names of the others."""
     values: dict[str, bool] = {}
-    unknown: list[str] = []
+    unknown: set[str] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
@@ -173,11 +241,11 @@ def _feature_gates(text: str) -> FeatureGates:
             switch = _boolean(value)
         except ValueError:
             raise ValueError(f"must give true or false to every gate, and {name} has {value!r}") from None
-        if name in _GATES:
-            values[_GATES[name]] = switch
+        if name in known:
+            values[known[name]] = switch
         else:
-            unknown.append(name)
-    return FeatureGates(**values, unknown=tuple(sorted(unknown)))
+            unknown.add(name)
+    return values, tuple(sorted(unknown))
 
 
 def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
@@ -226,6 +294,8 @@ _BOOLEAN = _Parser(_boolean, "true|false")
 _PORT = _Parser(_integer(0, 65535), "PORT")
 _DURATION = _Parser(_duration, "DURATION")
 _POSITIVE_DURATION = _Parser(_positive_duration, "DURATION")
+_RATE = _Parser(_nonnegative, "NUMBER")
+_BURST = _Parser(_integer(1), "NUMBER")
 
 
 def _setting(default: Any, parser: _Parser, doc: str, *, prefix: str = "") -> Any:
@@ -296,6 +366,35 @@ class Options:
         FeatureGates(), _Parser(_feature_gates, "LIST"), "Optional features, as Name=true,Name=false."
     )
 
+    # Karpenter's, for AWS
+    cluster_name: str = _setting("", _TEXT, "Name of the cluster; with --provider=aws it is required.")
+    cluster_endpoint: str = _setting(
+        "", _Parser(_url, "URL"), "The API server as new machines reach it; empty is what EKS says."
+    )
+    cluster_ca_bundle: str = _setting(
+        "", _Parser(_bundle, "BASE64"), "The CA of the API server; empty is that of our own connection."
+    )
+    isolated_vpc: bool = _setting(
+        False, _BOOLEAN, "Call no service without an endpoint in the VPC: no Pricing API, no clean-up of profiles."
+    )
+    eks_control_plane: bool = _setting(False, _BOOLEAN, "Ask EKS for the version of the cluster, not the API server.")
+    vm_memory_overhead_percent: float = _setting(
+        0.075, _Parser(_share, "SHARE"), "Share of a machine's memory that its node is guessed not to see."
+    )
+    interruption_queue: str = _setting("", _TEXT, "Name of the SQS queue of interruptions; empty reads none.")
+    reserved_enis: int = _setting(0, _Parser(_integer(0), "NUMBER"), "Network interfaces that are not for pods.")
+    disable_dry_run: bool = _setting(False, _BOOLEAN, "Check classes without dry runs of what they would launch.")
+    enable_zonal_shift: bool = _setting(False, _BOOLEAN, "Launch nothing in zones that ARC shifts traffic away from.")
+    ami_refresh_interval: timedelta = _setting(
+        timedelta(minutes=1), _Parser(_minute, "DURATION"), "How old a list of images may be."
+    )
+    subnet_refresh_interval: timedelta = _setting(
+        timedelta(minutes=1), _Parser(_minute, "DURATION"), "How old a list of subnets may be."
+    )
+    aws_feature_gates: AwsFeatureGates = _setting(
+        AwsFeatureGates(), _Parser(_aws_feature_gates, "LIST"), "Optional features of AWS, as Name=true."
+    )
+
     # ours
     kubeconfig: str = _setting(
         "", _TEXT, "Kubeconfig file; empty is this pod's service account, else the user's own file."
@@ -304,7 +403,7 @@ class Options:
         "", _Parser(_address, "ADDRESS"), "Address that metrics and probes listen on; empty is all."
     )
     system_namespace: str = _setting("dovetail-system", _TEXT, "Namespace of our own objects.")
-    provider: str = _own("kwok", _Parser(_choice("kwok"), "kwok"), "Where machines come from.")
+    provider: str = _own("kwok", _Parser(_choice("aws", "kwok"), "aws|kwok"), "Where machines come from.")
     instance_types_file_path: str = _setting(
         "", _TEXT, "Catalogue of instance types for kwok; empty is the built-in one."
     )
@@ -335,6 +434,35 @@ class Options:
     )
     plan_ttl: timedelta = _own(
         timedelta(minutes=15), _POSITIVE_DURATION, "Longest time that a planned pod keeps its place."
+    )
+    aws_region: str = _setting("", _TEXT, "Region of the cluster; empty is the region of this machine.")
+    spot_refresh_interval: timedelta = _own(
+        timedelta(minutes=10), _Parser(_minute, "DURATION"), "How old spot prices may be."
+    )
+    price_refresh_interval: timedelta = _own(
+        timedelta(hours=12), _Parser(_minute, "DURATION"), "How old on-demand prices may be."
+    )
+    discounts: str = _own(
+        "", _TEXT, "YAML file of discounts, or configmap/NAME in the system namespace; empty is the list price."
+    )
+    prefix_delegation: str = _own(
+        "auto",
+        _Parser(_choice("true", "false", "auto"), "true|false|auto"),
+        "Whether the VPC CNI hands out prefixes; auto asks the aws-node DaemonSet.",
+    )
+    rebalance: str = _own(
+        "ignore",
+        _Parser(_choice("ignore", "replace", "drain"), "ignore|replace|drain"),
+        "What a rebalance recommendation of a spot machine does.",
+    )
+    aws_mutating_qps: float = _own(
+        5.0, _RATE, "Calls a second of each AWS service that change something; 0 is no limit."
+    )
+    aws_mutating_burst: int = _own(50, _BURST, "Calls at once of each AWS service that change something.")
+    aws_describing_qps: float = _own(20.0, _RATE, "Calls a second of each AWS service that read; 0 is no limit.")
+    aws_describing_burst: int = _own(100, _BURST, "Calls at once of each AWS service that read.")
+    template_retention: timedelta = _own(
+        timedelta(hours=24), _POSITIVE_DURATION, "A launch template that was not used for this long is deleted."
     )
     log_format: str = _own("json", _Parser(_choice("json", "text"), "json|text"), "Form of the log lines.")
 
@@ -375,6 +503,8 @@ class Options:
         return max(low, min(high, int((high - low) / 59 * (cores - 1)) + low))
 
     def _check(self) -> None:
+        if self.provider == "aws" and not self.cluster_name:
+            raise OptionsError("--cluster-name (or CLUSTER_NAME) must be given with --provider=aws")
         if self.batch_idle_duration > self.batch_max_duration:
             raise OptionsError("--batch-idle-duration must not be longer than --batch-max-duration")
         ports = [("--metrics-port", self.metrics_port), ("--report-port", self.report_port)]

@@ -7,7 +7,7 @@ Names and labels are Karpenter's wherever it has the metric; ours begin with `do
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
@@ -31,6 +31,7 @@ ProcessCollector(registry=REGISTRY)
 M = TypeVar("M", bound=MetricWrapperBase)
 
 _declared: dict[str, MetricWrapperBase] = {}
+_writers: list[Callable[[], Iterable[str]]] = []
 _lock = threading.Lock()
 
 
@@ -66,8 +67,30 @@ def histogram(
 
 
 def render() -> bytes:
-    """Everything that was declared, in Prometheus' text format."""
-    return generate_latest(REGISTRY)
+    """Everything that was declared, and the written lines, in Prometheus' text format."""
+    with _lock:
+        writers = tuple(_writers)
+    return generate_latest(REGISTRY) + "".join(line for write in writers for line in write()).encode()
+
+
+def written_by(write: Callable[[], Iterable[str]]) -> Callable[[], None]:
+    """Add lines that are made anew whenever somebody asks: for tens of thousands of series that nobody should keep.
+
+    Args:
+        write: gives lines in Prometheus' text format, each with its end; HELP and TYPE included.
+
+    Returns:
+        What takes the lines away again.
+    """
+    with _lock:
+        _writers.append(write)
+
+    def remove() -> None:
+        with _lock:
+            if write in _writers:
+                _writers.remove(write)
+
+    return remove
 
 
 class GaugeSeries:

@@ -43,7 +43,7 @@ AT_ONCE = 6.0
 """Less than the ten seconds after which every waiting pod is looked at anyway."""
 CPU_LABEL = "karpenter.kwok.sh/instance-cpu"
 NEVER = {"consolidateAfter": "Never"}
-QUICK = {"batch_idle_duration": Options.parse(["--batch-idle-duration=300ms"], {}).batch_idle_duration}
+QUICK: dict[str, Any] = {"batch_idle_duration": Options.parse(["--batch-idle-duration=300ms"], {}).batch_idle_duration}
 OTHERWISE: Mapping[str, Any] = {
     "preference_policy": "Ignore",
     "min_values_policy": "BestEffort",

@@ -6,7 +6,7 @@ Every pool of a plot is tainted and labelled with the plot's name, so pods of ot
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from provisioner.apis import names
@@ -17,7 +17,7 @@ from provisioner.apis.pods import Pod, is_daemon
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.clouds import Cloud, KwokCloud, TypesByPool
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Caches, Controllers
 from provisioner.devcluster.cluster import DevCluster
@@ -49,19 +49,22 @@ SYSTEM_NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name"
 
 
 class InProcess:
-    """The controllers in this process, so that a test can read what they wrote; they lead without a Lease."""
+    """The controllers in this process, so that a test can read what they wrote; they lead without a Lease.
 
-    def __init__(self, kubeconfig: str, **options: Any) -> None:
+    `cloud` is what stands around the provider of kwok.
+    """
+
+    def __init__(self, kubeconfig: str, *, cloud: Callable[[KwokProvider], Cloud] = KwokCloud, **options: Any) -> None:
         clock = SystemClock()
         self._options = Options(kubeconfig=kubeconfig, **options)
         self._connection = connect(kubeconfig, user_agent="dovetail-test-provisioner", pool_size=24, clock=clock)
         self.client = Client(self._connection, clock)
         self._caches = Caches(self._connection, self._options, clock)
         self._provider = KwokProvider(self.client, self._caches.nodes.store, self._caches.classes.store, clock)
-        self._caches.use_types(self._types)
+        self._caches.use_types(TypesByPool(self._caches.pools.store.get, self._provider.instance_types))
         self._recorder = Recorder(self.client, "karpenter", clock)
         self.controllers = Controllers(
-            self._caches, self.client, self._provider, self._recorder, Metrics(), self._options, clock
+            self._caches, self.client, cloud(self._provider), self._recorder, Metrics(), self._options, clock
         )
 
     def start(self) -> None:
@@ -78,10 +81,6 @@ class InProcess:
     def writes(self) -> dict[str, int]:
         """Requests so far that changed something, less events: {"patch nodeclaims/status": 3}."""
         return {f"{verb} {kind}": count for (verb, kind), count in self.client.writes.items() if kind != "events"}
-
-    def _types(self, pool: str) -> dict[str, InstanceType]:
-        found = self._caches.pools.store.get(pool)
-        return {one.name: one for one in self._provider.instance_types(found)} if found is not None else {}
 
 
 def start_child(cluster: DevCluster, name: str, *flags: str) -> Record:

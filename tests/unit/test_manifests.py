@@ -10,8 +10,14 @@ import pytest
 import yaml
 
 from extender import server as extender_server
+from provisioner.apis import ec2
 from provisioner.apis.crds import documents as definitions
 from provisioner.apis.reports import LEASE_NAME
+from provisioner.cloudprovider.aws.keeping import MAX_PARTS, tables_of
+from provisioner.cloudprovider.aws.learned import MemoryTable
+from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
+from provisioner.cloudprovider.aws.shortage import Shortages
+from provisioner.cloudprovider.aws.templates import TemplateUses
 from provisioner.devcluster.kubescheduler import FEATURE_GATES, PROFILE, ExtenderEndpoint, scheduler_configuration
 from provisioner.kube import resources
 from provisioner.options import Options
@@ -362,13 +368,8 @@ FINALIZERS = {
 }
 """Asked for by the OwnerReferencesPermissionEnforcement admission plugin, not by a request."""
 
-NODECLASSES = {
-    Use("list", "karpenter.k8s.aws", "ec2nodeclasses"),
-    Use("watch", "karpenter.k8s.aws", "ec2nodeclasses"),
-    Use("patch", "karpenter.k8s.aws", "ec2nodeclasses"),
-    Use("patch", "karpenter.k8s.aws", "ec2nodeclasses/status"),
-}
-"""Asked for by the controllers of the AWS provider; those that the source asks for by now are found there."""
+BY_PATH = {Use("get", "networking.k8s.io", "servicecidrs"), Use("get", "apps", "daemonsets")}
+"""Asked for by raw requests, for fields that no decoded object keeps."""
 
 REGISTER = {
     Use("create", "", "namespaces"),
@@ -385,7 +386,7 @@ PROVISIONER_CODE = ["provisioner/controllers", "provisioner/cloudprovider", "pro
 @pytest.mark.parametrize(
     ("account", "paths", "not_in_code", "not_in_cluster"),
     [
-        pytest.param("dovetail-provisioner", PROVISIONER_CODE, FINALIZERS | NODECLASSES, set(), id="provisioner"),
+        pytest.param("dovetail-provisioner", PROVISIONER_CODE, FINALIZERS | BY_PATH, set(), id="provisioner"),
         pytest.param("dovetail-webhook", ["webhook", "certs"], set(), REGISTER, id="webhook"),
         pytest.param("dovetail-scheduler", ["extender"], KUBE_SCHEDULER, set(), id="extender and scheduler"),
     ],
@@ -405,7 +406,14 @@ def test_no_rule_has_a_wildcard_and_secrets_and_leases_are_of_our_namespace_only
             assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
             if role["kind"] == "ClusterRole":
                 assert not {"secrets", "leases", "configmaps"} & set(rule["resources"])
-        assert role["kind"] == "ClusterRole" or role["metadata"]["namespace"] == NAMESPACE
+            if role["metadata"].get("namespace") == "kube-system":
+                assert (rule["verbs"], bool(rule.get("resourceNames"))) == (["get"], True)
+
+
+def kept_maps() -> list[str]:
+    """Every ConfigMap that the provisioner may write."""
+    tables = tables_of(Shortages(), MemoryTable(), TemplateUses())
+    return sorted({one.map_name(index) for one in tables for index in range(MAX_PARTS)})
 
 
 def test_what_can_be_limited_to_a_name_is() -> None:
@@ -419,6 +427,8 @@ def test_what_can_be_limited_to_a_name_is() -> None:
     }
     assert limited == {
         ("dovetail-provisioner", "leases", LEASE_NAME),
+        ("dovetail-provisioner", "configmaps", "dovetail-discounts"),
+        ("dovetail-provisioner", "configmaps", *kept_maps()),
         ("dovetail-webhook", "secrets", webhook_server.DEFAULT_SECRET),
         ("dovetail-webhook", "configmaps", "dovetail-defaults"),
         ("dovetail-webhook", "mutatingwebhookconfigurations", "dovetail-webhook"),
@@ -439,7 +449,48 @@ def test_our_objects_of_a_namespace_are_in_ours() -> None:
         for one in ALL
         if one["metadata"].get("namespace", NAMESPACE) != NAMESPACE
     }
-    assert elsewhere == {("RoleBinding", "dovetail-scheduler-authentication-reader"): "kube-system"}
+    assert elsewhere == {
+        ("RoleBinding", "dovetail-scheduler-authentication-reader"): "kube-system",
+        ("Role", "dovetail-provisioner-cluster-facts"): "kube-system",
+        ("RoleBinding", "dovetail-provisioner-cluster-facts"): "kube-system",
+    }
+
+
+def test_on_aws_the_provisioner_takes_its_flags_and_variables() -> None:
+    directory = MANIFESTS / "overlays" / "aws"
+    kustomization = yaml.safe_load((directory / "kustomization.yaml").read_text(encoding="utf-8"))
+    (patch,) = kustomization["patches"]
+    change = yaml.safe_load((directory / patch["path"]).read_text(encoding="utf-8"))
+    base = named("Deployment", "dovetail-provisioner")
+    assert (change["kind"], change["metadata"]) == (
+        "Deployment",
+        {key: base["metadata"][key] for key in ("name", "namespace")},
+    )
+    (container,) = change["spec"]["template"]["spec"]["containers"]
+    before = container_of("provisioner")
+    assert set(container["args"]) ^ set(before["args"]) == {"--provider=kwok", "--provider=aws"}
+    options = Options.parse(container["args"][1:], {one["name"]: one["value"] for one in container["env"]})
+    settings = AwsSettings.of(options, "eu-west-1")
+    assert (settings.cluster_name, settings.interruption_queue) == ("my-cluster", "my-cluster")
+    assert settings.discounts == f"{CONFIG_MAP}dovetail-discounts"
+    (policy,) = yaml.safe_load_all((directory / "network-policy.yaml").read_text(encoding="utf-8"))
+    assert policy["spec"]["podSelector"] == named("NetworkPolicy", "provisioner")["spec"]["podSelector"]
+
+
+def test_the_aws_example_asks_for_the_pools_of_the_demo() -> None:
+    text = {
+        where: (MANIFESTS / "examples" / where / "nodepools.yaml").read_text(encoding="utf-8") for where in ("", "aws")
+    }
+    pools = {
+        where: {one["metadata"]["name"]: one for one in yaml.safe_load_all(found) if one["kind"] == "NodePool"}
+        for where, found in text.items()
+    }
+    assert pools[""].keys() == pools["aws"].keys()
+    for name, pool in pools["aws"].items():
+        template, other = pool["spec"]["template"], pools[""][name]["spec"]["template"]
+        assert template.get("metadata") == other.get("metadata")
+        assert template["spec"].get("taints") == other["spec"].get("taints")
+        assert template["spec"]["nodeClassRef"]["group"] == ec2.GROUP
 
 
 def test_the_example_certificates_are_the_secrets_that_the_pods_mount() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
-from provisioner.cli.harness.scoreboard import Scoreboard
+from provisioner.cli.harness.scoreboard import PriceOf, Scoreboard
 from provisioner.kube.config import Connection
 from provisioner.kube.resources import NODECLAIMS, NODES, PODS
 from provisioner.kube.watch import EventKind, Reflector
@@ -37,8 +37,8 @@ class _Handler(Generic[T]):
 class Observer(Scoreboard):
     """Watches pods, nodes and claims of the whole cluster into the scoreboard."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
-        super().__init__()
+    def __init__(self, connection: Connection, clock: Clock, price_of: PriceOf | None = None) -> None:
+        super().__init__(price_of)
         self._clock = clock
         rng = random.Random(0)
         self._reflectors: tuple[Reflector[Any], ...] = (

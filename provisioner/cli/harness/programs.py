@@ -9,8 +9,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from provisioner.cli.harness import memory
@@ -33,8 +33,10 @@ class Program:
     """One of our programs and how to see that it serves."""
 
     name: str
-    arguments: tuple[str, ...]  # of the `dovetail` command
+    arguments: tuple[str, ...]
     ready: Callable[[], bool]
+    module: str = "provisioner.cli.main"  # that takes the arguments: the `dovetail` command
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Programs:
@@ -47,10 +49,10 @@ class Programs:
 
     def start(self, program: Program) -> None:
         """Start it in a process group of its own; output is appended to its log."""
-        command = [sys.executable, "-m", "provisioner.cli.main", *program.arguments]
+        command = [sys.executable, "-m", program.module, *program.arguments]
         # The checkout first, so that the programs are the ones beside this file.
         paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {"PYTHONPATH": os.pathsep.join(paths)}
+        environment = {**program.environment, "PYTHONPATH": os.pathsep.join(paths)}
         self._children[program.name] = self._cluster.start_program(program.name, command, environment)
         self._killed.discard(program.name)
 

@@ -1,7 +1,8 @@
 """What an observer has seen so far, as counters and moments; fed with watch events, does no I/O of its own."""
 
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from provisioner.apis import names
@@ -13,6 +14,7 @@ from provisioner.cli.harness.placement import PlacedPod, Placement, PlanTable
 from provisioner.values.resources import Resources
 
 PRICE_LABEL = "eks-node-viewer/instance-price"
+PriceOf = Callable[[Mapping[str, str]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,12 @@ class SeenPod:
 
 @dataclass(slots=True)
 class SeenNode:
-    """What is kept of a node."""
+    """What is kept of a node; `kind` is its instance type and capacity type."""
 
     usd_per_hour: float
     allocatable: Mapping[str, int]
     initialized: bool
+    kind: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True)
@@ -67,11 +70,15 @@ class Scoreboard:
 
     Pods owned by a DaemonSet are left out of all counts: how many there are depends on the nodes.
 
+    Args:
+        price_of: USD per hour of a node, by its labels; by default what kwok nodes say of themselves.
+
     Attributes:
         undecodable: objects and plans that could not be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, price_of: PriceOf | None = None) -> None:
+        self._price_of = price_of if price_of is not None else _labelled_price
         self._lock = threading.Lock()
         self._pods: dict[str, SeenPod] = {}
         self._nodes: dict[str, SeenNode] = {}
@@ -109,7 +116,8 @@ class Scoreboard:
                 return
             labels = node.metadata.labels
             self._nodes[name] = SeenNode(
-                usd_per_hour=_price(labels.get(PRICE_LABEL, "")),
+                usd_per_hour=self._price_of(labels),
+                kind=(labels.get(names.INSTANCE_TYPE_LABEL, ""), labels.get(names.CAPACITY_TYPE_LABEL, "")),
                 allocatable=_amounts(node),
                 initialized=labels.get(names.INITIALIZED_LABEL) == "true",
             )
@@ -142,6 +150,12 @@ class Scoreboard:
                 stamped=sum(pod.stamped for pod in pods.values()),
                 usd_per_hour=sum(node.usd_per_hour for node in self._nodes.values()),
             )
+
+    def kinds(self) -> dict[tuple[str, str], int]:
+        """How many nodes there are of each (instance type, capacity type), most first."""
+        with self._lock:
+            found = Counter(node.kind for node in self._nodes.values())
+        return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def running_moments(self) -> list[float]:
         """When each pod of the workload was first seen running, ascending."""
@@ -209,9 +223,9 @@ class Scoreboard:
         return tuple(uid for entry in plan.pods for uid in entry.uids)
 
 
-def _price(text: str) -> float:
+def _labelled_price(labels: Mapping[str, str]) -> float:
     try:
-        return float(text)
+        return float(labels.get(PRICE_LABEL, ""))
     except ValueError:
         return 0.0
 

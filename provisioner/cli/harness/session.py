@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from provisioner.cli.harness import applying, memory
+from provisioner.cli.harness import applying, aws, memory
+from provisioner.cli.harness.figures import ListPrices
 from provisioner.cli.harness.observing import Observer
 from provisioner.cli.harness.programs import Program, Programs
 from provisioner.cli.harness.workload import Document
@@ -24,6 +25,7 @@ from provisioner.kube.resources import MUTATINGWEBHOOKS
 from provisioner.support.clock import SystemClock
 
 PROVISIONER, WEBHOOK, EXTENDER = "provisioner", "webhook", "extender"
+AWS = "aws"
 ALL_PROGRAMS = (WEBHOOK, EXTENDER, PROVISIONER)
 SCHEDULER_LEASE = "kube-system/kube-scheduler"  # the dev cluster's one scheduler serves our profile too
 SYSTEM_NAMESPACE: Document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dovetail-system"}}
@@ -75,12 +77,14 @@ class Setup:
         programs: which of ours are started, in this order.
         provisioner_flags: added to the provisioner's command line.
         logs: where all logs are copied when something goes wrong; the cluster's own are deleted with it.
+        cloud: where machines come from, "kwok" or "aws".
     """
 
     name: str
     programs: tuple[str, ...] = ALL_PROGRAMS
     provisioner_flags: tuple[str, ...] = ()
     logs: Path | None = None
+    cloud: str = "kwok"
 
     @property
     def steered(self) -> bool:
@@ -98,7 +102,11 @@ class Session:
         connection = connect(self.kubeconfig, user_agent="dovetail-demo", clock=self.clock)
         self.client = Client(connection, self.clock)
         self.programs = Programs(cluster, self.clock)
-        self.observer = Observer(connection, self.clock)
+        self.metrics_url = f"http://127.0.0.1:{cluster.ports['provisioner-metrics']}/metrics"
+        prices = ListPrices(self.metrics_url, self.clock) if setup.cloud == AWS else None
+        self.observer = Observer(connection, self.clock, prices)
+        self._authority = connection.authority
+        self._ec2: aws.EmulatedEc2 | None = None
 
     def program(self, name: str) -> Program:
         """How to start one of ours against this cluster, and how to see that it serves."""
@@ -119,7 +127,7 @@ class Session:
                 name, (*common, *_line(flags)), lambda: answers(f"http://{ports['extender-metrics']}/readyz")
             )
         flags = {
-            "--provider": "kwok",
+            **(aws.flags(self.cluster) if self.setup.cloud == AWS else {"--provider": "kwok"}),
             "--bind-address": "127.0.0.1",
             "--metrics-port": str(self.cluster.ports["provisioner-metrics"]),
             "--health-probe-port": str(self.cluster.ports["provisioner-health"]),
@@ -127,16 +135,30 @@ class Session:
             "--report-address": ports["provisioner-reports"],
         }
         arguments = (*common, *_line(flags), *self.setup.provisioner_flags)
-        return Program(name, arguments, lambda: answers(f"http://{ports['provisioner-health']}/readyz"))
+        return Program(
+            name,
+            arguments,
+            lambda: answers(f"http://{ports['provisioner-health']}/readyz"),
+            environment=self._ec2.environment() if self._ec2 is not None else {},
+        )
 
     def start_programs(self, report: Report) -> None:
-        """Start all of the setup's programs at once, then wait until each serves."""
+        """Start all of the setup's programs at once, then wait until each serves; EC2 first, if there is one."""
+        if self.setup.cloud == AWS:
+            self._ec2 = aws.EmulatedEc2.start(self.cluster, self._authority, self.cluster.log("ec2"))
+            report(f"EC2 at {self._ec2.endpoint}")
         programs = [self.program(name) for name in self.setup.programs]
         for program in programs:
             self.programs.start(program)
         for program in programs:
             seconds = self.programs.wait_ready(program, READY_SECONDS)
             report(f"{program.name} is ready (waited {seconds:.1f} s)")
+
+    def stop_programs(self) -> None:
+        """Stop everything that was started."""
+        self.programs.stop_all()
+        if self._ec2 is not None:
+            self._ec2.stop()
 
     def apply_pools(self, documents: list[Document]) -> None:
         """Apply NodePools and what they refer to, and wait until the provisioner found them good."""
@@ -197,7 +219,7 @@ def session(setup: Setup, report: Report, progress: Progress = SILENT) -> Iterat
             raise
         finally:
             run.observer.stop()
-            run.programs.stop_all()
+            run.stop_programs()
     finally:
         cluster.down()
 

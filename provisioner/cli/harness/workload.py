@@ -91,6 +91,19 @@ def scaled(documents: Iterable[Document], pods: int) -> list[Document]:
     return copies
 
 
+def renamed(documents: Iterable[Document], names: Mapping[str, str]) -> list[Document]:
+    """The same documents with other words for some values, wherever they stand: the zones of another cloud."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: read(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [read(inner) for inner in value]
+        return names.get(value, value) if isinstance(value, str) else value
+
+    return [read(document) for document in documents]
+
+
 def split(documents: Iterable[Document], parts: int) -> list[list[Document]]:
     """The Deployments dealt into `parts` waves, order kept within each; together they are all of them."""
     deployments = of_kind(documents, "Deployment")

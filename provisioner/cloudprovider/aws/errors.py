@@ -103,8 +103,15 @@ class Failure:
         return self.scope is not Scope.NOTHING
 
     def __str__(self) -> str:
-        said = f"{self.code}: {self.message}" if self.code else self.message
+        """For people: without what differs from call to call, so that the same failure reads the same."""
+        message = _EVERY_CALL_ANEW.sub("", self.message)
+        said = f"{self.code}: {message}" if self.code else message
         return f"{said} ({self.advice})" if self.advice else said
+
+
+_EVERY_CALL_ANEW: Final = re.compile(
+    r"\s*Encoded authorization failure message: \S+|,?\s*\(?request ?id: ?[0-9a-f-]{36}\)?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)

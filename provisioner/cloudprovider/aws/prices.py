@@ -235,10 +235,18 @@ class PriceBook:
     Args:
         region: whose prices; its shipped table is what it starts with.
         spot_max_age: how old spot prices may become.
+        on_demand_max_age: how old on-demand prices may become.
         hysteresis: relative moves of the spot market up to this are not followed.
     """
 
-    def __init__(self, region: str, *, spot_max_age: timedelta = SPOT_MAX_AGE, hysteresis: float = HYSTERESIS) -> None:
+    def __init__(
+        self,
+        region: str,
+        *,
+        spot_max_age: timedelta = SPOT_MAX_AGE,
+        on_demand_max_age: timedelta = ON_DEMAND_MAX_AGE,
+        hysteresis: float = HYSTERESIS,
+    ) -> None:
         self.region = region
         self.spot_max_age = spot_max_age
         self._hysteresis = hysteresis
@@ -246,7 +254,7 @@ class PriceBook:
         self._swap = threading.Lock()  # writers only
         self._refreshes = {
             "spot": _Refresh(spot_max_age * 0.9),  # the read itself takes its time
-            "on-demand": _Refresh(ON_DEMAND_MAX_AGE),
+            "on-demand": _Refresh(on_demand_max_age),
         }
         self._named: set[str] = set()
 

@@ -109,7 +109,7 @@ def _compatible(types: Iterable[InstanceType], requirements: Requirements, reque
     return [
         one
         for one in types
-        if one.requirements.incompatibility(requirements, known) is None
+        if requirements.incompatibility(one.requirements, known) is None
         and requests.fits(one.allocatable)
         and compatible_offerings(one, requirements)
     ]

@@ -210,6 +210,11 @@ class Shortages:
             judged = [(self._standing(offer, now), offer) for offer in offers]
         return sorted((pair for pair in judged if pair[0].available), key=lambda pair: pair[0])
 
+    def opens_at(self, offers: Iterable[Offer], now: datetime) -> datetime | None:
+        """When the first of these that are not available becomes so by time alone; None where all are, or there are none."""
+        with self._lock:
+            return min((turn for offer in offers if (turn := self._turn(offer, now)) is not None), default=None)
+
     def grant(self, offer: Offer, wanted: int, now: datetime) -> int:
         """How many machines may be asked of `offer` in one call now: `wanted`, fewer of a doubted one, 0 of a closed one.
 
@@ -336,6 +341,16 @@ class Shortages:
             probe = self._doubt_probes.get(offer)
             return Standing.PROBED if probe is not None and not probe.free(now) else Standing.DOUBTED
         return worst
+
+    def _turn(self, offer: Offer, now: datetime) -> datetime | None:
+        if self._standing(offer, now).available:
+            return None
+        entries = [entry for key in _keys(offer) if (entry := self._live(key, now)) is not None]
+        probe = self._doubt_probes.get(offer)
+        if probe is not None:
+            entries.append(probe)
+        shut = (max(entry.until, now if entry.free(now) else entry.lease) for entry in entries)
+        return max(shut, default=now)
 
     def _doubted(self, offer: Offer, now: datetime) -> bool:
         """Whether a sibling failed lately, and since this one last gave a machine."""

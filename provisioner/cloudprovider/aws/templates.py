@@ -87,10 +87,12 @@ class Template:
     tags: dict[str, str]
 
     def request(self) -> dict[str, Any]:
-        """The parameters of CreateLaunchTemplate."""
+        """The parameters of CreateLaunchTemplate.
+
+        No client token: the name does its work, and a token would answer with the template of before, once that is deleted.
+        """
         return {
             "LaunchTemplateName": self.name,
-            "ClientToken": hashlib.blake2b(self.name.encode(), digest_size=20).hexdigest(),
             "LaunchTemplateData": self.data,
             "TagSpecifications": [{"ResourceType": "launch-template", "Tags": _tags(self.tags)}],
         }

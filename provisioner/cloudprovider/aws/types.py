@@ -7,6 +7,7 @@ Differs: pods know prefix delegation; resources of amount 0 are left out; types 
     bandwidth from EC2's own figures; bare metal of the Nitro system takes connection tracking (it has no hypervisor, but Nitro cards).
 """
 
+import dataclasses
 import functools
 import math
 import re
@@ -35,7 +36,7 @@ _SMALL_VCPUS: Final = 30
 _SMALL_PODS, _LARGE_PODS = 110, 250
 _NAME: Final = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.", re.ASCII)
 _ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
-_WINDOWS_BUILDS: Final = {
+WINDOWS_BUILDS: Final = {
     ec2.WINDOWS_2019: "10.0.17763",
     ec2.WINDOWS_2022: "10.0.20348",
     ec2.WINDOWS_2025: "10.0.26100",
@@ -207,6 +208,11 @@ def type_of(
     return InstanceType(
         info.name, described, _capacity(info, shape, settings, memory), _overhead(info, shape, settings)
     )
+
+
+def with_memory(body: InstanceType, memory: int) -> InstanceType:
+    """The type with the memory, in bytes, that its nodes turned out to have."""
+    return dataclasses.replace(body, capacity=Resources.of({**body.capacity, MEMORY: memory}))
 
 
 def image_for(requirements: Requirements, images: Iterable[AMI]) -> AMI | None:
@@ -433,7 +439,7 @@ def _requirements(info: TypeInfo, zones: tuple[str, ...], shape: Shape, settings
         _in(names.OS_LABEL, *systems),
         _in(names.ZONE_LABEL, *zones),
         _in(names.REGION_LABEL, settings.region),
-        _in(names.WINDOWS_BUILD_LABEL, _WINDOWS_BUILDS.get(shape.family, "")),
+        _in(names.WINDOWS_BUILD_LABEL, WINDOWS_BUILDS.get(shape.family, "")),
         _in(names.CAPACITY_TYPE_LABEL, *sorted(kinds | ({names.CAPACITY_RESERVED} if reservations else set()))),
         _in(labels.ZONE_ID, *sorted(zone_ids)),
         _in(labels.TENANCY, labels.DEFAULT_TENANCY, labels.DEDICATED_TENANCY),

@@ -166,6 +166,9 @@ class KwokProvider:
         self._put_later(node, delay)
         return _machine(node)
 
+    def listen(self, answered: Callable[[str], None]) -> None:
+        """Nothing: no launch is ever under way."""
+
     def delete(self, claim: NodeClaim) -> None:
         """Terminate the claim's machine, which takes no time: what is left is a Node object with finalizers, or nothing.
 

@@ -15,7 +15,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.controllers.provisioning import Bins, Policies, opted_out, problem_of
+from provisioner.controllers.provisioning import Bins, Policies, opted_out, problem_of, without
 from provisioner.options import Options
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy, Problem
 from tests.support.clock import NOON
@@ -202,3 +202,23 @@ OPTED: dict[str, tuple[list[NodeSelectorTerm], bool]] = {
 def test_a_pod_that(terms: list[NodeSelectorTerm], out: bool) -> None:
     one = shape(terms=terms) if terms else shape()
     assert opted_out(msgspec.structs.replace(pod("one"), shape=one)) is out
+
+
+def test_without_a_claim_its_pods_wait_and_its_share_of_the_limits_is_free() -> None:
+    world, one = world_of(pool(limits={"cpu": "10", "nodes": "3"})), pod("one")
+    world.add(one)
+    world.cluster.claim_changed(None, claim("a", pods=(one,)))
+    world.machine("b")
+    rest, pods = without(world.cluster.snapshot(), "a")
+    assert pods == (one,)
+    assert [view.key for view in rest.nodes] == ["b"]
+    problem = problem_of(rest, pods, lambda _: TYPES, frozenset(), lambda _: True)
+    (left,) = problem.pools
+    assert left.remaining is not None
+    assert dict(left.remaining) == {"cpu": 6000, "nodes": 2}
+
+
+def test_without_a_claim_that_is_gone_nothing_changes() -> None:
+    world = world_of(pool())
+    snapshot = world.cluster.snapshot()
+    assert without(snapshot, "a") == (snapshot, ())

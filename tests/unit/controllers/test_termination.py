@@ -1,6 +1,6 @@
 """What a drain wants next, and the taint that a Node gets and loses."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -9,11 +9,11 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.pods import Pod
-from provisioner.controllers.termination import disruption_patch, drain_step, healing_patch
+from provisioner.controllers.termination import deadline_of, disruption_patch, drain_step, healing_patch
 from provisioner.values.taints import Toleration
 from tests.support import jsonpatch
 from tests.support.clock import NOON
-from tests.support.cluster import node, pod
+from tests.support.cluster import claim, node, pod
 from tests.support.problems import shape
 
 CRITICAL = shape(priority_class_name="system-cluster-critical")
@@ -66,6 +66,63 @@ def test_a_drain_goes_tier_by_tier(pods: tuple[Pod, ...], evict: list[str], wait
     step = drain_step(pods, NOON)
     assert [one.name for one in step.evict] == evict
     assert step.waiting == waiting
+
+
+GENTLE = pod("gentle", node="n", grace_seconds=30)
+SLOW = pod("slow", node="n", grace_seconds=600)
+HELD = pod("held", node="n", annotations={names.DO_NOT_DISRUPT: "true"}, grace_seconds=30)
+LATE_DAEMON = pod("late-daemon", node="n", kind="DaemonSet", owner="ds", grace_seconds=600)
+ENDS_TOO_LATE = pod("too-late", node="n", deleted=NOON + timedelta(seconds=61), grace_seconds=600)
+ENDS_IN_TIME = pod("in-time", node="n", deleted=NOON + timedelta(seconds=60), grace_seconds=600)
+TOLERANT_LATE = pod("tolerant-late", node="n", shape=STAYS, grace_seconds=600)
+WITHOUT_GRACE = pod("without", node="n", grace_seconds=None)
+
+IN_A_MINUTE: dict[str, tuple[tuple[Pod, ...], list[str], list[str]]] = {
+    "a pod with time to end is asked": ((GENTLE,), ["gentle"], []),
+    "a pod that needs longer is deleted": ((SLOW, GENTLE), ["gentle"], ["slow"]),
+    "of whatever tier": ((LATE_DAEMON, GENTLE), ["gentle"], ["late-daemon"]),
+    "a protected pod still holds": ((HELD,), [], []),
+    "a pod that ends too late is told a shorter time": ((ENDS_TOO_LATE,), [], ["too-late"]),
+    "a pod that ends in time is left": ((ENDS_IN_TIME,), [], []),
+    "a pod that tolerates the taint is never touched": ((TOLERANT_LATE,), [], []),
+    "a pod of unknown grace is asked": ((WITHOUT_GRACE,), ["without"], []),
+}
+
+
+@pytest.mark.parametrize(("pods", "evict", "force"), IN_A_MINUTE.values(), ids=IN_A_MINUTE.keys())
+def test_a_node_that_ends_in_a_minute_deletes_what_needs_longer(
+    pods: tuple[Pod, ...], evict: list[str], force: list[str]
+) -> None:
+    step = drain_step(pods, NOON, NOON + timedelta(seconds=60))
+    assert [one.name for one in step.evict] == evict
+    assert [one.name for one in step.force] == force
+
+
+def test_a_pod_that_ends_this_second_is_not_told_so_again_and_again() -> None:
+    past = NOON - timedelta(seconds=10)
+    told = pod("told", node="n", deleted=NOON + timedelta(seconds=1), grace_seconds=600)
+    late = pod("late", node="n", deleted=NOON + timedelta(seconds=30), grace_seconds=600)
+    assert drain_step((told, late), NOON, past).force == (late,)
+
+
+def test_protection_ends_when_the_grace_period_begins() -> None:
+    deadline = NOON + timedelta(seconds=60)
+    assert drain_step((HELD,), NOON + timedelta(seconds=30), deadline).force == ()
+    assert drain_step((HELD,), NOON + timedelta(seconds=30.1), deadline).force == (HELD,)
+
+
+DEADLINES = {
+    "Kubernetes' form": ("2026-11-21T12:00:00Z", NOON),
+    "with an offset": ("2026-11-21T13:00:00+01:00", NOON),
+    "not a time": ("noon", None),
+    "a time without a zone": ("2026-11-21T12:00:00", None),
+    "nothing": ("", None),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), DEADLINES.values(), ids=DEADLINES)
+def test_a_deadline_is_read_from_the_claim(text: str, want: datetime | None) -> None:
+    assert deadline_of(claim("c", annotations={names.TERMINATION_TIMESTAMP: text})) == want
 
 
 DEDICATED = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}

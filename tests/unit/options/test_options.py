@@ -2,7 +2,15 @@ from datetime import timedelta
 
 import pytest
 
-from provisioner.options import FeatureGates, HelpRequested, Options, OptionsError, SpreadDefault, usage
+from provisioner.options import (
+    AwsFeatureGates,
+    FeatureGates,
+    HelpRequested,
+    Options,
+    OptionsError,
+    SpreadDefault,
+    usage,
+)
 
 
 def test_without_anything_the_defaults_are_karpenters() -> None:
@@ -70,6 +78,19 @@ FORMS = {
         "scheduler_config",
         (SpreadDefault(1, "zone", "ScheduleAnyway"),),
     ),
+    "a provider": (["--provider=aws", "--cluster-name=blue"], {}, "provider", "aws"),
+    "a region as every SDK is told it": ([], {"AWS_REGION": "eu-west-1"}, "aws_region", "eu-west-1"),
+    "the cluster's name is Karpenter's": ([], {"CLUSTER_NAME": "blue"}, "cluster_name", "blue"),
+    "an endpoint": ([], {"CLUSTER_ENDPOINT": "https://a.b:443"}, "cluster_endpoint", "https://a.b:443"),
+    "a memory overhead": ([], {"VM_MEMORY_OVERHEAD_PERCENT": "0.1"}, "vm_memory_overhead_percent", 0.1),
+    "a rarer refresh": (["--ami-refresh-interval=5m"], {}, "ami_refresh_interval", timedelta(minutes=5)),
+    "gates of AWS": (
+        ["--aws-feature-gates=NodeClassCEL=true,Other=false"],
+        {},
+        "aws_feature_gates",
+        AwsFeatureGates(nodeclass_cel=True, unknown=("Other",)),
+    ),
+    "an own setting of AWS": ([], {"DOVETAIL_REBALANCE": "drain"}, "rebalance", "drain"),
     "an empty scheduler configuration": (["--scheduler-config={}"], {}, "scheduler_config", ()),
 }
 
@@ -110,7 +131,26 @@ WRONG = {
         {},
         "flag --preference-policy must be one of Respect, Ignore, not 'ignore'",
     ),
-    "a provider that is not built in": (["--provider=gcp"], {}, "flag --provider must be one of kwok"),
+    "a provider that is not built in": (["--provider=gcp"], {}, "flag --provider must be one of aws, kwok"),
+    "AWS without a cluster": (["--provider=aws"], {}, "--cluster-name (or CLUSTER_NAME) must be given"),
+    "an endpoint that is a host": (
+        ["--cluster-endpoint=a.b"],
+        {},
+        "flag --cluster-endpoint must be a whole URL, as https://host:443, not 'a.b'",
+    ),
+    "a CA that is no base64": (["--cluster-ca-bundle=!"], {}, "flag --cluster-ca-bundle must be the CA in base64"),
+    "a memory overhead in percent": (
+        ["--vm-memory-overhead-percent=7.5"],
+        {},
+        "flag --vm-memory-overhead-percent must be from 0 to below 1",
+    ),
+    "a refresh at every second": (
+        ["--subnet-refresh-interval=1s"],
+        {},
+        "flag --subnet-refresh-interval must be 1m or longer",
+    ),
+    "fewer network interfaces than none": (["--reserved-enis=-1"], {}, "flag --reserved-enis must be 0 or more"),
+    "a rate below nothing": (["--aws-mutating-qps=-1"], {}, "flag --aws-mutating-qps must be 0 or more"),
     "a gate without a value": (["--feature-gates=NodeRepair"], {}, "'NodeRepair' has no value"),
     "a gate with another value": (["--feature-gates=NodeRepair=on"], {}, "NodeRepair has 'on'"),
     "a scheduler configuration that is no YAML": (

@@ -14,6 +14,7 @@ from provisioner.cli.harness.workload import (
     load,
     of_kind,
     pods_of,
+    renamed,
     scaled,
     split,
 )
@@ -160,3 +161,8 @@ def test_bad_files_give_a_sentence(tmp_path: Path, text: str, want: str) -> None
 def test_a_missing_file_says_how_to_get_it_back(tmp_path: Path) -> None:
     with pytest.raises(ExampleError, match="git checkout"):
         load(tmp_path / "gone.yaml")
+
+
+def test_values_are_renamed_wherever_they_stand_and_keys_are_not() -> None:
+    before: Document = {"kind": "a", "a": ["a", {"b": "a"}, 1, "aa"]}
+    assert renamed([before], {"a": "z"}) == [{"kind": "z", "a": ["z", {"b": "z"}, 1, "aa"]}]

@@ -317,3 +317,22 @@ QUOTAS = {
 @pytest.mark.parametrize(("name", "want"), QUOTAS.items(), ids=QUOTAS)
 def test_quota_class(name: str, want: str) -> None:
     assert errors.quota_class(name) == want
+
+
+SAID: dict[str, tuple[str, str]] = {
+    "plain": ("You may not.", "You may not."),
+    "with the encoded reason": (
+        "You are not authorized to perform this operation. Encoded authorization failure message: x9-A_b/c==",
+        "You are not authorized to perform this operation.",
+    ),
+    "with the id of the request": (
+        "slow down (Request ID: 5d1b2c3a-0000-4000-8000-2026112100e5)",
+        "slow down",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAID.values(), ids=SAID)
+def test_the_same_failure_reads_the_same(case: tuple[str, str]) -> None:
+    message, want = case
+    assert str(errors.Failure(Kind.UNKNOWN, "R", "Code", message)) == f"Code: {want}"

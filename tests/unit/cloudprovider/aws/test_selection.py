@@ -91,6 +91,12 @@ CASES = {
     "another type": Case(
         (kind("c5.large", SPOT), kind("m5.large", SPOT)), "spot", [("m5.large", "a", "")], asked(type=["m5.large"])
     ),
+    "labels of pool and class are no matter of the type": Case(
+        (kind("m5.large", SPOT),),
+        "spot",
+        [("m5.large", "a", "")],
+        Requirements.from_labels({"example.com/team": "a", "karpenter.k8s.aws/ec2nodeclass": "default"}),
+    ),
     "spot dearer than on-demand is dropped": Case(
         (kind("m5.large", OD, SPOT, DEAR_SPOT),), "spot", [("m5.large", "a", "")]
     ),

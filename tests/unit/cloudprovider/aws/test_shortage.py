@@ -368,3 +368,25 @@ def test_a_machine_for_everybody_soon_after_capacity_is_back() -> None:
             wanted -= granted
         now += timedelta(seconds=5)
     assert now - back < timedelta(minutes=5)
+
+
+def test_when_the_first_of_several_opens() -> None:
+    other = Offer("spot", "c5.large", "b")
+    table = short(SPOT)
+    table.failed(other, after(30), CODE)
+    assert table.opens_at([], NOON) is None
+    assert table.opens_at([SPOT, Offer("spot", "r5.large", "c")], NOON) == NOON + shortage.delay(
+        ("offer", "spot", "m5.large", "a"), 1
+    )
+    turn = table.opens_at([other, SPOT], after(30))
+    assert turn is not None
+    assert table.standing(SPOT, turn).available
+    assert not table.standing(SPOT, turn - timedelta(seconds=0.1)).available
+    assert table.opens_at([SPOT], turn) is None
+
+
+def test_what_is_probed_opens_when_the_probe_is_forgotten() -> None:
+    table = short(SPOT)
+    now = NOON + shortage.delay(("offer", "spot", "m5.large", "a"), 1)
+    assert table.grant(SPOT, 1, now) == 1
+    assert table.opens_at([SPOT], now) == now + shortage.PROBE_LEASE

@@ -1,0 +1,173 @@
+"""`dovetail aws check`: whether AWS has and permits what the controllers need, said before anything is launched."""
+
+import itertools
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import botocore.session
+import click
+import msgspec
+import yaml
+
+from provisioner.apis import ec2
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.cloudprovider.aws.client import AwsClients
+from provisioner.cloudprovider.aws.discovery.cluster import minor_of
+from provisioner.cloudprovider.aws.preflight.answers import ABOUT
+from provisioner.cloudprovider.aws.preflight.checking import check
+from provisioner.cloudprovider.aws.preflight.findings import EXIT_UNKNOWN, Finding, Report, Verdict
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.controllers.aws import region_of
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.errors import ApiError, ConfigError
+from provisioner.options import HelpRequested, Options, OptionsError
+from provisioner.support.clock import SystemClock
+
+_WIDTH: Final = max(len(verdict) for verdict in Verdict)
+
+
+class Unusable(click.UsageError):
+    """What was given cannot be used: exit 2."""
+
+
+@click.group()
+def command() -> None:
+    """What AWS has and permits."""
+
+
+@command.command("check", context_settings={"ignore_unknown_options": True})
+@click.option("--role-arn", default="", help="Role of the controllers, asked about from outside by IAM's simulator.")
+@click.option(
+    "--file",
+    "-f",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="EC2NodeClasses to look at instead of those in the cluster; may be given several times.",
+)
+@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.argument("settings", nargs=-1, type=click.UNPROCESSED)
+def check_command(role_arn: str, files: tuple[Path, ...], output: str, settings: tuple[str, ...]) -> None:
+    """Say what of AWS was discovered for the cluster and its classes, and which permissions are missing.
+
+    SETTINGS are flags of the provisioner (--cluster-name, --aws-region, --interruption-queue, --kubeconfig, ...); its environment
+    variables count too, so that inside its pod none is needed. Without --role-arn the permissions are those of the credentials that this
+    command runs under.
+
+    Exits 0 when all is well, 1 when something is missing, 2 when something could not be told or the command was used wrongly.
+    """
+    try:
+        report = run(settings, role_arn, files)
+    except (Unusable, HelpRequested) as error:
+        raise click.UsageError(str(error)) from None
+    except Exception as error:  # a bug of ours must not look like something missing
+        click.echo(f"the check itself failed: {type(error).__name__}: {error}", err=True)
+        sys.exit(EXIT_UNKNOWN)
+    click.echo(as_json(report) if output == "json" else as_text(report))
+    sys.exit(report.exit_code)
+
+
+def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> Report:
+    """The report.
+
+    Raises:
+        Unusable: flags, environment or files.
+    """
+    try:
+        options = Options.parse(flags, os.environ)
+    except OptionsError as error:
+        raise Unusable(str(error)) from None
+    if not options.cluster_name:
+        raise Unusable("--cluster-name (or CLUSTER_NAME) must be given")
+    if role_arn and len(role_arn.split(":")) != 6:
+        raise Unusable(
+            f"{role_arn} is no ARN of a role; it is like arn:aws:iam::123456789012:role/{options.cluster_name}-karpenter"
+        )
+    session = botocore.session.Session()
+    try:
+        found = AwsSettings.of(options, options.aws_region or region_of(session))
+    except OptionsError as error:
+        raise Unusable(str(error)) from None
+    clock = SystemClock()
+    classes, why, minor = (classes_in(files), "", 0) if files else classes_of_cluster(options, clock)
+    aws = AwsClients(replace(found.policy(), attempts=3, connect_timeout=3.0, read_timeout=20.0), clock, session)
+    try:
+        return check(aws, found, clock, classes=classes, why_no_classes=why, server_minor=minor, role_arn=role_arn)
+    finally:
+        aws.close()
+
+
+def classes_in(files: Sequence[Path]) -> list[EC2NodeClass]:
+    """The EC2NodeClasses in YAML files, in order; other kinds are passed over.
+
+    Raises:
+        Unusable: a file is no YAML, or a class in it is none.
+    """
+    found = []
+    for path in files:
+        try:
+            documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        except (OSError, yaml.YAMLError) as error:
+            raise Unusable(f"{path}: {error}") from None
+        for document in documents:
+            if isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == (
+                ec2.API_VERSION,
+                ec2.KIND,
+            ):
+                try:
+                    found.append(msgspec.json.decode(msgspec.json.encode(document), type=EC2NodeClass))
+                except msgspec.DecodeError as error:
+                    raise Unusable(f"{path}: {error}") from None
+    return found
+
+
+def classes_of_cluster(options: Options, clock: SystemClock) -> tuple[list[EC2NodeClass] | None, str, int]:
+    """The cluster's classes, why they could not be read, and the minor of its Kubernetes."""
+    try:
+        connection = connect(options.kubeconfig or None, user_agent="dovetail-aws-check")
+    except ConfigError as error:
+        return None, str(error), 0
+    try:
+        client = Client(connection, clock)
+        minor = minor_of(str(json.loads(client.raw("GET", "/version"))["minor"]))
+        return sorted(client.list(resources.EC2NODECLASSES), key=lambda one: one.name), "", minor
+    except (ApiError, ValueError, KeyError) as error:
+        return None, f"the API server: {error}", 0
+    finally:
+        connection.close()
+
+
+def as_json(report: Report) -> str:
+    """The report for programs."""
+    findings = [
+        {"about": one.about, "what": one.what, "verdict": one.verdict, "found": one.found, "advice": one.advice}
+        for one in report.findings
+    ]
+    return json.dumps({"summary": report.summary(), "exitCode": report.exit_code, "findings": findings}, indent=2)
+
+
+def as_text(report: Report) -> str:
+    """The report for people: permissions that are there are counted, everything else is a line, and the same advice is given once."""
+    lines: list[str] = []
+    for about, inside in itertools.groupby(report.findings, lambda one: one.about):
+        lines.append(about)
+        told: list[Finding] = []
+        fine = 0
+        for one in inside:
+            if about == ABOUT and one.verdict is Verdict.OK and ":" in one.what:
+                fine += 1
+            else:
+                told.append(one)
+        for advice, group in itertools.groupby(told, lambda one: one.advice):
+            lines += [f"  {one.verdict:<{_WIDTH}}  {one.what}: {one.found}" for one in group]
+            lines += [f"  {'':<{_WIDTH}}  -> {advice}"] if advice else []
+        if fine:
+            lines.append(f"  {Verdict.OK:<{_WIDTH}}  {fine} permissions are there")
+    return "\n".join([*lines, report.summary()])

@@ -1,0 +1,101 @@
+"""Many callers, one call: questions that come at about the same time are answered together."""
+
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from provisioner.support.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+Run = Callable[[Sequence[K]], Mapping[K, V | Exception]]
+
+
+@dataclass(slots=True)
+class _Window(Generic[K, V]):
+    """One call to come. `keys` keeps order and drops repetitions."""
+
+    keys: dict[K, None] = field(default_factory=dict)
+    closed: bool = False
+    done: bool = False
+    answers: Mapping[K, "V | Exception"] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+class Gatherer(Generic[K, V]):
+    """Collects keys for a moment and runs them together; thread-safe, without threads of its own.
+
+    The first caller of a window waits until nobody joined for `idle` seconds, at most `longest`, and then runs it for all. Windows may run at the
+    same time. Source: spec/karpenter-aws.md 5.7.
+
+    Args:
+        clock: measures `longest`.
+        run: answers all keys; a value that is an exception is raised for those who asked that key, and what it raises itself for everybody.
+        idle: seconds.
+        longest: seconds.
+        most: keys in one window.
+    """
+
+    def __init__(
+        self, clock: Clock, run: Run[K, V], *, idle: float = 0.1, longest: float = 1.0, most: int = 500
+    ) -> None:
+        self._clock, self._run = clock, run
+        self._idle, self._longest, self._most = idle, longest, most
+        self._changed = threading.Condition()
+        self._open: _Window[K, V] | None = None
+
+    def ask(self, key: K) -> V:
+        """The answer for `key`; blocks until its window has run.
+
+        Raises:
+            KeyError: `run` did not say anything about `key`.
+        """
+        with self._changed:
+            window = self._open
+            leads = window is None
+            if window is None:
+                window = self._open = _Window()
+            window.keys[key] = None
+            if len(window.keys) >= self._most:
+                self._close(window)
+            self._changed.notify_all()
+            if leads:
+                self._wait_for_others(window)
+            else:
+                self._changed.wait_for(lambda: window.done)
+        if leads:
+            self._answer(window)
+        if window.error is not None:
+            raise window.error
+        answer = window.answers[key]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _wait_for_others(self, window: _Window[K, V]) -> None:
+        end = self._clock.monotonic() + self._longest
+        known = 0
+        while not window.closed and known < len(window.keys) and (left := end - self._clock.monotonic()) > 0:
+            known = len(window.keys)
+            self._changed.wait_for(lambda: _grew(window, known), min(self._idle, left))  # noqa: B023  (called before `known` changes)
+        self._close(window)
+
+    def _close(self, window: _Window[K, V]) -> None:
+        window.closed = True
+        if self._open is window:
+            self._open = None
+
+    def _answer(self, window: _Window[K, V]) -> None:
+        try:
+            window.answers = self._run(tuple(window.keys))
+        except Exception as error:
+            window.error = error
+        with self._changed:
+            window.done = True
+            self._changed.notify_all()
+
+
+def _grew(window: _Window[K, V], known: int) -> bool:
+    return window.closed or len(window.keys) > known

@@ -1,0 +1,865 @@
+"""Launches: NodeClaims in, machines out.
+
+`Launcher.create` never waits. It collects claims for a moment (35 ms after the last, a second at most), puts those with equal orders into one
+CreateFleet, and tells `listen`'s callable when a claim has its answer. The way of a batch, each step on the next one's shoulders:
+
+1. its launch templates exist;
+2. each of its claims carries its mark `<batch>/<attempt>/<ordinal>`;
+3. CreateFleet with client token and tag of batch and attempt;
+4. the instance ids, in order, are dealt to the ordinals, and the claims are told.
+
+After a crash at any point the marks tell what was under way: `create` of a marked claim looks for the batch's machines, or sends the same call again,
+which answers the same, and deals. Nothing but the marks has to survive. Classes have threads of their own, so what hangs for one delays no
+other. Source: spec/karpenter-aws.md 5 and 6.1.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from provisioner.apis import names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition
+from provisioner.cloudprovider.aws import fleet, labels, marking, ordering
+from provisioner.cloudprovider.aws.batches import Mark, batch_of, dealt
+from provisioner.cloudprovider.aws.errors import (
+    LAUNCH_TEMPLATE_NOT_FOUND,
+    Failure,
+    Kind,
+    Scope,
+    classify_exception,
+    launch_error,
+)
+from provisioner.cloudprovider.aws.instances import Instance, InstanceError, Instances, instance_id_of
+from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
+from provisioner.cloudprovider.aws.ordering import Around, Made, Order
+from provisioner.cloudprovider.aws.pacing import Pacing
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.cloudprovider.aws.shortage import Offer, Shortages
+from provisioner.cloudprovider.aws.types import PlacementGroup
+from provisioner.cloudprovider.aws.userdata.inputs import Cluster
+from provisioner.cloudprovider.errors import (
+    CloudError,
+    CreateError,
+    InsufficientCapacityError,
+    LaunchUnderWayError,
+    MachineNotFoundError,
+    NodeClassNotReadyError,
+)
+from provisioner.cloudprovider.types import InstanceType, Machine
+from provisioner.kube.errors import ApiError
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.metrics import counter
+from provisioner.support.workers import Pool, run_parallel
+
+MAX_BATCH: Final = 500
+SETTLE_SECONDS: Final = 10.0
+"""Instances that EC2 describes for a batch are all of them once it described the same for so long."""
+
+YOUNG_SECONDS: Final = 30.0
+"""For so long after a launch "not found" may mean "not found yet"."""
+
+_LOOK_SECONDS: Final = 2.0
+_SHORT_WAIT: Final = 1.0
+_LONGEST_WAIT: Final = 15.0
+_NOT_KNOWN_WAIT: Final = 2.0
+_AT_ONCE: Final = 8
+_MARKERS: Final = 16
+_MAX_KEPT: Final = 4096
+_NO_TYPES: Final = "InstanceTypeResolutionFailed"
+
+_FAILURES = counter(
+    "karpenter_cloudprovider_instance_launch_failures_total",
+    "Refusals of launches; the zone is empty where a whole call failed.",
+    ("zone", "capacity_type", "reason"),
+)
+_log = logs.get_logger(__name__)
+
+
+class Clients(Protocol):
+    """Where clients of AWS come from: `AwsClients`."""
+
+    def client(self, service: str, region: str = "") -> Any:
+        """The client of a service."""
+        ...
+
+
+class Subnets(Protocol):
+    """What of `SubnetBook` is needed."""
+
+    def by_zone(self, node_class: EC2NodeClass, now: datetime) -> Mapping[str, Any]: ...
+
+    def reserve(self, subnet_id: str, machines: int, now: datetime) -> None: ...
+
+    def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None: ...
+
+    def exhausted(self, subnet_id: str, now: datetime) -> None: ...
+
+
+class Reservations(Protocol):
+    """What of `ReservationBook` is needed."""
+
+    def launched(self, reservation_id: str, machines: int, now: datetime) -> None: ...
+
+    def terminated(self, reservation_id: str, now: datetime) -> None: ...
+
+    def exhausted(self, reservation_id: str, now: datetime) -> None: ...
+
+
+@dataclass(frozen=True)
+class World:
+    """What launches are made from; each is asked at every launch and must not wait for anything.
+
+    Attributes:
+        class_of: the class that a claim refers to.
+        types_of: the catalogue of a class; () while EC2 has not listed it.
+        cluster: that machines join; raises a `CloudError` while it is not known.
+        max_pods: what the kubelet of an instance type is told, for a class.
+        claims: all NodeClaims that there are.
+        mark: writes a mark on a claim and returns what the claim is then; raises `ApiError`.
+        group_of: the placement group of a class.
+        adjusted: whether prices are not EC2's own.
+    """
+
+    class_of: Callable[[NodeClaim], EC2NodeClass | None]
+    types_of: Callable[[EC2NodeClass], Sequence[InstanceType]]
+    cluster: Callable[[], Cluster]
+    max_pods: Callable[[EC2NodeClass, str], int]
+    claims: Callable[[], Sequence[NodeClaim]]
+    mark: Callable[[NodeClaim, Mark], NodeClaim]
+    group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
+    adjusted: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A call whose answer did not come."""
+
+    order: Order
+    count: int
+
+
+@dataclass(slots=True)
+class _Sight:
+    """The instances that EC2 describes for a batch, and since when the same."""
+
+    ids: tuple[str, ...]
+    since: float
+
+
+class Launcher:
+    """Launches and ends machines; thread-safe, and only `delete`, `get` and `list` wait for EC2.
+
+    Args:
+        aws: the way to EC2.
+        instances: the same for describing and ending.
+        templates: launch templates.
+        world: what to launch.
+        subnets: free addresses.
+        reservations: what is left of capacity reservations.
+        shortages: what EC2 has none of.
+        clock: for everything.
+        settings: of the program.
+        reserved: whether the feature gate ReservedCapacity is on.
+        best_effort: whether minValues may be missed.
+    """
+
+    def __init__(
+        self,
+        aws: Clients,
+        instances: Instances,
+        templates: LaunchTemplates,
+        world: World,
+        *,
+        subnets: Subnets,
+        reservations: Reservations,
+        shortages: Shortages,
+        clock: Clock,
+        settings: AwsSettings,
+        reserved: bool = True,
+        best_effort: bool = False,
+    ) -> None:
+        self._aws, self._instances, self._templates, self._world = aws, instances, templates, world
+        self._subnets, self._reservations, self._shortages = subnets, reservations, shortages
+        self._clock, self._settings = clock, settings
+        self._reserved, self._best_effort = reserved, best_effort
+        self._answered: Callable[[str], None] = lambda _: None
+        self._changed = threading.Condition()
+        self._waiting: dict[str, NodeClaim] = {}
+        self._under_way: dict[str, bool] = {}  # whether a lane has it
+        self._answers: dict[str, Machine | CloudError] = {}
+        self._spent: dict[str, None] = {}
+        self._sent: dict[str, _Sent] = {}
+        self._sights: dict[str, _Sight] = {}
+        self._given: dict[str, float] = {}  # when a claim got its machine
+        self._gone: dict[str, None] = {}
+        self._pacing = Pacing()
+        self._lanes: dict[str, Pool] = {}
+        self._markers = Pool(_MARKERS, "marks")
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        with self._changed:
+            return f"<Launcher: {len(self._waiting)} waiting, {len(self._under_way)} under way>"
+
+    # ------------------------------------------------------------------ what controllers ask
+
+    def listen(self, answered: Callable[[str], None]) -> None:
+        """Call `answered` with a claim's name when `create` has an answer for it."""
+        self._answered = answered
+
+    def create(self, claim: NodeClaim) -> Machine:
+        """The machine of a claim, launched if there is none yet; see `CloudProvider.create`. Never waits."""
+        uid = claim.metadata.uid
+        with self._changed:
+            answer = self._answers.get(uid)
+            if isinstance(answer, Machine):
+                return answer
+            if answer is not None:
+                del self._answers[uid]
+                raise answer
+            if uid not in self._waiting and uid not in self._under_way:
+                self._waiting[uid] = claim
+                self._start()
+                self._changed.notify_all()
+        raise LaunchUnderWayError(claim.metadata.name)
+
+    def resume(self, claims: Iterable[NodeClaim]) -> None:
+        """Go on with what an earlier process began; at once, so that the claims of a batch are together."""
+        with self._changed:
+            for claim in claims:
+                if (
+                    claim.metadata.deletion_timestamp is None
+                    and not claim.status.provider_id
+                    and marking.mark_of(claim) is not None
+                ):
+                    self._waiting.setdefault(claim.metadata.uid, claim)
+            if self._waiting:
+                self._start()
+                self._changed.notify_all()
+
+    def delete(self, claim: NodeClaim) -> None:
+        """Begin the end of the claim's machine, also of one that nobody has written down yet; see `CloudProvider.delete`."""
+        uid = claim.metadata.uid
+        with self._changed:
+            self._waiting.pop(uid, None)
+            if uid in self._under_way:
+                return  # its machine is about to be known
+            answer = self._answers.get(uid)
+        known = claim.status.provider_id or (answer.provider_id if isinstance(answer, Machine) else "")
+        try:
+            if not known:
+                known = self._lost_machine(claim)
+            if known:
+                self._instances.terminate(known)
+        except MachineNotFoundError:
+            if known and self._is_young(claim):
+                return  # EC2 does not tell of it yet
+            self._ended(claim)
+            raise
+
+    def get(self, provider_id: str) -> Machine:
+        """The machine of that ID; see `CloudProvider.get`."""
+        return _machine(self._instances.get(provider_id))
+
+    def list(self) -> Sequence[Machine]:
+        """Every machine of this cluster, in order of provider ID."""
+        return sorted(map(_machine, self._instances.list()), key=lambda machine: machine.provider_id)
+
+    def stop(self) -> None:
+        """Begin nothing more. What was begun or waited is continued by `resume` of the next process."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            lanes = [*self._lanes.values(), self._markers]
+        if self._thread is not None:
+            self._thread.join(1.0)
+        for lane in lanes:
+            lane.close(0.2)
+
+    # ------------------------------------------------------------------ from claims to orders
+
+    def _start(self) -> None:
+        if self._thread is None and not self._stopping:
+            self._thread = threading.Thread(target=self._run, name="launcher", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while claims := self._next_window():
+            try:
+                self._release(claims)
+            except Exception:
+                _log.exception("claims could not be launched")
+                stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
+                self._turn_away(stuck, CreateError(names.LAUNCH_FAILED, "a defect; see the log"), _LONGEST_WAIT)
+
+    def _next_window(self) -> tuple[NodeClaim, ...]:
+        """The claims of the next window, which count as under way from here on; none at the end."""
+        idle, longest = self._settings.fleet_idle.total_seconds(), self._settings.fleet_longest.total_seconds()
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            end, known = self._clock.monotonic() + longest, 0
+            while not self._stopping and known < len(self._waiting) and self._clock.monotonic() < end:
+                known = len(self._waiting)
+                self._changed.wait(idle)
+            while not self._stopping and (pause := self._pacing.wait(self._clock.monotonic())) > 0:
+                self._changed.wait(pause)
+            if self._stopping:
+                return ()
+            claims = tuple(self._waiting.values())  # who came first: those that are tried again go behind the others
+            self._waiting.clear()
+            self._under_way |= dict.fromkeys((claim.metadata.uid for claim in claims), False)
+            self._prune()
+        return claims
+
+    def _release(self, claims: Sequence[NodeClaim]) -> None:
+        """Begin whatever may begin now; the rest waits for the next window."""
+        interrupted: dict[str, list[NodeClaim]] = {}
+        asks: dict[bytes, list[NodeClaim]] = {}
+        for claim in claims:
+            mark = marking.mark_of(claim)
+            if mark is not None and mark.tag not in self._spent:
+                interrupted.setdefault(mark.tag, []).append(claim)
+            else:
+                asks.setdefault(ordering.ask_key(claim), []).append(claim)
+        for tag, some in interrupted.items():
+            self._submit(some, lambda tag=tag, some=some: self._resume(tag, some))  # type: ignore[misc]
+        arounds: dict[str, Around | CloudError] = {}
+        groups: dict[str, tuple[Order, list[NodeClaim]]] = {}
+        for alike in asks.values():
+            with self._changed:
+                now = self._clock.monotonic()
+                short, pause = self._pacing.short(now), self._pacing.wait(now)
+            if pause > 0:
+                self._put_back(alike)
+                continue
+            order = self._order(alike, arounds)
+            if order is None:
+                continue
+            if short:  # one at a time: what its answer teaches may change the next order
+                self._begin(order, alike)
+            else:
+                groups.setdefault(order.key, (order, []))[1].extend(alike)
+        for order, some in groups.values():
+            self._begin(order, some)
+
+    def _order(self, alike: Sequence[NodeClaim], arounds: dict[str, Around | CloudError]) -> Order | None:
+        """The order of equal claims; None when they got their answer instead."""
+        claim = alike[0]
+        name = claim.spec.node_class_ref.name
+        if name not in arounds:
+            arounds[name] = self._around(claim)
+        around = arounds[name]
+        error: CloudError
+        if isinstance(around, CloudError):
+            error = around
+        else:
+            try:
+                return ordering.order_of(claim, around)
+            except InsufficientCapacityError as short:
+                error = self._when_short(claim, around, short)
+            except CreateError as wrong:
+                error = _later(wrong, _LONGEST_WAIT)
+            except Exception as defect:
+                _log.exception("what to order for a claim cannot be told", nodeclaim=claim.metadata.name)
+                error = _later(CreateError(names.LAUNCH_FAILED, repr(defect)), _LONGEST_WAIT)
+        for one in alike:
+            self._answer(one, _fresh(error, one))
+        return None
+
+    def _around(self, claim: NodeClaim) -> Around | CloudError:
+        """What orders of the claim's class are made from, or why there can be none now."""
+        try:
+            return self._gather(claim)
+        except NodeClassNotReadyError as error:
+            return error
+        except CreateError as error:
+            return _later(error, _NOT_KNOWN_WAIT)
+        except Exception as error:
+            if not isinstance(error, CloudError):
+                _log.exception("a class cannot be launched from", nodeclass=claim.spec.node_class_ref.name)
+            return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
+
+    def _gather(self, claim: NodeClaim) -> Around:
+        world, now = self._world, self._clock.now()
+        node_class = ordering.ready(claim, world.class_of(claim))
+        types = world.types_of(node_class)
+        if not types:
+            raise CreateError(_NO_TYPES, "EC2 has not listed its instance types yet")
+        cluster = world.cluster()
+        return Around(
+            node_class=node_class,
+            types=types,
+            cluster=cluster,
+            region=self._settings.region,
+            subnets={zone: chosen.id for zone, chosen in self._subnets.by_zone(node_class, now).items()},
+            max_pods=lambda instance_type: world.max_pods(node_class, instance_type),
+            standing=lambda offer: self._shortages.standing(offer, now),
+            group=world.group_of(node_class),
+            reserved=self._reserved,
+            best_effort=self._best_effort,
+            adjusted=world.adjusted(),
+        )
+
+    def _when_short(
+        self, claim: NodeClaim, around: Around, short: InsufficientCapacityError
+    ) -> InsufficientCapacityError:
+        """The same, saying when it is worth another try: never, when no shortage stands in the way."""
+        now = self._clock.now()
+        offers = ordering.reopening(claim, around, lambda offer: self._shortages.standing(offer, now).available)
+        if not offers:
+            return short
+        turn = self._shortages.opens_at(offers, now)
+        wait = _LONGEST_WAIT if turn is None else (turn - now).total_seconds()
+        return InsufficientCapacityError(
+            claim.metadata.name, short.problem, min(max(_SHORT_WAIT, wait), _LONGEST_WAIT), exhausted=True
+        )
+
+    def _begin(self, order: Order, claims: Sequence[NodeClaim]) -> None:
+        """Launch as many of the claims as may be now; the others get to know that they have to wait."""
+        claims = sorted(claims, key=marking.age)
+        monotonic, now = self._clock.monotonic(), self._clock.now()
+        with self._changed:
+            held = self._pacing.held(order.lane, monotonic)
+            size = self._pacing.size(order.lane, len(claims))
+        if held is not None:
+            self._turn_away(claims, held[1], held[0])
+            return
+        quota = (self._shortages.fleet_open_at(now) - now).total_seconds()
+        if quota > 0:
+            self._wait_their_turn(claims, "the quota of fleets is used up", min(quota, _LONGEST_WAIT))
+            return
+        lent: dict[Offer, int] = {}
+        if order.doubted:
+            granted = {offer: self._shortages.grant(offer, size, now) for offer in ordering.shortlist(order)}
+            lent = {offer: count for offer, count in granted.items() if count}
+            if not lent:
+                self._wait_their_turn(claims, "others are trying what it allows", _SHORT_WAIT)
+                return
+            order = ordering.narrowed(order, lent.keys())
+            size = min(lent.values())
+        for start in range(0, size, MAX_BATCH):
+            some = claims[start : min(start + MAX_BATCH, size)]
+            with self._changed:
+                self._pacing.sent(monotonic)
+            self._submit(some, lambda some=some: self._launch(order, some, lent))  # type: ignore[misc]
+        self._wait_their_turn(
+            claims[size:], "EC2 is short of what it allows, so a few machines are tried first", _SHORT_WAIT
+        )
+
+    # ------------------------------------------------------------------ one batch
+
+    def _launch(self, order: Order, claims: Sequence[NodeClaim], lent: Mapping[Offer, int]) -> None:
+        """One batch from its templates to its answers; in a thread of its class."""
+        try:
+            self._try_launch(order, claims, again=True)
+        except (ClientError, BotoCoreError) as error:
+            self._failed(order, claims, classify_exception(error))
+        except Exception as error:
+            _log.exception("a launch failed")
+            self._failed(order, claims, classify_exception(error))
+        finally:
+            now = self._clock.now()
+            for offer, count in lent.items():
+                self._shortages.release(offer, count, now)
+
+    def _try_launch(self, order: Order, claims: Sequence[NodeClaim], *, again: bool) -> None:
+        self._templates.ensure(order.needed)
+        marked = self._mark(order, claims)
+        if not marked:
+            return
+        answer = self._send(order, marked)
+        if answer is None:
+            return
+        if again and self._templates_are_gone(order, answer):
+            self._spend(next(iter(marked)).tag)
+            self._try_launch(order, list(marked.values()), again=False)
+            return
+        self._take(order, marked, answer, len(marked))
+
+    def _mark(self, order: Order, claims: Sequence[NodeClaim]) -> dict[Mark, NodeClaim]:
+        """Write the marks of a new attempt, without gaps; claims that cannot be written are told so and left out."""
+        batch = batch_of({"order": order.key}, [claim.metadata.uid for claim in claims])
+        marks = marking.first_marks(claims, batch)
+        while marks[0].tag in self._spent or marks[0].tag in self._sent:  # a claim that was read before it was marked
+            marks = [mark.again() for mark in marks]
+        written = self._write({mark.ordinal: (claim, mark) for mark, claim in zip(marks, claims, strict=True)})
+        failed = {mark.ordinal for mark in marks} - written.keys()
+        while moves := marking.moves(written, failed):
+            wanted = {to: (written.pop(start), Mark(batch, marks[0].attempt, to)) for start, to in moves}
+            moved = self._write(wanted)
+            failed = (failed | {start for start, _ in moves}) - moved.keys()
+            written |= moved
+        return {Mark(batch, marks[0].attempt, ordinal): written[ordinal] for ordinal in sorted(written)}
+
+    def _write(self, wanted: Mapping[int, tuple[NodeClaim, Mark]]) -> dict[int, NodeClaim]:
+        """Write these marks; those that were written, by ordinal."""
+        written = {}
+        for outcome in run_parallel(self._markers, lambda item: self._world.mark(*item[1]), wanted.items()):
+            ordinal, (claim, _) = outcome.item
+            if outcome.error is None:
+                written[ordinal] = outcome.unwrap()
+                continue
+            if not isinstance(outcome.error, ApiError):
+                _log.error("a claim could not be marked", nodeclaim=claim.metadata.name, error=repr(outcome.error))
+            message = f"its launch could not be written down: {outcome.error}"
+            self._answer(claim, _later(CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT))
+        return written
+
+    def _send(self, order: Order, marked: Mapping[Mark, NodeClaim]) -> Mapping[str, Any] | None:
+        """Call CreateFleet for marked claims; None when they got their answer instead."""
+        count, mark = len(marked), next(iter(marked))
+        subnets = sorted({one.subnet for one in order.overrides})
+        for subnet in subnets:
+            self._subnets.reserve(subnet, count, self._clock.now())
+        taken: Counter[str] = Counter()
+        try:
+            answer = self._create_fleet(order, mark, count)
+            taken.update(one.subnet for one in fleet.outcome(answer, order.overrides, order.capacity_type).launched)
+        except (ClientError, BotoCoreError) as error:
+            failure = classify_exception(error)
+            if failure.maybe_done or failure.kind is Kind.MISMATCH:
+                with self._changed:
+                    self._sent[mark.tag] = _Sent(order, count)
+            else:
+                self._spend(mark.tag)
+            self._failed(order, marked.values(), failure)
+            return None
+        finally:
+            for subnet in subnets:
+                self._subnets.settle(subnet, count, taken[subnet], self._clock.now())
+        return answer
+
+    def _create_fleet(self, order: Order, mark: Mark, count: int) -> Mapping[str, Any]:
+        """The answer of CreateFleet; a template that is missing is always said in it, however EC2 said it."""
+        request = fleet.request(
+            order.overrides,
+            capacity_type=order.capacity_type,
+            count=count,
+            tags=order.tags,
+            mark=mark,
+            reservation_type=order.reservation_type,
+            by_priority=order.by_priority,
+            context=order.context,
+        )
+        try:
+            answer: Mapping[str, Any] = self._aws.client("ec2").create_fleet(**request)
+        except ClientError as error:
+            failure = classify_exception(error)
+            if failure.reason != LAUNCH_TEMPLATE_NOT_FOUND:
+                raise
+            return {"Errors": [{"ErrorCode": failure.code, "ErrorMessage": failure.message}]}
+        return answer
+
+    def _templates_are_gone(self, order: Order, answer: Mapping[str, Any]) -> bool:
+        """Whether nothing came because templates are missing; they are made again then."""
+        found = fleet.outcome(answer, order.overrides, order.capacity_type)
+        gone = any(one.failure.reason == LAUNCH_TEMPLATE_NOT_FOUND for one in found.refused)
+        if gone:
+            self._templates.forget(one.name for one in order.needed)
+        return gone and not found.launched
+
+    def _take(self, order: Order, marked: Mapping[Mark, NodeClaim], answer: Mapping[str, Any], wanted: int) -> None:
+        """Learn from an answer, deal its machines, and tell the claims."""
+        now = self._clock.now()
+        found = fleet.outcome(answer, order.overrides, order.capacity_type)
+        self._note(order, found, now)
+        by_id = {machine.instance: machine for machine in found.launched}
+        owners = dealt(marked, list(by_id))
+        for mark, instance in owners.items():
+            machine = by_id[instance]
+            self._give(marked[mark], Made.launched(machine, order), order.types.get(machine.instance_type))
+        self._spend(next(iter(marked)).tag)
+        with self._changed:
+            self._pacing.answered(order.lane, wanted, len(found.launched), self._clock.monotonic())
+        _log.info(
+            "launched a fleet",
+            nodeclass=order.lane[0],
+            nodepool=order.lane[1],
+            wanted=wanted,
+            launched=len(found.launched),
+            refused=len(found.refused),
+            capacity_type=order.capacity_type,
+        )
+        failures = [one.failure for one in found.refused]
+        empty = [claim for mark, claim in marked.items() if mark not in owners]
+        telling = next((failure for failure in failures if not failure.unfulfillable), None)
+        if empty and not found.launched and telling is not None:
+            self._failed(order, empty, telling)
+            return
+        for claim in empty:
+            error = launch_error(claim.metadata.name, failures)
+            if isinstance(error, InsufficientCapacityError):
+                error.exhausted = False  # other offerings may do; the next order tells
+            self._answer(claim, _later(error, _SHORT_WAIT))
+
+    def _note(self, order: Order, found: fleet.Outcome, now: datetime) -> None:
+        """What the answer says about capacity, reservations and subnets."""
+        for reservation in fleet.note(found, order.overrides, self._shortages, now):
+            self._reservations.exhausted(reservation, now)
+        for machine in found.launched:
+            override = order.override(machine.instance_type, machine.zone)
+            if override is not None and override.reservation:
+                self._reservations.launched(override.reservation, 1, now)
+        for one in found.refused:
+            _FAILURES.labels(one.offer.zone, order.capacity_type, one.failure.reason).inc()
+            if one.failure.scope is Scope.SUBNET and one.subnet:
+                self._subnets.exhausted(one.subnet, now)
+        if not found.launched and not found.refused:  # EC2 does not say why: other offerings first
+            for offer in ordering.shortlist(order):
+                self._shortages.failed(offer, now)
+
+    def _give(self, claim: NodeClaim, made: Made, instance_type: InstanceType | None) -> None:
+        node_class = self._world.class_of(claim) or EC2NodeClass()
+        try:
+            bundle = self._world.cluster().ca_bundle
+        except CloudError:
+            bundle = ""  # the class is stamped as a rule
+        with self._changed:
+            self._given[claim.metadata.uid] = self._clock.monotonic()
+            while len(self._given) > _MAX_KEPT:
+                del self._given[next(iter(self._given))]
+        self._answer(claim, ordering.machine_of(made, claim, node_class, instance_type, bundle))
+
+    def _failed(self, order: Order, claims: Iterable[NodeClaim], failure: Failure) -> None:
+        """No launch, for a reason that is no shortage as a rule: tell the claims, and hold the lane back."""
+        _FAILURES.labels("", order.capacity_type, failure.reason).inc()
+        for offer in ordering.shortlist(order):
+            self._shortages.failed(offer, self._clock.now(), failure.code, failure.scope)
+        error = launch_error("", [failure])
+        if isinstance(error, InsufficientCapacityError):
+            error.exhausted = False
+        with self._changed:
+            wait = self._pacing.failed(order.lane, error, self._clock.monotonic())
+        _log.warning(
+            "launch failed", nodeclass=order.lane[0], nodepool=order.lane[1], reason=failure.reason, error=str(failure)
+        )
+        self._turn_away(claims, error, wait)
+
+    # ------------------------------------------------------------------ what was interrupted
+
+    def _resume(self, tag: str, claims: Sequence[NodeClaim]) -> None:
+        """Go on with a marked batch whose answer is not known here, for all of its claims; in a thread of their class."""
+        everybody = marking.members([*self._world.claims(), *claims], tag)
+        mine = {mark: claim for mark, claim in everybody.items() if not claim.status.provider_id}
+        everyone = [*mine.values(), *claims]
+        self._take_over(everyone)
+        try:
+            self._continue(tag, everybody, mine)
+        except (ClientError, BotoCoreError, InstanceError) as error:
+            message = str(error if isinstance(error, InstanceError) else classify_exception(error))
+            self._turn_away(everyone, CreateError(names.LAUNCH_FAILED, message), _LOOK_SECONDS)
+        except Exception as error:
+            _log.exception("a launch could not be continued", batch=tag)
+            self._turn_away(everyone, CreateError(names.LAUNCH_FAILED, repr(error)), _LONGEST_WAIT)
+        with self._changed:  # a claim that was copied, with the mark of another
+            left = [claim for claim in claims if self._under_way.get(claim.metadata.uid)]
+        self._turn_away(left, LaunchUnderWayError(""), _LOOK_SECONDS)
+
+    def _continue(self, tag: str, everybody: Mapping[Mark, NodeClaim], mine: Mapping[Mark, NodeClaim]) -> None:
+        total = 1 + max(mark.ordinal for mark in everybody)
+        seen = self._instances.by_batch(tag)
+        if len(seen) >= total or self._settled(tag, seen):
+            self._deal_seen(tag, everybody, mine, seen)
+            return
+        sent = self._sent.get(tag)
+        if sent is None and total > len(everybody):
+            # some of the batch were never marked, so it was never called, or are gone, so it may have been: EC2 will describe it
+            self._turn_away(mine.values(), LaunchUnderWayError(""), _LOOK_SECONDS)
+            return
+        order = sent.order if sent is not None else self._order(list(mine.values()), {})
+        if order is None:
+            return
+        self._templates.ensure(order.needed)
+        try:
+            answer = self._create_fleet(order, next(iter(mine)), total if sent is None else sent.count)
+        except (ClientError, BotoCoreError) as error:
+            failure = classify_exception(error)
+            if failure.kind is Kind.MISMATCH:  # it was called, with other parameters: EC2 will describe what there is
+                self._turn_away(mine.values(), LaunchUnderWayError(""), _LOOK_SECONDS)
+            else:
+                self._failed(order, mine.values(), failure)
+            return
+        if self._templates_are_gone(order, answer):
+            self._spend(tag)
+            self._put_back(mine.values())
+            return
+        _log.info("continued a launch by asking again", batch=tag, nodeclaims=len(mine))
+        self._take(order, mine, answer, total)
+
+    def _take_over(self, claims: Iterable[NodeClaim]) -> None:
+        """All claims of a batch are answered together, also those that nobody asked for yet."""
+        with self._changed:
+            for claim in claims:
+                self._waiting.pop(claim.metadata.uid, None)
+                self._under_way[claim.metadata.uid] = True
+
+    def _settled(self, tag: str, seen: Sequence[Instance]) -> bool:
+        """Whether EC2 has described the same instances for long enough to believe that there are no others."""
+        ids, now = tuple(one.id for one in seen), self._clock.monotonic()
+        with self._changed:
+            known = self._sights.get(tag)
+            if known is None or known.ids != ids:
+                self._sights[tag] = _Sight(ids, now)
+                return False
+            return now - known.since >= SETTLE_SECONDS
+
+    def _deal_seen(
+        self,
+        tag: str,
+        everybody: Mapping[Mark, NodeClaim],
+        mine: Mapping[Mark, NodeClaim],
+        seen: Sequence[Instance],
+    ) -> None:
+        """Deal what EC2 describes; claims without a machine, or whose machine is gone again, are launched anew."""
+        by_id = {one.id: one for one in seen}
+        owners = dealt(everybody, list(by_id))
+        taken = {instance_id_of(claim.status.provider_id) for claim in everybody.values()}
+        again = []
+        for mark, claim in mine.items():
+            instance = by_id.get(owners.get(mark, ""))
+            if instance is None or instance.ending or instance.id in taken:
+                again.append(claim)
+                continue
+            node_class = self._world.class_of(claim)
+            types = () if node_class is None else self._world.types_of(node_class)
+            found = next((one for one in types if one.name == instance.instance_type), None)
+            self._give(claim, Made.described(instance), found)
+        self._spend(tag)
+        _log.info("continued a launch by its tag", batch=tag, nodeclaims=len(mine), instances=len(seen))
+        self._put_back(again)
+
+    def _lost_machine(self, claim: NodeClaim) -> str:
+        """The provider ID of a machine that a claim may have without anybody knowing; "" while EC2 may still be hiding it.
+
+        Raises:
+            MachineNotFoundError: it has none.
+        """
+        mark = marking.mark_of(claim)
+        if mark is None or mark.tag in self._spent:
+            raise MachineNotFoundError("")
+        everybody = marking.members([*self._world.claims(), claim], mark.tag)
+        seen = self._instances.by_batch(mark.tag)
+        if len(seen) <= max(one.ordinal for one in everybody) and not self._settled(mark.tag, seen):
+            return ""
+        found = dealt(everybody, [one.id for one in seen]).get(mark)
+        if found is None:
+            raise MachineNotFoundError("")
+        return next(one.provider_id for one in seen if one.id == found)
+
+    def _is_young(self, claim: NodeClaim) -> bool:
+        """Whether the machine was launched so recently that EC2 may not know it everywhere."""
+        with self._changed:
+            given = self._given.get(claim.metadata.uid)
+        if given is not None:
+            return self._clock.monotonic() - given < YOUNG_SECONDS
+        launched = condition(claim.status.conditions, names.LAUNCHED)
+        since = launched.last_transition_time if launched is not None and launched.status == names.TRUE else None
+        return since is not None and (self._clock.now() - since).total_seconds() < YOUNG_SECONDS
+
+    # ------------------------------------------------------------------ bookkeeping
+
+    def _submit(self, claims: Sequence[NodeClaim], call: Callable[[], None]) -> None:
+        """Run a call for these claims in a thread of their class."""
+        node_class = claims[0].spec.node_class_ref.name
+        with self._changed:
+            lane = self._lanes.get(node_class)
+            if lane is None:
+                lane = self._lanes[node_class] = Pool(_AT_ONCE, f"launch-{node_class}")
+            self._under_way |= dict.fromkeys((claim.metadata.uid for claim in claims), True)
+        lane.submit(call)
+
+    def _put_back(self, claims: Iterable[NodeClaim]) -> None:
+        """Claims that shall have another try in the next window."""
+        with self._changed:
+            for claim in claims:
+                self._under_way.pop(claim.metadata.uid, None)
+                if claim.metadata.deletion_timestamp is None:
+                    self._waiting[claim.metadata.uid] = claim
+            self._changed.notify_all()
+
+    def _answer(self, claim: NodeClaim, answer: Machine | CloudError) -> None:
+        with self._changed:
+            if self._under_way.pop(claim.metadata.uid, None) is None:
+                return  # it has its answer
+            self._answers[claim.metadata.uid] = answer
+        self._answered(claim.metadata.name)
+
+    def _turn_away(self, claims: Iterable[NodeClaim], error: CloudError, seconds: float) -> None:
+        for claim in claims:
+            self._answer(claim, _later(_fresh(error, claim), seconds))
+
+    def _wait_their_turn(self, claims: Iterable[NodeClaim], why: str, seconds: float) -> None:
+        for claim in claims:
+            self._answer(claim, InsufficientCapacityError(claim.metadata.name, why, seconds, exhausted=False))
+
+    def _spend(self, tag: str) -> None:
+        """The answer of this attempt is known: nobody has to ask for it again."""
+        with self._changed:
+            self._spent[tag] = None
+            self._sent.pop(tag, None)
+            self._sights.pop(tag, None)
+            while len(self._spent) > _MAX_KEPT:
+                del self._spent[next(iter(self._spent))]
+
+    def _ended(self, claim: NodeClaim) -> None:
+        with self._changed:
+            self._answers.pop(claim.metadata.uid, None)
+            first = claim.metadata.uid not in self._gone
+            self._gone[claim.metadata.uid] = None
+            while len(self._gone) > _MAX_KEPT:
+                del self._gone[next(iter(self._gone))]
+        reservation = claim.metadata.labels.get(labels.RESERVATION_ID, "")
+        if reservation and first:
+            self._reservations.terminated(reservation, self._clock.now())
+
+    def _prune(self) -> None:
+        """Forget answers that nobody will ask for; under the lock."""
+        if len(self._answers) > _MAX_KEPT:
+            live = {claim.metadata.uid for claim in self._world.claims() if not claim.status.provider_id}
+            self._answers = {uid: answer for uid, answer in self._answers.items() if uid in live}
+
+
+def _later(error: CloudError, seconds: float) -> CloudError:
+    error.retry_after = seconds
+    return error
+
+
+def _fresh(error: CloudError, claim: NodeClaim) -> CloudError:
+    """The same error for one claim: raised errors collect tracebacks, so no two claims share one."""
+    name = claim.metadata.name
+    made: CloudError
+    match error:
+        case InsufficientCapacityError():
+            return InsufficientCapacityError(name, error.problem, error.retry_after, exhausted=error.exhausted)
+        case LaunchUnderWayError():
+            return LaunchUnderWayError(name)
+        case NodeClassNotReadyError():
+            return NodeClassNotReadyError(error.kind, error.name, error.problem)
+        case CreateError():
+            made = CreateError(error.reason, error.message)
+        case _:
+            made = CreateError(names.LAUNCH_FAILED, str(error))
+    made.retry, made.retry_after = error.retry, error.retry_after
+    return made
+
+
+def _machine(instance: Instance) -> Machine:
+    """An instance as everybody knows machines; what its claim says of it is not repeated."""
+    return Machine(
+        provider_id=instance.provider_id,
+        instance_type=instance.instance_type,
+        zone=instance.zone,
+        capacity_type=instance.capacity_type,
+        image_id=instance.image_id,
+        created=instance.launched,
+        claim_name=instance.tags.get("karpenter.sh/nodeclaim", ""),
+    )

@@ -1,0 +1,176 @@
+"""The launch templates in EC2: made when they are missing, each on its own, and deleted when nobody uses them.
+
+What is in one and what it is called is `templates`' business. A template that we once made is believed to be there; EC2 says so when it is not.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from provisioner.apis import ec2
+from provisioner.cloudprovider.aws.errors import Kind, classify_exception
+from provisioner.cloudprovider.aws.templates import Template, TemplateUses, ours
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import pool, run_parallel
+
+_AT_ONCE: Final = 8
+_PAGE: Final = 200
+_MAX_KNOWN: Final = 8192
+_log = logs.get_logger(__name__)
+
+
+class Clients(Protocol):
+    """Where clients of AWS come from: `AwsClients`."""
+
+    def client(self, service: str, region: str = "") -> Any:
+        """The client of a service."""
+        ...
+
+
+class _Making:
+    """A template that somebody is making; `error` is read after `done`."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.error: Exception | None = None
+
+
+class LaunchTemplates:
+    """Thread-safe; no lock is held while EC2 is asked.
+
+    Args:
+        aws: the way to EC2.
+        uses: when each was last used.
+        clock: for those.
+        cluster: templates of others are never touched.
+    """
+
+    def __init__(self, aws: Clients, uses: TemplateUses, clock: Clock, cluster: str) -> None:
+        self.uses = uses
+        self._aws, self._clock, self._cluster = aws, clock, cluster
+        self._lock = threading.Lock()
+        self._known: dict[str, None] = {}
+        self._making: dict[str, _Making] = {}
+
+    def ensure(self, wanted: Iterable[Template]) -> None:
+        """See to it that all of these exist; those that are missing are made at the same time, each by one thread only.
+
+        Raises:
+            botocore.exceptions.ClientError, BotoCoreError: of the first that could not be made; the others may have been.
+        """
+        now = self._clock.now()
+        missing = []
+        for one in wanted:
+            self.uses.used(one.name, now)
+            with self._lock:
+                if one.name not in self._known:
+                    missing.append(one)
+        if len(missing) == 1:
+            self._make(missing[0])
+        elif missing:
+            with pool(min(_AT_ONCE, len(missing)), "launch-templates") as threads:
+                for outcome in run_parallel(threads, self._make, missing):
+                    outcome.unwrap()
+
+    def forget(self, names: Iterable[str]) -> None:
+        """EC2 says that these do not exist."""
+        with self._lock:
+            for name in names:
+                self._known.pop(name, None)
+
+    def clean(self, classes: Collection[str]) -> int:
+        """Delete those that were not used for long, and those of classes that are gone.
+
+        Args:
+            classes: names of all EC2NodeClasses that there are.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            botocore.exceptions.ClientError, BotoCoreError: they could not be listed.
+        """
+        found = self._list({"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._cluster]})
+        expired = set(self.uses.expired(found, self._clock.now()))
+        return sum(
+            self._delete(name)
+            for name, tags in found.items()
+            if name in expired or tags.get(ec2.NODECLASS_TAG) not in classes
+        )
+
+    def drop(self, node_class: str) -> int:
+        """Delete all of one class, which is going away; how many there were.
+
+        Raises:
+            botocore.exceptions.ClientError, BotoCoreError: they could not be listed.
+        """
+        found = self._list(
+            {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._cluster]},
+            {"Name": f"tag:{ec2.NODECLASS_TAG}", "Values": [node_class]},
+        )
+        return sum(map(self._delete, found))
+
+    # ------------------------------------------------------------------ one template
+
+    def _make(self, wanted: Template) -> None:
+        with self._lock:
+            making = self._making.get(wanted.name)
+            mine = making is None
+            if making is None:
+                making = self._making[wanted.name] = _Making()
+        if not mine:
+            making.done.wait()
+            if making.error is not None:
+                raise making.error
+            return
+        try:
+            self._create(wanted)
+        except Exception as error:
+            making.error = error
+            raise
+        finally:
+            with self._lock:
+                del self._making[wanted.name]
+                if making.error is None:
+                    self._known[wanted.name] = None
+                    while len(self._known) > _MAX_KNOWN:
+                        del self._known[next(iter(self._known))]
+            making.done.set()
+
+    def _create(self, wanted: Template) -> None:
+        try:
+            self._aws.client("ec2").create_launch_template(**wanted.request())
+        except Exception as error:
+            if classify_exception(error).kind is not Kind.EXISTS:  # equal by name is equal
+                raise
+            return
+        _log.info("made a launch template", name=wanted.name)
+
+    def _delete(self, name: str) -> int:
+        self.forget([name])  # first: a launch that needs it now makes it again
+        try:
+            self._aws.client("ec2").delete_launch_template(LaunchTemplateName=name)
+        except Exception as error:
+            failure = classify_exception(error)
+            if failure.kind is not Kind.NOT_FOUND:
+                _log.warning("a launch template could not be deleted", name=name, error=str(failure))
+            return 0
+        _log.info("deleted a launch template", name=name)
+        return 1
+
+    def _list(self, *filters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+        """Tags by name of those that are ours."""
+        found: dict[str, dict[str, str]] = {}
+        more: dict[str, Any] = {}
+        while True:
+            ask: Callable[..., Any] = self._aws.client("ec2").describe_launch_templates
+            answer = ask(Filters=list(filters), MaxResults=_PAGE, **more)
+            for row in answer.get("LaunchTemplates", ()):
+                tags = {tag["Key"]: tag.get("Value", "") for tag in row.get("Tags", ())}
+                if ours(row["LaunchTemplateName"], tags, self._cluster):
+                    found[row["LaunchTemplateName"]] = tags
+            token = answer.get("NextToken", "")
+            if not token or token == more.get("NextToken"):
+                return found
+            more = {"NextToken": token}

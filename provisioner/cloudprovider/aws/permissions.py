@@ -1,0 +1,579 @@
+"""Every permission that the controllers need: the action, on what, on which condition, why, and what degrades without it. Pure.
+
+`PERMISSIONS` is the one table. The policy documents in manifests/aws are made from it (`dovetail manifests`), and so is every question that
+`dovetail aws check` asks. Policies that are not `optional` are those of Karpenter 1.14, no more and no less, so a role that runs Karpenter
+runs this; what goes beyond them is in policies of its own, and its absence costs only the feature that its rows name.
+
+Source: spec/karpenter-aws.md 7.1; the Service Authorization Reference for the resources and condition keys of each action.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from provisioner.apis import ec2
+
+MAX_POLICY_CHARACTERS: Final = 6144
+"""What IAM takes as one managed policy, whitespace left out."""
+
+ANY: Final = "*"
+CHECKED_AS: Final = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage"}
+"""Operations whose permission has another name."""
+
+_CREATE_ACTION: Final = "ec2:CreateAction"
+_REGION_TAG: Final = "topology.kubernetes.io/region"
+
+
+class Feature(enum.StrEnum):
+    """What a permission is for; `always` is what no cluster does without."""
+
+    ALWAYS = "always"
+    PROFILES = "instance profiles made from a class's role"
+    ENDPOINT = "facts of the cluster from EKS"
+    INTERRUPTION = "interruption queue"
+    ZONAL_SHIFT = "zonal shift"
+    PRICES = "prices of on-demand machines"
+    SPOT = "spot machines"
+    RESERVATIONS = "capacity reservations"
+    PLACEMENT_GROUPS = "placement groups"
+    ALIASES = "AMI aliases"
+    OWN_PARAMETERS = "AMIs named by SSM parameters of your own"
+    SNAPSHOTS = "volumes made from snapshots"
+    OWN_KEYS = "volumes encrypted with a KMS key of your own"
+    SELF_CHECK = "`dovetail aws check` inside the cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One test of a statement: the operator, the key that it looks at, and the values that pass."""
+
+    operator: str
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One managed policy.
+
+    Attributes:
+        name: as in `KarpenterController<name>Policy-<cluster>`.
+        title: what it is for.
+        optional: not one of Karpenter's; to be attached where its feature is wanted.
+    """
+
+    name: str
+    title: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One statement without its actions: where they are allowed. Strings have fields of `Names` in braces."""
+
+    policy: Policy
+    sid: str
+    resources: tuple[str, ...]
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One row: an action in one scope.
+
+    Attributes:
+        action: `service:Action`.
+        why: what it is called for, or what AWS checks it for.
+        without: what happens when it is missing.
+        through: the actions that AWS checks this one for, where nothing calls it by itself.
+    """
+
+    action: str
+    scope: Scope
+    feature: Feature
+    why: str
+    without: str
+    through: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a policy is written for.
+
+    Attributes:
+        account: twelve digits.
+        queue_arn: of the interruption queue.
+        node_role_arn: of the role that nodes get.
+        controller_role_arn: of the role that the controllers run under.
+        parameter_path: where SSM parameters of one's own are, without the slash in front.
+        key_arn: of the KMS key that encrypts volumes.
+    """
+
+    partition: str
+    region: str
+    account: str
+    cluster: str
+    queue_arn: str
+    node_role_arn: str
+    controller_role_arn: str
+    parameter_path: str
+    key_arn: str
+
+    @classmethod
+    def of(cls, partition: str, region: str, account: str, cluster: str, *, queue: str = "") -> "Names":
+        """Those of a cluster whose resources have the names of manifests/aws."""
+        return cls(
+            partition=partition,
+            region=region,
+            account=account,
+            cluster=cluster,
+            queue_arn=f"arn:{partition}:sqs:{region}:{account}:{queue or cluster}",
+            node_role_arn=f"arn:{partition}:iam::{account}:role/{node_role(cluster)}",
+            controller_role_arn=f"arn:{partition}:iam::{account}:role/{controller_role(cluster)}",
+            parameter_path=f"{cluster}/ami",
+            key_arn=f"arn:{partition}:kms:{region}:{account}:key/*",
+        )
+
+    def fill(self, text: str) -> str:
+        """`text` with these names in place of the braces."""
+        return text.format(**{name: getattr(self, name) for name in self.__slots__})
+
+
+def node_role(cluster: str) -> str:
+    """Name of the role that nodes get; Karpenter's, so that its manifests carry over."""
+    return f"KarpenterNodeRole-{cluster}"
+
+
+def controller_role(cluster: str) -> str:
+    """Name of the role that the controllers run under; Karpenter's."""
+    return f"{cluster}-karpenter"
+
+
+def policy_name(policy: Policy, cluster: str) -> str:
+    """Name of a managed policy; Karpenter's for those that are Karpenter's."""
+    return f"KarpenterController{policy.name}Policy-{cluster}"
+
+
+NODE_LIFECYCLE: Final = Policy("NodeLifecycle", "makes, tags and ends machines and launch templates")
+IAM_INTEGRATION: Final = Policy("IAMIntegration", "makes instance profiles and passes the nodes' role")
+EKS_INTEGRATION: Final = Policy("EKSIntegration", "reads the cluster's endpoint, version and network")
+INTERRUPTION: Final = Policy("Interruption", "reads the interruption queue")
+ZONAL_SHIFT: Final = Policy("ZonalShift", "reads which zones are shifted away from")
+RESOURCE_DISCOVERY: Final = Policy("ResourceDiscovery", "reads images, subnets, types, prices and the like")
+CUSTOM_PARAMETERS: Final = Policy("CustomParameters", "reads SSM parameters of your own that hold AMIs", optional=True)
+VOLUME_ENCRYPTION: Final = Policy("VolumeEncryption", "uses a KMS key of your own for volumes", optional=True)
+SELF_CHECK: Final = Policy("SelfCheck", "lets `dovetail aws check` ask IAM about its own role", optional=True)
+
+POLICIES: Final = (
+    *(NODE_LIFECYCLE, IAM_INTEGRATION, EKS_INTEGRATION, INTERRUPTION, ZONAL_SHIFT, RESOURCE_DISCOVERY),
+    *(CUSTOM_PARAMETERS, VOLUME_ENCRYPTION, SELF_CHECK),
+)
+
+
+def _tag(which: str, key: str, value: str) -> Condition:
+    """A tag of the request ("Request") or of what is acted on ("Resource"); ANY asks only that it is there."""
+    return Condition("StringLike" if value == ANY else "StringEquals", f"aws:{which}Tag/{key}", (value,))
+
+
+def _owned(which: str) -> Condition:
+    return _tag(which, ec2.CLUSTER_TAG_PREFIX + "{cluster}", "owned")
+
+
+def _ec2(*kinds: str) -> tuple[str, ...]:
+    """ARNs of EC2 resources; images and snapshots may be of any account and their ARNs name none."""
+    return tuple(
+        "arn:{partition}:ec2:{region}:" + ("" if kind in ("image", "snapshot") else ANY) + f":{kind}/*"
+        for kind in kinds
+    )
+
+
+_CLUSTER_REQUESTED: Final = _tag("Request", ec2.CLUSTER_NAME_TAG, "{cluster}")
+_POOL_OF_REQUEST: Final = _tag("Request", ec2.NODEPOOL_TAG, ANY)
+_OURS: Final = (_owned("Resource"), _tag("Resource", ec2.NODEPOOL_TAG, ANY))
+_MADE: Final = ("fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request")
+_PROFILES: Final = ("arn:{partition}:iam::{account}:instance-profile/*",)
+_PROFILE_OURS: Final = (
+    _owned("Resource"),
+    _tag("Resource", _REGION_TAG, "{region}"),
+    _tag("Resource", ec2.NODECLASS_TAG, ANY),
+)
+_PROFILE_REQUESTED: Final = (
+    _owned("Request"),
+    _CLUSTER_REQUESTED,
+    _tag("Request", _REGION_TAG, "{region}"),
+    _tag("Request", ec2.NODECLASS_TAG, ANY),
+)
+_CLUSTER_ARN: Final = "arn:{partition}:eks:{region}:{account}:cluster/{cluster}"
+_THROUGH_EC2: Final = Condition(
+    "StringEquals", "kms:ViaService", ("ec2.{region}.amazonaws.com", "ec2.{region}.amazonaws.com.cn")
+)
+
+USED: Final = Scope(
+    NODE_LIFECYCLE,
+    "AllowScopedEC2InstanceAccessActions",
+    _ec2("image", "snapshot", "security-group", "subnet", "capacity-reservation", "placement-group"),
+)
+TEMPLATE_USED: Final = Scope(
+    NODE_LIFECYCLE, "AllowScopedEC2LaunchTemplateAccessActions", _ec2("launch-template"), _OURS
+)
+CREATED: Final = Scope(
+    NODE_LIFECYCLE,
+    "AllowScopedEC2InstanceActionsWithTags",
+    _ec2(*_MADE),
+    (_owned("Request"), _CLUSTER_REQUESTED, _POOL_OF_REQUEST),
+)
+TAGGED_WHEN_CREATED: Final = Scope(
+    NODE_LIFECYCLE,
+    "AllowScopedResourceCreationTagging",
+    _ec2(*_MADE),
+    (
+        _owned("Request"),
+        _CLUSTER_REQUESTED,
+        Condition("StringEquals", _CREATE_ACTION, ("RunInstances", "CreateFleet", "CreateLaunchTemplate")),
+        _POOL_OF_REQUEST,
+    ),
+)
+TAGGED_LATER: Final = Scope(
+    NODE_LIFECYCLE,
+    "AllowScopedResourceTagging",
+    _ec2("instance"),
+    (
+        *_OURS,
+        Condition("StringEqualsIfExists", f"aws:RequestTag/{ec2.CLUSTER_NAME_TAG}", ("{cluster}",)),
+        Condition("ForAllValues:StringEquals", "aws:TagKeys", (ec2.CLUSTER_NAME_TAG, ec2.NODECLAIM_TAG, ec2.NAME_TAG)),
+    ),
+)
+ENDED: Final = Scope(NODE_LIFECYCLE, "AllowScopedDeletion", _ec2("instance", "launch-template"), _OURS)
+_PASSED: Final = Scope(
+    IAM_INTEGRATION,
+    "AllowPassingInstanceRole",
+    ("{node_role_arn}",),
+    (Condition("StringEquals", "iam:PassedToService", ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")),),
+)
+_PROFILE_CREATED: Final = Scope(
+    IAM_INTEGRATION, "AllowScopedInstanceProfileCreationActions", _PROFILES, _PROFILE_REQUESTED
+)
+_PROFILE_TAGGED: Final = Scope(
+    IAM_INTEGRATION, "AllowScopedInstanceProfileTagActions", _PROFILES, (*_PROFILE_OURS, *_PROFILE_REQUESTED)
+)
+_PROFILE_CHANGED: Final = Scope(IAM_INTEGRATION, "AllowScopedInstanceProfileActions", _PROFILES, _PROFILE_OURS)
+_CLUSTER_READ: Final = Scope(EKS_INTEGRATION, "AllowAPIServerEndpointDiscovery", (_CLUSTER_ARN,))
+_QUEUE: Final = Scope(INTERRUPTION, "AllowInterruptionQueueActions", ("{queue_arn}",))
+_SHIFTS_READ: Final = Scope(
+    ZONAL_SHIFT,
+    "AllowZonalShiftStatusReadOnly",
+    (ANY,),
+    (Condition("StringEquals", "arc-zonal-shift:ResourceIdentifier", (_CLUSTER_ARN,)),),
+)
+_REGION_READ: Final = Scope(
+    RESOURCE_DISCOVERY,
+    "AllowRegionalReadActions",
+    (ANY,),
+    (Condition("StringEquals", "aws:RequestedRegion", ("{region}",)),),
+)
+_PARAMETERS_READ: Final = Scope(
+    RESOURCE_DISCOVERY, "AllowSSMReadActions", ("arn:{partition}:ssm:{region}::parameter/aws/service/*",)
+)
+_PRICES_READ: Final = Scope(RESOURCE_DISCOVERY, "AllowPricingReadActions", (ANY,))
+_PROFILES_LISTED: Final = Scope(RESOURCE_DISCOVERY, "AllowUnscopedInstanceProfileListAction", (ANY,))
+_PROFILE_READ: Final = Scope(RESOURCE_DISCOVERY, "AllowInstanceProfileReadActions", _PROFILES)
+OWN_PARAMETERS: Final = Scope(
+    CUSTOM_PARAMETERS,
+    "AllowReadingOwnParameters",
+    ("arn:{partition}:ssm:{region}:{account}:parameter/{parameter_path}/*",),
+)
+_KEY_USED: Final = Scope(VOLUME_ENCRYPTION, "AllowVolumeKeyThroughEC2", ("{key_arn}",), (_THROUGH_EC2,))
+_KEY_GRANTED: Final = Scope(
+    VOLUME_ENCRYPTION,
+    "AllowVolumeKeyGrants",
+    ("{key_arn}",),
+    (_THROUGH_EC2, Condition("Bool", "kms:GrantIsForAWSResource", ("true",))),
+)
+_SELF_SIMULATED: Final = Scope(SELF_CHECK, "AllowAskingAboutOwnRole", ("{controller_role_arn}",))
+
+_LAUNCHES: Final = ("ec2:CreateFleet",)
+_NO_LAUNCH: Final = "no machine is launched; NodeClaims get Launched=False with reason Unauthorized"
+_NO_TEMPLATE: Final = (
+    "no launch template is made, so nothing is launched; the class gets CreateLaunchTemplateAuthCheckFailed"
+)
+_STALE: Final = "what was read last is kept; on a fresh start the class never becomes ready"
+_NO_VOLUME: Final = "machines with such volumes end right after their launch"
+_NO_PROFILE: Final = (
+    "classes with `role` never become ready; name a ready-made profile in `instanceProfile` instead of `role`"
+)
+
+PERMISSIONS: Final = (
+    Permission(
+        "ec2:RunInstances", USED, Feature.ALWAYS, "EC2 checks it for every machine of a fleet", _NO_LAUNCH, _LAUNCHES
+    ),
+    Permission("ec2:CreateFleet", USED, Feature.ALWAYS, "launches machines", _NO_LAUNCH),
+    Permission(
+        "ec2:RunInstances",
+        TEMPLATE_USED,
+        Feature.ALWAYS,
+        "machines are made from launch templates of this cluster",
+        _NO_LAUNCH,
+        _LAUNCHES,
+    ),
+    Permission("ec2:CreateFleet", TEMPLATE_USED, Feature.ALWAYS, "fleets name launch templates", _NO_LAUNCH),
+    Permission(
+        "ec2:RunInstances",
+        CREATED,
+        Feature.ALWAYS,
+        "machines, volumes and interfaces are made with the cluster's tags",
+        _NO_LAUNCH,
+        _LAUNCHES,
+    ),
+    Permission("ec2:CreateFleet", CREATED, Feature.ALWAYS, "fleets are made with the cluster's tags", _NO_LAUNCH),
+    Permission(
+        "ec2:CreateLaunchTemplate", CREATED, Feature.ALWAYS, "keeps user data, profile and volumes", _NO_TEMPLATE
+    ),
+    Permission(
+        "ec2:CreateTags",
+        TAGGED_WHEN_CREATED,
+        Feature.ALWAYS,
+        "EC2 checks it for the tags that things are made with",
+        _NO_LAUNCH,
+        ("ec2:CreateFleet", "ec2:CreateLaunchTemplate"),
+    ),
+    Permission(
+        "ec2:CreateTags",
+        TAGGED_LATER,
+        Feature.ALWAYS,
+        "writes NodeClaim, node name and cluster on a machine",
+        "machines lack the tags Name and karpenter.sh/nodeclaim, so one whose NodeClaim is lost cannot be taken over",
+    ),
+    Permission(
+        "ec2:TerminateInstances",
+        ENDED,
+        Feature.ALWAYS,
+        "ends machines",
+        "machines are never ended and cost money until someone ends them by hand",
+    ),
+    Permission(
+        "ec2:DeleteLaunchTemplate",
+        ENDED,
+        Feature.ALWAYS,
+        "deletes launch templates that are no longer used",
+        "launch templates pile up until the account's quota is reached, and classes cannot be deleted",
+    ),
+    Permission(
+        "iam:PassRole",
+        _PASSED,
+        Feature.ALWAYS,
+        "gives the nodes' role to machines",
+        _NO_LAUNCH,
+        ("iam:AddRoleToInstanceProfile", "ec2:CreateFleet"),
+    ),
+    Permission(
+        "iam:CreateInstanceProfile", _PROFILE_CREATED, Feature.PROFILES, "makes a class's instance profile", _NO_PROFILE
+    ),
+    Permission(
+        "iam:TagInstanceProfile",
+        _PROFILE_TAGGED,
+        Feature.PROFILES,
+        "IAM checks it for the tags that a profile is made with",
+        _NO_PROFILE,
+        ("iam:CreateInstanceProfile",),
+    ),
+    Permission(
+        "iam:AddRoleToInstanceProfile", _PROFILE_CHANGED, Feature.PROFILES, "puts the role into a profile", _NO_PROFILE
+    ),
+    Permission(
+        "iam:RemoveRoleFromInstanceProfile",
+        _PROFILE_CHANGED,
+        Feature.PROFILES,
+        "empties a profile before another role is put in or it is deleted",
+        "profiles keep their old role, and classes cannot be deleted",
+    ),
+    Permission(
+        "iam:DeleteInstanceProfile",
+        _PROFILE_CHANGED,
+        Feature.PROFILES,
+        "deletes profiles that nothing uses",
+        "instance profiles pile up, and classes cannot be deleted",
+    ),
+    Permission(
+        "eks:DescribeCluster",
+        _CLUSTER_READ,
+        Feature.ENDPOINT,
+        "reads endpoint, CA, version and service network",
+        "set CLUSTER_ENDPOINT; version and network of Services come from the API server then",
+    ),
+    Permission(
+        "sqs:DeleteMessage",
+        _QUEUE,
+        Feature.INTERRUPTION,
+        "takes messages off the queue that are dealt with",
+        "every message is dealt with again until the queue forgets it after five minutes",
+    ),
+    Permission(
+        "sqs:GetQueueUrl",
+        _QUEUE,
+        Feature.INTERRUPTION,
+        "finds the queue",
+        "no interruption is heard of: spot machines end without their pods being moved first",
+    ),
+    Permission(
+        "sqs:ReceiveMessage",
+        _QUEUE,
+        Feature.INTERRUPTION,
+        "reads messages",
+        "no interruption is heard of: spot machines end without their pods being moved first",
+    ),
+    Permission(
+        "arc-zonal-shift:GetManagedResource",
+        _SHIFTS_READ,
+        Feature.ZONAL_SHIFT,
+        "reads which zones traffic is shifted away from",
+        "machines are launched in zones that are shifted away from",
+    ),
+    Permission(
+        "ec2:DescribeCapacityReservations",
+        _REGION_READ,
+        Feature.RESERVATIONS,
+        "finds reservations and how many machines they have left",
+        "reservations are not used; classes that select some never become ready",
+    ),
+    Permission("ec2:DescribeImages", _REGION_READ, Feature.ALWAYS, "finds images", _STALE),
+    Permission(
+        "ec2:DescribeInstances",
+        _REGION_READ,
+        Feature.ALWAYS,
+        "follows machines",
+        "lost machines are not noticed, and a launch that a crash interrupted is not continued",
+    ),
+    Permission(
+        "ec2:DescribeInstanceStatus",
+        _REGION_READ,
+        Feature.ALWAYS,
+        "finds machines that EC2 calls impaired, or will maintain",
+        "impaired machines and scheduled changes are noticed by the queue's messages only",
+    ),
+    Permission(
+        "ec2:DescribeInstanceTypeOfferings", _REGION_READ, Feature.ALWAYS, "reads which zone has which types", _STALE
+    ),
+    Permission("ec2:DescribeInstanceTypes", _REGION_READ, Feature.ALWAYS, "reads what types there are", _STALE),
+    Permission(
+        "ec2:DescribeLaunchTemplates",
+        _REGION_READ,
+        Feature.ALWAYS,
+        "finds launch templates that are no longer used",
+        "launch templates pile up until the account's quota is reached, and classes cannot be deleted",
+    ),
+    Permission(
+        "ec2:DescribePlacementGroups",
+        _REGION_READ,
+        Feature.PLACEMENT_GROUPS,
+        "finds the class's placement group",
+        "classes that select one never become ready",
+    ),
+    Permission("ec2:DescribeSecurityGroups", _REGION_READ, Feature.ALWAYS, "finds security groups", _STALE),
+    Permission(
+        "ec2:DescribeSpotPriceHistory",
+        _REGION_READ,
+        Feature.SPOT,
+        "reads spot prices",
+        "spot machines count as dear as on-demand ones, so they are rarely chosen for their price",
+    ),
+    Permission("ec2:DescribeSubnets", _REGION_READ, Feature.ALWAYS, "finds subnets and their free addresses", _STALE),
+    Permission(
+        "ssm:GetParameter",
+        _PARAMETERS_READ,
+        Feature.ALIASES,
+        "reads which images AWS publishes for a family",
+        "classes with an `alias` never become ready; select images by id, name or tags instead",
+    ),
+    Permission(
+        "pricing:GetProducts",
+        _PRICES_READ,
+        Feature.PRICES,
+        "reads on-demand prices",
+        "the prices that came with this version are used, which may be months old",
+    ),
+    Permission(
+        "iam:ListInstanceProfiles",
+        _PROFILES_LISTED,
+        Feature.PROFILES,
+        "finds profiles that nothing uses",
+        "profiles that nothing uses stay behind, and classes with `role` cannot be deleted",
+    ),
+    Permission("iam:GetInstanceProfile", _PROFILE_READ, Feature.PROFILES, "reads a profile and its role", _NO_PROFILE),
+    Permission(
+        "ssm:GetParameter",
+        OWN_PARAMETERS,
+        Feature.OWN_PARAMETERS,
+        "reads the image of a term with `ssmParameter`",
+        "classes whose `ssmParameter` is outside /aws/service never become ready",
+    ),
+    *(
+        Permission(
+            action,
+            _KEY_USED,
+            Feature.OWN_KEYS,
+            "EC2 checks it for volumes that the key encrypts",
+            _NO_VOLUME,
+            _LAUNCHES,
+        )
+        for action in (
+            "kms:Decrypt",
+            "kms:DescribeKey",
+            "kms:GenerateDataKeyWithoutPlaintext",
+            "kms:ReEncryptFrom",
+            "kms:ReEncryptTo",
+        )
+    ),
+    Permission(
+        "kms:CreateGrant",
+        _KEY_GRANTED,
+        Feature.OWN_KEYS,
+        "EC2 lets its volumes use the key by a grant",
+        _NO_VOLUME,
+        _LAUNCHES,
+    ),
+    Permission(
+        "iam:SimulatePrincipalPolicy",
+        _SELF_SIMULATED,
+        Feature.SELF_CHECK,
+        "asks what this role may do",
+        "`dovetail aws check` inside the cluster reports what has no dry run as unknown; run it outside with --role-arn",
+    ),
+)
+
+
+def permissions_of(policy: Policy) -> tuple[Permission, ...]:
+    """The rows of one policy, in the order of the table."""
+    return tuple(row for row in PERMISSIONS if row.scope.policy == policy)
+
+
+def scopes(rows: Iterable[Permission]) -> Mapping[Scope, tuple[Permission, ...]]:
+    """The rows by scope, in the order of the first row of each."""
+    grouped: dict[Scope, list[Permission]] = {}
+    for row in rows:
+        grouped.setdefault(row.scope, []).append(row)
+    return {scope: tuple(inside) for scope, inside in grouped.items()}
+
+
+def document(policy: Policy, names: Names) -> dict[str, Any]:
+    """The policy document for `names`; lists even where there is one, and in the order of the table."""
+    return {
+        "Version": "2012-10-17",
+        "Statement": [_statement(scope, rows, names) for scope, rows in scopes(permissions_of(policy)).items()],
+    }
+
+
+def _statement(scope: Scope, rows: Iterable[Permission], names: Names) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "Sid": scope.sid,
+        "Effect": "Allow",
+        "Resource": [names.fill(resource) for resource in scope.resources],
+        "Action": [row.action for row in rows],
+    }
+    conditions: dict[str, dict[str, list[str]]] = {}
+    for condition in scope.conditions:
+        values = [names.fill(value) for value in condition.values]
+        conditions.setdefault(condition.operator, {})[names.fill(condition.key)] = values
+    if conditions:
+        made["Condition"] = conditions
+    return made

@@ -1,0 +1,70 @@
+"""What was found out, as values; the command prints them. Pure."""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+
+class Verdict(enum.StrEnum):
+    """How it stands. What could not be found out is never called missing."""
+
+    OK = "ok"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+
+
+EXIT_OK: Final = 0
+EXIT_MISSING: Final = 1
+EXIT_UNKNOWN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        about: what it belongs to: "cluster", "EC2NodeClass default", "permissions".
+        what: the thing, e.g. "subnets" or "ec2:CreateFleet".
+        found: what was discovered, or why it is missing or unknown.
+        advice: what to do; "" where all is well.
+    """
+
+    about: str
+    what: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings, in the order in which they are told."""
+
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> "Report":
+        """Grouped by what they are about, in the order of the first of each."""
+        kept = tuple(findings)
+        order = {about: number for number, about in enumerate(dict.fromkeys(one.about for one in kept))}
+        return cls(tuple(sorted(kept, key=lambda one: order[one.about])))
+
+    def having(self, verdict: Verdict) -> tuple[Finding, ...]:
+        """Those of one verdict."""
+        return tuple(one for one in self.findings if one.verdict is verdict)
+
+    @property
+    def exit_code(self) -> int:
+        """1 when something is missing, else 2 when something could not be told, else 0."""
+        if self.having(Verdict.MISSING):
+            return EXIT_MISSING
+        return EXIT_UNKNOWN if self.having(Verdict.UNKNOWN) else EXIT_OK
+
+    def summary(self) -> str:
+        """One sentence."""
+        missing, unknown = len(self.having(Verdict.MISSING)), len(self.having(Verdict.UNKNOWN))
+        if not missing and not unknown:
+            return f"all {len(self.findings)} checks are well"
+        said = [f"{missing} missing"] * bool(missing) + [f"{unknown} could not be told"] * bool(unknown)
+        return f"{', '.join(said)}, of {len(self.findings)} checks"

@@ -1,0 +1,163 @@
+"""`CloudProvider` over EC2: the parts of this package behind the one seam that controllers know."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Final, Protocol
+
+from provisioner.apis import ec2, names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
+from provisioner.apis.meta import condition
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.market import RegionMarket
+from provisioner.cloudprovider.errors import CloudError
+from provisioner.cloudprovider.types import InstanceType, Machine, RepairPolicy
+from provisioner.support.clock import Clock
+from provisioner.values.quantity import QuantityError
+
+FIRST_READ_SECONDS: Final = 30.0
+"""How long after the start a plan waits for the first answer of EC2, rather than to say that there are no instance types."""
+
+_HALF_AN_HOUR: Final = timedelta(minutes=30)
+_REPAIRS: Final = (
+    RepairPolicy(names.READY, names.FALSE, _HALF_AN_HOUR),
+    RepairPolicy(names.READY, names.UNKNOWN, _HALF_AN_HOUR),
+    RepairPolicy("AcceleratedHardwareReady", names.FALSE, timedelta(minutes=10)),
+    *(
+        RepairPolicy(kind, names.FALSE, _HALF_AN_HOUR)
+        for kind in ("StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady")
+    ),
+)
+
+
+class CatalogueNotReadError(CloudError):
+    """EC2 has not said yet what it sells."""
+
+    def __str__(self) -> str:
+        return "EC2 has not listed its instance types yet"
+
+
+class Machines(Protocol):
+    """Who launches, finds and ends machines."""
+
+    def create(self, claim: NodeClaim) -> Machine: ...
+
+    def listen(self, answered: Callable[[str], None]) -> None: ...
+
+    def delete(self, claim: NodeClaim) -> None: ...
+
+    def get(self, provider_id: str) -> Machine: ...
+
+    def list(self) -> Sequence[Machine]: ...
+
+    def resume(self, claims: Iterable[NodeClaim]) -> None: ...
+
+
+class AwsProvider:
+    """EC2 as a `CloudProvider`; thread-safe.
+
+    Args:
+        machines: launches and ends them.
+        market: what there is to launch.
+        node_class: the EC2NodeClass of that name, from the watch.
+        drifted: why a claim's machine is no longer what its class asks for.
+        clock: for the wait at the start.
+    """
+
+    name = "aws"
+    well_known_labels = names.WELL_KNOWN_LABELS | labels.WELL_KNOWN
+
+    def __init__(
+        self,
+        machines: Machines,
+        market: RegionMarket,
+        node_class: Callable[[str], EC2NodeClass | None],
+        drifted: Callable[[NodeClaim], str],
+        clock: Clock,
+    ) -> None:
+        self._machines, self._market, self._node_class, self._drifted = machines, market, node_class, drifted
+        self._clock = clock
+        self._waits_until = clock.monotonic() + FIRST_READ_SECONDS
+
+    # ------------------------------------------------------------------ machines
+
+    def create(self, claim: NodeClaim) -> Machine:
+        """Launch one machine for `claim`, see `CloudProvider.create`."""
+        return self._machines.create(claim)
+
+    def listen(self, answered: Callable[[str], None]) -> None:
+        """Tell `answered` of launches that were under way."""
+        self._machines.listen(answered)
+
+    def delete(self, claim: NodeClaim) -> None:
+        """Terminate the claim's machine, see `CloudProvider.delete`."""
+        self._machines.delete(claim)
+
+    def get(self, provider_id: str) -> Machine:
+        """The machine of that ID, see `CloudProvider.get`."""
+        return self._machines.get(provider_id)
+
+    def list(self) -> Sequence[Machine]:
+        """Every machine of this cluster, in order of provider ID."""
+        return self._machines.list()
+
+    def resume(self, claims: Iterable[NodeClaim]) -> None:
+        """Finish what an earlier process began for these claims."""
+        self._machines.resume(claims)
+
+    # ------------------------------------------------------------------ what there is
+
+    def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """What the pool's class may launch; () without the class.
+
+        Waits for EC2's first answer, for half a minute after the start in all.
+
+        Raises:
+            CatalogueNotReadError: it did not come.
+            QuantityError: a volume size of the class is no quantity.
+        """
+        node_class = self._class_of(pool.node_class_ref)
+        if node_class is None:
+            return ()
+        if not self._market.ready and not self._market.wait(max(0.0, self._waits_until - self._clock.monotonic())):
+            raise CatalogueNotReadError
+        return self._market.types(node_class)
+
+    def known_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """As `instance_types` last answered: prices and availability may be old, but nobody waits."""
+        node_class = self._class_of(pool.node_class_ref)
+        try:
+            return () if node_class is None else self._market.known_types(node_class)
+        except QuantityError:
+            return ()
+
+    def is_drifted(self, claim: NodeClaim) -> str:
+        """Why the machine is no longer what its class asks for; "" where it is, or where nobody knows now."""
+        return self._drifted(claim)
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """Conditions that the kubelet and EKS' node monitoring agent set. Source: spec/karpenter-aws.md 6.1."""
+        return _REPAIRS
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        """EC2NodeClass alone."""
+        return frozenset({(ec2.GROUP, ec2.KIND)})
+
+    def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
+        """The class's own Ready condition; False where it is missing or being deleted, Unknown until it was looked at."""
+        node_class = self._class_of(reference)
+        if node_class is None:
+            return names.FALSE, names.NODECLASS_NOT_FOUND, f"there is no {reference.kind} {reference.name}; create it"
+        if node_class.metadata.deletion_timestamp is not None:
+            return names.FALSE, names.NODECLASS_TERMINATING, f"{reference.kind} {reference.name} is being deleted"
+        ready = condition(node_class.status.conditions, names.READY)
+        if ready is None:
+            return names.UNKNOWN, names.NODECLASS_READINESS_UNKNOWN, "it was not looked at yet"
+        if ready.status == names.TRUE:
+            return names.TRUE, names.READY, ""
+        return ready.status, ready.reason or names.NODECLASS_READINESS_UNKNOWN, ready.message
+
+    def _class_of(self, reference: NodeClassReference) -> EC2NodeClass | None:
+        if (reference.group, reference.kind) not in self.node_class_kinds():
+            return None
+        return self._node_class(reference.name)

@@ -1,0 +1,165 @@
+"""What a cloud brings into the program beside its `CloudProvider`: background work of every replica, and controllers that only it has."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from provisioner.apis.karpenter import NodePool
+from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.store import ClaimWriter
+from provisioner.controllers.termination import Evictions
+from provisioner.kube.client import Client
+from provisioner.kube.events import Recorder
+from provisioner.options import Options
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import Pool as Workers
+
+_log = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the leader lends to controllers of a cloud.
+
+    Attributes:
+        claim_again: look at a claim again now, by name.
+        pool_again: look at a NodePool again soon, by name.
+        plan_again: plan what waits again; the word says why.
+        evictions: asks pods to leave.
+        workers: for writes that fan out.
+    """
+
+    cluster: Cluster
+    client: Client
+    writer: ClaimWriter
+    recorder: Recorder
+    metrics: Metrics
+    clock: Clock
+    claim_again: Callable[[str], None]
+    pool_again: Callable[[str], None]
+    plan_again: Callable[[str], None]
+    evictions: Evictions
+    workers: Workers
+
+
+class Term(Protocol):
+    """The controllers that only one cloud has, for as long as this process leads."""
+
+    def start(self) -> None:
+        """Begin to act."""
+        ...
+
+    def stop(self) -> None:
+        """Finish what is under way and act no more."""
+        ...
+
+    def heard(self, what: str, old: object, new: object) -> None:
+        """One event of a watch, after the state has taken it in; see `program.Caches.listen`."""
+        ...
+
+
+class Cloud(Protocol):
+    """A provider with everything that belongs to it."""
+
+    @property
+    def provider(self) -> CloudProvider:
+        """The provider itself."""
+        ...
+
+    def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """The pool's instance types with what machines of them have; prices may be old. Never waits."""
+        ...
+
+    def start(self) -> None:
+        """Begin what every replica does; the caches are full."""
+        ...
+
+    def lead(self, parts: Parts) -> Term:
+        """The controllers of a term, not started yet."""
+        ...
+
+    def stop(self) -> None:
+        """End everything."""
+        ...
+
+
+class NoControllers:
+    """The term of a cloud that needs nobody."""
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+    def heard(self, what: str, old: object, new: object) -> None:
+        """Nothing to do."""
+
+
+class KwokCloud:
+    """kwok: its provider, and nothing else."""
+
+    def __init__(self, provider: KwokProvider) -> None:
+        self.provider = provider
+
+    def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """The catalogue."""
+        return self.provider.instance_types(pool)
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def lead(self, parts: Parts) -> Term:  # noqa: ARG002  (it has none)
+        """No controllers."""
+        return NoControllers()
+
+    def stop(self) -> None:
+        """Make no more Nodes."""
+        self.provider.stop()
+
+
+class TypesByPool:
+    """Instance types by pool and name; pools with the same types share one table.
+
+    Args:
+        pool: the NodePool of that name.
+        types: of a pool, the same tuple while nothing changed.
+    """
+
+    def __init__(
+        self, pool: Callable[[str], NodePool | None], types: Callable[[NodePool], tuple[InstanceType, ...]]
+    ) -> None:
+        self._pool, self._types = pool, types
+        self._known: dict[str, tuple[tuple[InstanceType, ...], Mapping[str, InstanceType]]] = {}
+
+    def __call__(self, name: str) -> Mapping[str, InstanceType]:
+        """The types of one pool; empty for a pool that is gone."""
+        pool = self._pool(name)
+        if pool is None:
+            self._known.pop(name, None)
+            return {}
+        types = self._types(pool)
+        known = self._known.get(name)
+        if known is None or known[0] is not types:
+            shared = next((one for one in list(self._known.values()) if one[0] is types), None)
+            known = self._known[name] = shared or (types, {one.name: one for one in types})
+        return known[1]
+
+
+def kwok_catalogue(options: Options) -> catalogue.Catalogue | None:
+    """The catalogue that the options name; None for the built-in one.
+
+    Raises:
+        CatalogueError: the file cannot be used.
+    """
+    if not options.instance_types_file_path:
+        return None
+    found = catalogue.load(options.instance_types_file_path)
+    for bad in found.left_out:
+        _log.warning(str(bad))
+    return found

@@ -1,0 +1,171 @@
+"""Everything that happens to machines of EC2 after their launch, wired: one `Term` for the leader.
+
+Interruptions, health, garbage, tags, drift, reservations and zonal shifts; each is a module of its own beside this one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
+from provisioner.cloudprovider.aws.instances import Clients, Instances
+from provisioner.cloudprovider.aws.inventory import Inventory
+from provisioner.cloudprovider.aws.queue import InterruptionQueue
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.cloudprovider.aws.shortage import Shortages
+from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers import health, reservations
+from provisioner.controllers.clouds import Parts
+from provisioner.controllers.drift import DriftController
+from provisioner.controllers.garbage import ClaimCollector, MachineCollector
+from provisioner.controllers.interruption import Interruptions
+from provisioner.controllers.notices import QueueReader
+from provisioner.controllers.polling import Poller
+from provisioner.controllers.relabelling import CapacityTypeSync, PartitionSync, Relabeller
+from provisioner.controllers.tagging import TaggingController
+from provisioner.controllers.zonalshift import ZonalShiftController
+from provisioner.kube import resources
+
+
+@dataclass(frozen=True)
+class Ec2:
+    """What of EC2 day two works with; shared with those who launch.
+
+    Attributes:
+        inventory: one for all of the program, over `instances`.
+        shifts: None unless zonal shifts are followed.
+        zones: names of zones by id.
+        reserved: whether the feature gate ReservedCapacity is on.
+    """
+
+    aws: Clients
+    settings: AwsSettings
+    provider: CloudProvider
+    instances: Instances
+    inventory: Inventory
+    shortages: Shortages
+    reservations: ReservationBook
+    shifts: ZonalShifts | None = None
+    zones: Callable[[], Mapping[str, str]] = dict
+    reserved: bool = True
+
+
+class DayTwo:
+    """The controllers of one term.
+
+    Args:
+        pool: the NodePool of that name.
+        pools: every NodePool.
+        changed: called when zonal shifts change, so that offerings are worked out anew.
+    """
+
+    def __init__(
+        self,
+        ec2: Ec2,
+        parts: Parts,
+        *,
+        pool: Callable[[str], NodePool | None],
+        pools: Callable[[], Sequence[NodePool]],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        cluster, client, writer, clock = parts.cluster, parts.client, parts.writer, parts.clock
+        self.interruptions = Interruptions(
+            cluster, client, writer, parts.recorder, parts.metrics, parts.workers, clock, plan=parts.plan_again
+        )
+        self._reader = (
+            QueueReader(
+                InterruptionQueue(ec2.aws, ec2.settings.interruption_queue),
+                self.interruptions,
+                cluster,
+                parts.recorder,
+                ec2.shortages,
+                ec2.reservations,
+                ec2.settings,
+                parts.workers,
+                clock,
+            )
+            if ec2.settings.interruption_queue
+            else None
+        )
+        self._drift = DriftController(cluster, ec2.provider, writer, clock, pool=pool)
+        self._tagging = TaggingController(
+            ec2.inventory.find,
+            ec2.instances.tag,
+            cluster,
+            writer,
+            ec2.settings.cluster_name,
+            clock,
+            shifted=_shifted(ec2),
+        )
+        self._pollers = [Poller(name, poll) for name, poll in self._polls(ec2, parts, pools, changed).items()]
+
+    def _polls(
+        self,
+        ec2: Ec2,
+        parts: Parts,
+        pools: Callable[[], Sequence[NodePool]],
+        changed: Callable[[], None],
+    ) -> dict[str, Callable[[], float]]:
+        cluster, client, writer, clock = parts.cluster, parts.client, parts.writer, parts.clock
+
+        def fresh_claims() -> Sequence[NodeClaim]:
+            return client.list(resources.NODECLAIMS)
+
+        relabeller = Relabeller(cluster, client, writer)
+        polls: dict[str, Callable[[], float]] = {
+            "instance-health": health.HealthPoller(
+                lambda: health.read_statuses(ec2.aws),
+                self.interruptions,
+                cluster,
+                parts.recorder,
+                ec2.settings,
+                clock,
+            ).poll,
+            "instance-garbage": MachineCollector(
+                ec2.inventory.refresh,
+                fresh_claims,
+                ec2.instances.terminate,
+                cluster,
+                client,
+                clock,
+                look_again=parts.claim_again,
+                orphan_after=ec2.settings.orphan_after,
+            ).poll,
+            "nodeclaim-garbage": ClaimCollector(
+                cluster, ec2.provider, writer, parts.metrics, shifted=_shifted(ec2)
+            ).poll,
+            "placement-partition": PartitionSync(cluster.claims, ec2.inventory.get, relabeller).poll,
+        }
+        if ec2.reserved:
+            polls["capacity-type"] = CapacityTypeSync(cluster.claims, ec2.inventory.listed, relabeller).poll
+            polls["capacity-blocks"] = reservations.BlockExpiry(
+                lambda ids: reservations.read_reservations(ec2.aws, ids), self.interruptions, cluster, clock
+            ).poll
+        if ec2.shifts is not None:
+            polls["zonal-shift"] = ZonalShiftController(
+                ec2.shifts.refresh, ec2.zones, pools, parts.recorder, changed=lambda _: changed()
+            ).poll
+        return polls
+
+    def start(self) -> None:
+        """Begin to act."""
+        self.interruptions.start()
+        for one in (self._drift, self._tagging, *self._pollers, self._reader):
+            if one is not None:
+                one.start()
+
+    def stop(self) -> None:
+        """Finish what is under way and act no more."""
+        for one in (self._reader, *self._pollers, self._tagging, self._drift, self.interruptions):
+            if one is not None:
+                one.stop()
+
+    def heard(self, what: str, old: object, new: object) -> None:
+        """One event of a watch."""
+        self._drift.heard(what, old, new)
+        self._tagging.heard(what, old, new)
+
+
+def _shifted(ec2: Ec2) -> Callable[[], frozenset[str]]:
+    return ec2.shifts.zones if ec2.shifts is not None else frozenset

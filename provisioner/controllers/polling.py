@@ -1,0 +1,53 @@
+"""Work that is done again and again, each kind in a thread of its own."""
+
+import threading
+from collections.abc import Callable
+
+from provisioner.cloudprovider.errors import CloudError
+from provisioner.kube.errors import ApiError
+from provisioner.support import logs
+
+_log = logs.get_logger(__name__)
+
+
+class Poller:
+    """One thread that calls a function until it is stopped.
+
+    Args:
+        name: of the thread, and in the log.
+        poll: does the work; seconds until it should be done again.
+        retry: seconds after a failure.
+    """
+
+    def __init__(self, name: str, poll: Callable[[], float], retry: float = 10.0) -> None:
+        self._name, self._poll, self._retry = name, poll, retry
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begin no other round; the one under way is given five seconds."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+
+    def heard(self, what: str, old: object, new: object) -> None:
+        """Nothing: it does not wait for events."""
+
+    def once(self) -> float:
+        """One round; seconds until the next one, whatever happened."""
+        try:
+            return self._poll()
+        except (ApiError, CloudError) as error:
+            _log.warning("a round failed, it is tried again", what=self._name, error=str(error))
+        except Exception:
+            _log.exception("a round failed, it is tried again", what=self._name)
+        return self._retry
+
+    def _loop(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            wait = self.once()

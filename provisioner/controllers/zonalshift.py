@@ -1,0 +1,83 @@
+"""Follows zonal shifts, and tells the NodePools that they concern. Source: spec/karpenter-aws.md 3.8."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from provisioner.apis import names
+from provisioner.apis.core import ObjectReference
+from provisioner.apis.karpenter import NodePool, requirements_of
+from provisioner.cloudprovider.aws import labels
+from provisioner.kube.events import EventType, Recorder
+from provisioner.support import logs
+from provisioner.values.requirement import RequirementError, Requirements
+
+POLL_SECONDS = 30.0
+ACTIVE = "ZonalShiftActive"
+CLEARED = "ZonalShiftCleared"
+_log = logs.get_logger(__name__)
+
+
+def may_use(pool: NodePool, zone: str, zone_id: str) -> bool:
+    """Whether the pool's requirements allow machines in a zone; "" for a zone's name where it is unknown. Pure."""
+    try:
+        wanted = requirements_of(pool.spec.template.spec.requirements).merged(Requirements.from_labels(pool.labels))
+    except RequirementError:
+        return False
+    return (not zone or wanted.requirement(names.ZONE_LABEL).has(zone)) and wanted.requirement(labels.ZONE_ID).has(
+        zone_id
+    )
+
+
+class ZonalShiftController:
+    """Asks ARC every half minute.
+
+    Args:
+        refresh: asks, and says which zone ids are shifted now.
+        zones: names of zones by id.
+        pools: every NodePool.
+        changed: called with the zones that are shifted now, when they are others than before.
+    """
+
+    def __init__(
+        self,
+        refresh: Callable[[], Iterable[str]],
+        zones: Callable[[], Mapping[str, str]],
+        pools: Callable[[], Sequence[NodePool]],
+        recorder: Recorder,
+        *,
+        changed: Callable[[frozenset[str]], None] = lambda _: None,
+    ) -> None:
+        self._refresh, self._zones, self._pools, self._recorder, self._changed = (
+            refresh,
+            zones,
+            pools,
+            recorder,
+            changed,
+        )
+        self._shifted: frozenset[str] = frozenset()
+
+    def poll(self) -> float:
+        """Ask once; seconds until the next time.
+
+        Raises:
+            Exception: ARC did not answer; what it said last goes on.
+        """
+        shifted = frozenset(self._refresh())
+        begun, ended = shifted - self._shifted, self._shifted - shifted
+        self._shifted = shifted
+        for zone in sorted(begun):
+            self._tell(zone, "Warning", ACTIVE, "nothing is launched there until the zonal shift ends")
+        for zone in sorted(ended):
+            self._tell(zone, "Normal", CLEARED, "the zonal shift has ended, machines may be launched there again")
+        if begun or ended:
+            _log.info("zonal shifts have changed", shifted=sorted(shifted))
+            self._changed(shifted)
+        return POLL_SECONDS
+
+    def _tell(self, zone_id: str, kind: EventType, reason: str, message: str) -> None:
+        zone = self._zones().get(zone_id, "")
+        for pool in self._pools():
+            if may_use(pool, zone, zone_id):
+                reference = ObjectReference(
+                    api_version="karpenter.sh/v1", kind="NodePool", name=pool.name, uid=pool.metadata.uid
+                )
+                self._recorder.publish(reference, kind, reason, f"{zone or 'Zone'} ({zone_id}): {message}")

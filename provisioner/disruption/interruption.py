@@ -1,0 +1,127 @@
+"""What to do now about machines that their cloud takes back. Pure.
+
+A machine is first closed to new pods, its pods are planned elsewhere while they still run, and they are evicted once
+every one of them has a place on a machine that is ready, or when time runs out. The cloud does not ask for budgets; where
+it says so long before, budgets are kept as long as possible (`Interruption.budgeted`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from provisioner.apis import names
+from provisioner.apis.interruption import Interruption
+from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption.budgets import pool_budget
+from provisioner.state.snapshot import NodeView, Snapshot
+
+BUDGET_RECHECK = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a machine waits; `str` is the event's message."""
+
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionDecision:
+    """What to do about interrupted machines; keys are `NodeView.key`, sorted.
+
+    Attributes:
+        close: to take no more pods; their own are planned elsewhere from then on.
+        plan: closed, with pods that have no place elsewhere yet.
+        evict: to be deleted now, and drained.
+        held: left alone for now by a budget or by do-not-disrupt.
+        recheck_at: when the clock alone changes this answer; None when only events can.
+    """
+
+    close: tuple[str, ...] = ()
+    plan: tuple[str, ...] = ()
+    evict: tuple[str, ...] = ()
+    held: tuple[Held, ...] = ()
+    recheck_at: datetime | None = None
+
+
+def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) -> InterruptionDecision:
+    """The next step of every marked machine.
+
+    Args:
+        snapshot: one instant.
+        marks: by `NodeView.key`; machines that are going already may be among them.
+
+    Cost: O(nodes + pods of the marked ones); nothing where there are no marks.
+    """
+    marked = [node for node in snapshot.nodes if node.key in marks and not _is_going(node)]
+    if not marked:
+        return InterruptionDecision()
+    now = snapshot.at
+    ready = {pod.uid for node in snapshot.nodes if node.initialized and not node.deleting for pod in node.promised}
+    promised = {pod.uid for node in snapshot.nodes for pod in node.promised}
+    left = _budgets(snapshot, {node.pool for node in marked if marks[node.key].budgeted})
+    close: list[str] = []
+    plan: list[str] = []
+    evict: list[str] = []
+    held: list[Held] = []
+    rechecks: list[datetime] = []
+    for node in sorted(
+        marked, key=lambda one: (marks[one.key].evicts or datetime.max.replace(tzinfo=now.tzinfo), one.key)
+    ):
+        mark = marks[node.key]
+        if not mark.has_begun(now):
+            rechecks.append(mark.begins or now)
+            continue
+        pressing = mark.evicts is not None and now >= mark.evicts
+        if mark.evicts is not None and not pressing:
+            rechecks.append(mark.evicts)
+        if mark.budgeted and not pressing and not node.deleting:
+            if why := _refusal(node, left):
+                held.append(Held(node.key, why))
+                rechecks.append(now + BUDGET_RECHECK)
+                continue
+            if node.pool in left:
+                left[node.pool] -= 1
+        pods = _leaving(node.pods)
+        if pressing or not mark.replaced or not node.name:
+            evict.append(node.key)
+        elif not node.deleting:
+            close.append(node.key)
+        elif pods <= ready:
+            evict.append(node.key)
+        elif not pods <= promised:
+            plan.append(node.key)
+    return InterruptionDecision(
+        tuple(sorted(close)), tuple(sorted(plan)), tuple(sorted(evict)), tuple(held), min(rechecks, default=None)
+    )
+
+
+def _leaving(pods: Iterable[Pod]) -> set[str]:
+    """UIDs of the pods that must find another place."""
+    return {pod.uid for pod in pods if pod.deleted is None and is_reschedulable(pod)}
+
+
+def _is_going(node: NodeView) -> bool:
+    return node.claim is None or node.claim.metadata.deletion_timestamp is not None
+
+
+def _refusal(node: NodeView, left: Mapping[str, int]) -> str:
+    if node.do_not_disrupt:
+        return f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation'
+    if left.get(node.pool, 1) <= 0:
+        return f"No allowed disruptions for disruption reason {names.REASON_SCHEDULED_CHANGE} due to blocking budget"
+    return ""
+
+
+def _budgets(snapshot: Snapshot, concerned: set[str]) -> dict[str, int]:
+    """How many machines of each pool may still be disrupted now; a pool that is gone has no budgets."""
+    pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
+    return {
+        name: pool_budget(pool, snapshot, names.REASON_SCHEDULED_CHANGE).allowed
+        for name in concerned
+        if (pool := pools.get(name)) is not None
+    }

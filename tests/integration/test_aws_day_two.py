@@ -1,0 +1,429 @@
+"""What happens to machines after their launch, over HTTP against the emulated EC2: messages, health, garbage, tags, reservations, shifts."""
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from provisioner.apis import ec2 as api
+from provisioner.apis.interruption import interruption_of
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws import health as statuses
+from provisioner.cloudprovider.aws.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
+from provisioner.cloudprovider.aws.errors import Kind as ErrorKind
+from provisioner.cloudprovider.aws.errors import classify_exception
+from provisioner.cloudprovider.aws.health import Category
+from provisioner.cloudprovider.aws.instances import InstanceError, Instances, provider_id
+from provisioner.cloudprovider.aws.inventory import Inventory
+from provisioner.cloudprovider.aws.messages import Kind, MessageError, Notice, parse
+from provisioner.cloudprovider.aws.queue import InterruptionQueue, Received
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.cloudprovider.aws.shortage import Shortages
+from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
+from provisioner.controllers.garbage import MachineCollector
+from provisioner.controllers.health import DENIED_SECONDS, HealthPoller, read_statuses
+from provisioner.controllers.interruption import Interruptions
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.notices import QueueReader
+from provisioner.controllers.reservations import expiring_blocks, read_reservations
+from provisioner.controllers.tagging import missing_tags
+from provisioner.kube import resources
+from provisioner.support.clock import SystemClock
+from provisioner.support.workers import pool
+from tests.support.clock import FakeClock
+from tests.support.cluster import World, claim
+from tests.support.ec2 import Ec2, Fault
+from tests.support.eventually import eventually
+from tests.support.tinyserver import TinyServer
+
+CLUSTER = "dovetail"
+
+
+class Cloud:
+    """The emulator, and our way to it."""
+
+    def __init__(self, ec2: Ec2) -> None:
+        self.ec2 = ec2
+        self.aws = AwsClients(Policy(ec2.region, attempts=1), SystemClock(), ec2.session())
+        self.instances = Instances(self.aws, SystemClock(), ec2.vpc.cluster, idle=0.0)
+        self.queue = InterruptionQueue(self.aws, ec2.vpc.queue, wait_seconds=1)
+
+    def machine(self, **tags: str) -> str:
+        """A machine of the cluster, launched without anybody's claim; its id."""
+        return self.machines(1, **tags)[0]
+
+    def machines(self, count: int, **tags: str) -> list[str]:
+        """Several of them, in order of id."""
+        given = {
+            api.NODEPOOL_TAG: "general",
+            api.NODECLASS_TAG: "default",
+            api.CLUSTER_NAME_TAG: self.ec2.vpc.cluster,
+            **tags,
+        }
+        image = self.ec2.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+        answer = self.ec2.client("ec2").run_instances(
+            ImageId=image,
+            InstanceType="m5.large",
+            SubnetId=next(iter(self.ec2.vpc.subnets.values())),
+            MinCount=count,
+            MaxCount=count,
+            TagSpecifications=[
+                {
+                    "ResourceType": "instance",
+                    "Tags": [{"Key": key, "Value": value} for key, value in sorted(given.items())],
+                }
+            ],
+        )
+        made = sorted(one["InstanceId"] for one in answer["Instances"])
+        wanted = [{"Name": "instance-id", "Values": made}]
+        eventually(
+            lambda: len(self.ec2.client("ec2").describe_instances(Filters=wanted)["Reservations"]),
+            "EC2 shows them",
+            20.0,
+        )
+        return made
+
+    def notice(self, machine: str, kind: Kind) -> Notice:
+        """What the queue says of this kind about a machine; other messages are read and deleted too."""
+        for _ in range(20):
+            received = self.queue.receive()
+            assert all(one.sent is not None for one in received)
+            self.queue.delete(received)
+            for one in received:
+                found = parse(one.body)
+                if found.kind is kind and machine in found.instances:
+                    return found
+        raise AssertionError(f"no {kind} about {machine}")
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Ec2]:
+    with Ec2.start(data="small", rate_limits=False, name=CLUSTER, clock_factor=4.0) as one:
+        yield one
+
+
+@pytest.fixture
+def cloud(emulator: Ec2) -> Iterator[Cloud]:
+    one = Cloud(emulator)
+    yield one
+    emulator.script()
+    if left := [machine["id"] for machine in emulator.instances("pending", "running", "stopping", "stopped")]:
+        emulator.client("ec2").terminate_instances(InstanceIds=left)
+    one.aws.close()
+
+
+# ------------------------------------------------------------------ messages
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        ("spot", Kind.SPOT_INTERRUPTED),
+        ("rebalance", Kind.REBALANCE),
+        ("reservation-interruption", Kind.RESERVATION_INTERRUPTED),
+        ("scheduled-change", Kind.SCHEDULED_CHANGE),
+    ],
+)
+def test_a_notice_comes_through_the_queue(cloud: Cloud, kind: str, want: Kind) -> None:
+    machine = cloud.machine()
+    cloud.ec2.interrupt(machine, kind, seconds=86400)
+    found = cloud.notice(machine, want)
+    assert found.instances == (machine,)
+    assert found.at is not None
+    if want is Kind.SCHEDULED_CHANGE:
+        assert found.starts is not None
+        assert timedelta(hours=23) < found.starts - found.at < timedelta(hours=25)
+
+
+@pytest.mark.parametrize(("kind", "want"), [("terminate", Kind.TERMINATED), ("stop", Kind.STOPPED)])
+def test_a_machine_that_somebody_ends_is_told_by_its_states(cloud: Cloud, kind: str, want: Kind) -> None:
+    machine = cloud.machine()
+    cloud.ec2.interrupt(machine, kind)
+    assert cloud.notice(machine, want).instances == (machine,)
+
+
+def test_a_message_stays_until_it_is_deleted(cloud: Cloud) -> None:
+    body = f"what? {uuid.uuid4()}"
+    cloud.ec2.send(body)
+
+    def seen() -> list[Received]:
+        return [one for one in cloud.queue.receive() if one.body == body]
+
+    (received,) = eventually(seen, "the message comes", 10.0)
+    with pytest.raises(MessageError):
+        parse(received.body)
+    assert seen() == [], "nobody else sees it for a while"
+    before = cloud.ec2.left()["messages"]
+    assert cloud.queue.delete([received]) == 1
+    assert cloud.ec2.left()["messages"] == before - 1
+    assert cloud.queue.delete([]) == 0
+
+
+def test_a_queue_that_is_missing_is_looked_up_again(cloud: Cloud) -> None:
+    nobodys = InterruptionQueue(cloud.aws, "nobodys", wait_seconds=1)
+    for _ in range(2):
+        with pytest.raises(ClientError) as error:
+            nobodys.receive()
+        assert classify_exception(error.value).kind is ErrorKind.NOT_FOUND
+
+
+QUEUE_FAULTS: dict[str, Fault] = {
+    f"{action}: {kind}": Fault(action, kind, times=1)
+    for action in ("ReceiveMessage", "DeleteMessageBatch")
+    for kind in ("throttled", "500", "denied", "timeout-after-effect")
+}
+
+
+@pytest.mark.parametrize("fault", QUEUE_FAULTS.values(), ids=QUEUE_FAULTS)
+def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> None:
+    machine = cloud.machine()
+    server = TinyServer(World())
+    server.put(claim("mine", provider_id=provider_id("z", machine)))
+    settings = AwsSettings(cluster_name=CLUSTER, region=cloud.ec2.region)
+    queue = InterruptionQueue(cloud.aws, cloud.ec2.vpc.queue, wait_seconds=1, visibility_seconds=2)
+    with pool(2) as workers:
+        clock = server.world.clock
+        interruptions = Interruptions(
+            server.world.cluster,
+            server.client,
+            server.writer,
+            server.recorder,
+            Metrics(),
+            workers,
+            clock,
+            plan=lambda _: None,
+        )
+        reader = QueueReader(
+            queue,
+            interruptions,
+            server.world.cluster,
+            server.recorder,
+            Shortages(),
+            ReservationBook(),
+            settings,
+            workers,
+            clock,
+        )
+        cloud.ec2.interrupt(machine, "rebalance")
+        cloud.ec2.interrupt(machine, "spot", seconds=86400)
+        cloud.ec2.script([fault])
+
+        def settled() -> bool:
+            with contextlib.suppress(Exception):
+                reader.poll()
+            return (
+                interruption_of(server.claim("mine").metadata.annotations) is not None
+                and not (cloud.ec2.left()["messages"])
+            )
+
+        eventually(settled, "the notice is written, and the queue empty", 40.0)
+    assert server.done == ["PATCH nodeclaims/mine"]
+
+
+# ------------------------------------------------------------------ health
+
+
+def judged(cloud: Cloud) -> statuses.Health:
+    return statuses.judge(read_statuses(cloud.aws), SystemClock().now())
+
+
+def test_healthy_machines_are_no_finding(cloud: Cloud) -> None:
+    cloud.machine()
+    assert judged(cloud) == statuses.Health()
+
+
+def test_findings_of_ec2(cloud: Cloud) -> None:
+    broken, host, fresh, planned, cancelled = cloud.machines(5)
+    cloud.ec2.interrupt(broken, "impair", check="instance", seconds=600)
+    cloud.ec2.interrupt(host, "impair", check="system", seconds=600)
+    cloud.ec2.interrupt(fresh, "impair", check="instance", seconds=10)
+    cloud.ec2.interrupt(planned, "schedule", seconds=3600)
+    cloud.ec2.interrupt(cancelled, "schedule", seconds=3600, done="Canceled")
+    eventually(lambda: len(judged(cloud).findings) == 3, "all of them run", 30.0)
+    found = judged(cloud)
+    assert {(one.instance, one.category) for one in found.findings} == {
+        (broken, Category.INSTANCE),
+        (host, Category.SYSTEM),
+        (planned, Category.EVENT),
+    }
+    assert found.cleared == (cancelled,)
+
+
+@pytest.mark.parametrize("kind", ["throttled", "500", "timeout-after-effect", "denied"])
+def test_while_ec2_does_not_say_nobody_is_marked(cloud: Cloud, kind: Any) -> None:
+    machine = cloud.machine()
+    server = TinyServer(World())
+    server.put(claim("mine", provider_id=provider_id("z", machine)))
+    with pool(1) as workers:
+        interruptions = Interruptions(
+            server.world.cluster,
+            server.client,
+            server.writer,
+            server.recorder,
+            Metrics(),
+            workers,
+            server.world.clock,
+            plan=lambda _: None,
+        )
+        settings = AwsSettings(cluster_name=CLUSTER, region=cloud.ec2.region)
+        poller = HealthPoller(
+            lambda: read_statuses(cloud.aws),
+            interruptions,
+            server.world.cluster,
+            server.recorder,
+            settings,
+            SystemClock(),
+        )
+        cloud.ec2.interrupt(machine, "schedule", seconds=30 * 3600)
+        cloud.ec2.script([Fault("DescribeInstanceStatus", kind, times=1)])
+        if kind == "denied":
+            assert poller.poll() == DENIED_SECONDS
+        else:
+            with pytest.raises((ClientError, BotoCoreError)):
+                poller.poll()
+        assert server.done == []
+
+        def marked() -> bool:
+            poller.poll()
+            return server.done == ["PATCH nodeclaims/mine"]
+
+        eventually(marked, "the machine runs, and is marked", 30.0)
+
+
+# ------------------------------------------------------------------ garbage and tags
+
+
+class Collecting:
+    """A collector of the emulator's machines, on a clock of its own."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.server = TinyServer(World())
+        self.clock: FakeClock = self.server.world.clock
+        self.again: list[str] = []
+        self.inventory = Inventory(cloud.instances, self.clock)
+        self.collector = MachineCollector(
+            self.inventory.refresh,
+            self._claims,
+            cloud.instances.terminate,
+            self.server.world.cluster,
+            self.server.client,
+            self.clock,
+            look_again=self.again.append,
+            orphan_after=timedelta(minutes=5),
+        )
+
+    def _claims(self) -> Sequence[NodeClaim]:
+        return self.server.client.list(resources.NODECLAIMS)
+
+    def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.collector.poll()
+
+
+def alive(cloud: Cloud) -> set[str]:
+    """Machines that are paid for."""
+    return {one["id"] for one in cloud.ec2.alive()}
+
+
+def test_orphans_end_and_others_stay(cloud: Cloud) -> None:
+    orphan, owned = cloud.machines(2)
+    awaited, foreign = (
+        cloud.machine(**{api.NODECLAIM_TAG: "waits"}),
+        cloud.machine(**{api.CLUSTER_NAME_TAG: "other"}),
+    )
+    one = Collecting(cloud)
+    zone = next(iter(cloud.ec2.vpc.subnets))
+    one.server.put(claim("owns", provider_id=provider_id(zone, owned)), claim("waits"))
+    one.after(0)
+    one.after(299)
+    assert alive(cloud) == {orphan, owned, awaited, foreign}
+    one.after(1)
+    assert alive(cloud) == {owned, awaited, foreign}
+    assert set(one.again) == {"waits"}
+
+
+ORPHAN_FAULTS: dict[str, Fault] = {
+    "throttled": Fault("TerminateInstances", "throttled", times=1),
+    "an error of EC2": Fault("TerminateInstances", "500", times=1),
+    "denied": Fault("TerminateInstances", "denied", times=1),
+    "an answer that is lost": Fault("TerminateInstances", "timeout-after-effect", times=1),
+}
+
+
+@pytest.mark.parametrize("fault", ORPHAN_FAULTS.values(), ids=ORPHAN_FAULTS)
+def test_an_orphan_ends_in_spite_of_trouble(cloud: Cloud, fault: Fault) -> None:
+    cloud.machine()
+    one = Collecting(cloud)
+    one.after(0)
+    cloud.ec2.script([fault])
+    one.after(300)
+    one.after(120)
+    assert alive(cloud) == set()
+
+
+@pytest.mark.parametrize("kind", ["throttled", "500", "denied"])
+def test_while_ec2_does_not_list_nothing_is_ended(cloud: Cloud, kind: Any) -> None:
+    machine = cloud.machine()
+    one = Collecting(cloud)
+    one.after(0)
+    cloud.ec2.script([Fault("DescribeInstances", kind)])
+    with pytest.raises(InstanceError):
+        one.after(300)
+    assert alive(cloud) == {machine}
+
+
+def test_tags_that_are_missing_are_added(cloud: Cloud) -> None:
+    machine = cloud.machine()
+    found = cloud.instances.get(provider_id("z", machine))
+    lacking = missing_tags(found.tags, claim("mine"), cloud.ec2.vpc.cluster)
+    cloud.instances.tag(machine, {**lacking, api.NAME_TAG: "node-1"})
+    tags = cloud.instances.get(provider_id("z", machine)).tags
+    assert (tags[api.NODECLAIM_TAG], tags[api.NAME_TAG]) == ("mine", "node-1")
+
+
+def test_nothing_is_ended_in_a_zone_that_is_shifted_away_from(cloud: Cloud) -> None:
+    machine = cloud.machine()
+    zone = cloud.instances.get(provider_id("z", machine)).zone_id
+    shifted = {zone}
+    careful = Instances(cloud.aws, SystemClock(), cloud.ec2.vpc.cluster, idle=0.0, shifted=lambda: shifted)
+    with pytest.raises(InstanceError, match="shifted away"):
+        careful.terminate(provider_id("z", machine))
+    assert machine in alive(cloud)
+    shifted.clear()
+    careful.terminate(provider_id("z", machine))
+    assert machine not in alive(cloud)
+
+
+# ------------------------------------------------------------------ reservations and shifts
+
+
+def test_blocks_that_end_are_found_and_ids_that_are_gone_left_out(cloud: Cloud) -> None:
+    zone = next(iter(cloud.ec2.vpc.subnets))
+    ends, stays = (
+        cloud.ec2.add_reservation("m5.large", zone, kind="capacity-block", seconds=seconds) for seconds in (1800, 7200)
+    )
+    rows = read_reservations(cloud.aws, [ends, stays, "cr-00000000000000000"])
+    assert list(expiring_blocks(rows, SystemClock().now())) == [ends]
+
+
+def test_zonal_shifts_come_and_go(cloud: Cloud) -> None:
+    arn = cloud.ec2.client("eks").describe_cluster(name=cloud.ec2.vpc.cluster)["cluster"]["arn"]
+    shifts = ZonalShifts(cloud.aws, lambda: arn, SystemClock())
+    assert shifts.refresh() == frozenset()
+    name, subnet = next(iter(cloud.ec2.vpc.subnets.items()))
+    answer = cloud.ec2.client("ec2").describe_subnets(SubnetIds=[subnet])
+    zone = answer["Subnets"][0]["AvailabilityZoneId"]
+    cloud.ec2.shift(name)
+    assert shifts.refresh() == {zone}
+    cloud.ec2.script([Fault("GetManagedResource", "500")])
+    with pytest.raises(ClientError):
+        shifts.refresh()
+    assert shifts.is_shifted(zone)
+    cloud.ec2.script()
+    cloud.ec2.shift(name, cancel=True)
+    assert shifts.refresh() == frozenset()

@@ -1,0 +1,128 @@
+"""The life of machines end to end: EC2 says something, EventBridge and SQS bring it, and pods move before their machine goes."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from provisioner.apis import ec2, names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition
+from provisioner.cli.progress import progress_for
+from provisioner.cloudprovider.aws.instances import instance_id_of
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODEPOOLS, PODS
+from tests.support.awscluster import NAMESPACE, SECONDS, AwsCluster, aws_cluster
+
+pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[AwsCluster]:
+    """One machine with one pod; each test leaves another one. EC2's clock is faster than ours, so that machines boot soon."""
+    cluster = DevCluster(temporary=True, extender=True, progress=progress_for(sys.__stderr__))
+    cluster.up()
+    try:
+        with aws_cluster(cluster, clock_factor=4.0) as one:
+            one.start("--nominate=true")
+            one.node_class()
+            one.pool(requirements=({"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["spot"]},))
+            yield one
+    finally:
+        cluster.down()
+
+
+def the_claim(aws: AwsCluster) -> NodeClaim:
+    """One pod, on one machine; the one that is there, where there is one."""
+    aws.deploy("web", 1)
+    aws.await_running(1)
+    aws.eventually(lambda: len(aws.initialized()) == 1, "the claim is initialised", SECONDS)
+    (claim,) = aws.initialized()
+    return claim
+
+
+def machine_of(claim: NodeClaim) -> str:
+    return instance_id_of(claim.status.provider_id)
+
+
+def await_replaced(aws: AwsCluster, old: NodeClaim) -> NodeClaim:
+    """Until another machine has taken over and nothing is left of the old one."""
+    aws.eventually(lambda: [one.name for one in aws.initialized() if one.name != old.name], "a replacement", SECONDS)
+    aws.eventually(lambda: old.name not in {one.name for one in aws.claims()}, "the old claim is gone", SECONDS)
+    aws.await_running(1)
+    (new,) = aws.initialized()
+    aws.eventually(lambda: {one["id"] for one in aws.ec2.alive()} == {machine_of(new)}, "machines = claims", SECONDS)
+    return new
+
+
+def pod_node(aws: AwsCluster) -> str:
+    return next((one.node_name for one in aws.client.list(PODS, NAMESPACE) if one.deleted is None), "")
+
+
+def reasons(aws: AwsCluster, name: str) -> set[str]:
+    found = aws.client.list(EVENTS, "default", field_selector=f"involvedObject.name={name}")
+    return {one.reason for one in found}
+
+
+def test_a_spot_machines_pods_move_to_its_replacement_before_it_ends(aws: AwsCluster) -> None:
+    old = the_claim(aws)
+    aws.ec2.interrupt(machine_of(old), "spot", seconds=800)
+    while not any(one.name != old.name for one in aws.initialized()):
+        assert pod_node(aws) in (old.status.node_name, ""), "nothing moves before there is a place"
+        assert aws.running() == 1, f"the pod runs on meanwhile\n{aws.log()[-3000:]}"
+    new = await_replaced(aws, old)
+    assert pod_node(aws) == new.status.node_name
+    assert {"SpotInterrupted", "TerminatingOnInterruption"} <= reasons(aws, old.name)
+    bought = ("node.kubernetes.io/instance-type", names.ZONE_LABEL)
+    assert [new.metadata.labels[key] for key in bought] != [old.metadata.labels[key] for key in bought]
+    ended = next(one for one in aws.ec2.instances() if one["id"] == machine_of(old))
+    assert "Spot" not in (ended["terminated_by"] or ""), "we were faster than EC2"
+    aws.eventually(lambda: aws.ec2.left()["messages"] == 0, "every message was deleted", 60.0)
+
+
+def test_a_machine_that_somebody_ends_is_replaced(aws: AwsCluster) -> None:
+    old = the_claim(aws)
+    aws.ec2.interrupt(machine_of(old), "terminate")
+    await_replaced(aws, old)
+    assert {"InstanceTerminating", "TerminatingOnInterruption"} <= reasons(aws, old.name)
+
+
+def test_planned_work_moves_pods_within_the_budget(aws: AwsCluster) -> None:
+    old = the_claim(aws)
+    held = [{"nodes": "0"}]
+    aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": held}}})
+    aws.ec2.interrupt(machine_of(old), "scheduled-change", seconds=20 * 3600)
+    aws.eventually(lambda: "DisruptionBlocked" in reasons(aws, old.name), "the budget holds it", 60.0)
+    assert [one.name for one in aws.claims()] == [old.name]
+    aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
+    await_replaced(aws, old)
+
+
+def test_a_claim_says_when_its_class_has_changed(aws: AwsCluster) -> None:
+    claim = the_claim(aws)
+
+    def reason() -> str:
+        (found,) = aws.claims()
+        drifted = condition(found.status.conditions, names.DRIFTED)
+        return drifted.reason if drifted is not None else ""
+
+    assert reason() == ""
+    aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": {"team": "shop"}}})
+    aws.eventually(lambda: reason() == "NodeClassDrift", "the claim has drifted", 60.0)
+    assert [one.name for one in aws.claims()] == [claim.name], "that is all that happens"
+    aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": None}})
+    aws.eventually(lambda: reason() == "", "the claim has drifted no more", 60.0)
+
+
+def test_a_machine_is_tagged_with_its_node(aws: AwsCluster) -> None:
+    claim = the_claim(aws)
+    wanted = {ec2.NAME_TAG: claim.status.node_name, ec2.NODECLAIM_TAG: claim.name}
+
+    def is_tagged() -> bool:
+        (machine,) = aws.ec2.alive()
+        return all(machine["tags"].get(key) == value for key, value in wanted.items())
+
+    aws.eventually(is_tagged, "the machine carries the names", 90.0)
+    aws.eventually(
+        lambda: aws.claims()[0].metadata.annotations.get(ec2.TAGGED_ANNOTATION) == "true", "the claim says so", 30.0
+    )

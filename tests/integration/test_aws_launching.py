@@ -1,0 +1,396 @@
+"""Launches over HTTP against the emulator: how many calls, what hangs for whom, what is left after a crash at any point."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.shortage import Offer
+from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, MachineNotFoundError
+from tests.support.ec2 import Ec2, Fault
+from tests.support.launching import CLOCK, Claims, Ground, Kill, alive, node_class_of, rig
+
+TYPE = names.INSTANCE_TYPE_LABEL
+SMALL = ["m5.large", "m5.xlarge", "c5.large", "c5.xlarge"]
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Ec2]:
+    with Ec2.start(data="small") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ground(emulator: Ec2) -> Iterator[Ground]:
+    with Ground.of(emulator) as made:
+        yield made
+
+
+@pytest.fixture
+def fresh_ground(emulator: Ec2) -> Iterator[Ground]:
+    """For tests that teach the table of shortages something."""
+    with Ground.of(emulator) as made:
+        yield made
+
+
+@pytest.fixture
+def ec2(emulator: Ec2, ground: Ground) -> Iterator[Ec2]:
+    """The emulator without faults and without machines of other tests."""
+    emulator.script()
+    old = sorted(alive(emulator))
+    if old:
+        CLOCK.sleep(1.1)  # EC2 knows them everywhere
+        ground.aws.client("ec2").terminate_instances(InstanceIds=old)
+    emulator.reset_calls()
+    yield emulator
+    emulator.script()
+
+
+def settled(ec2: Ec2, claims: Claims) -> None:
+    """Every claim has one machine, every machine one claim."""
+    machines = claims.machines()
+    assert set(machines.values()) <= {1}
+    assert set(machines) == set(alive(ec2))
+
+
+def test_five_hundred_equal_claims(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    claims.add(500)
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        ec2.reset_calls()
+        made.start()
+        assert made.wait(20), f"{len(claims.without_machine())} claims have no machine"
+        calls = ec2.calls()
+        print(f"500 claims in {max(made.launched_after.values()):.1f} s with {dict(calls)}")
+    assert calls["CreateFleet"] <= 25
+    assert calls.total() <= 150
+    settled(ec2, claims)
+
+
+def test_what_a_claim_is_told(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    (name,) = claims.add(1, {TYPE: ["m5.large"], names.CAPACITY_TYPE_LABEL: ["on-demand"]})
+    with rig(ground, claims, [node_class_of(ground, tags={"team": "a"})]) as made:
+        made.start()
+        assert made.wait(15)
+        machine = made.launcher.create(claims.get(name))
+        assert made.wait(3, lambda: machine.provider_id in {one.provider_id for one in made.launcher.list()})
+        found = made.instances.get(machine.provider_id)
+        assert made.launcher.get(machine.provider_id).instance_type == "m5.large"
+    assert machine.provider_id == claims.get(name).status.provider_id == found.provider_id
+    assert machine.labels[TYPE] == machine.instance_type == "m5.large"
+    assert machine.labels[names.ZONE_LABEL] == machine.zone == found.zone
+    assert machine.labels[labels.ZONE_ID].startswith("usw2-az")
+    assert machine.labels[names.CAPACITY_TYPE_LABEL] == "on-demand"
+    assert machine.labels[labels.TENANCY] == "default"
+    assert machine.labels[labels.CPU] == "2"
+    assert machine.image_id == found.image_id
+    assert machine.capacity["cpu"] == 2000
+    assert machine.annotations["karpenter.k8s.aws/ec2nodeclass-hash-version"] == "v6"
+    assert machine.annotations["karpenter.k8s.aws/instance-profile-name"] == ec2.vpc.profile
+    assert found.profile_arn.endswith(ec2.vpc.profile)
+    assert found.tags["team"] == "a"
+    assert found.tags["karpenter.sh/nodepool"] == "default"
+    assert found.tags["kubernetes.io/cluster/dovetail"] == "owned"
+    assert found.tags["dovetail.dev/launch"].endswith("/1")
+
+
+def test_claims_that_differ_in_nothing_that_ec2_sees_share_a_fleet(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    claims.add(3, {TYPE: ["m5.large"]})
+    claims.add(3, {TYPE: ["m5.large"], names.OS_LABEL: ["linux"]})
+    claims.add(2, {TYPE: ["c5.large"]})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15)
+    assert ec2.calls()["CreateFleet"] == 2
+    settled(ec2, claims)
+
+
+def test_a_class_whose_template_hangs_delays_no_other(ec2: Ec2, ground: Ground) -> None:
+    classes = [node_class_of(ground, "good"), node_class_of(ground, "bad")]
+    with_good, with_both = Claims(), Claims()
+    with_good.add(20, {TYPE: ["m5.large"]}, pool="good", node_class="good")
+    with rig(ground, with_good, classes) as alone:
+        alone.start()
+        assert alone.wait(15)
+        normal = max(alone.launched_after.values())
+    good = set(with_both.add(20, {TYPE: ["m5.xlarge"]}, pool="good", node_class="good"))
+    for number in range(20):  # of many pools, so that they cannot share a template
+        with_both.add(1, {TYPE: ["m5.large"]}, pool=f"bad{number}", node_class="bad")
+    ec2.script([Fault("CreateLaunchTemplate", "hang", seconds=30, match={"contains": "bad"})])
+    with rig(ground, with_both, classes) as made:
+        made.start()
+        assert made.wait(10, lambda: not good & set(with_both.without_machine()))
+        took = max(made.launched_after[name] for name in good)
+        print(f"normal {normal:.2f} s, beside a class that hangs {took:.2f} s")
+        assert took <= normal + 1.0
+        assert len(with_both.without_machine()) == 20
+
+
+def test_templates_that_somebody_deleted_are_made_again(ec2: Ec2, ground: Ground) -> None:
+    claims, client = Claims(), ground.aws.client("ec2")
+    claims.add(2, {TYPE: ["m5.large"]})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15)
+        for one in client.describe_launch_templates()["LaunchTemplates"]:
+            client.delete_launch_template(LaunchTemplateName=one["LaunchTemplateName"])
+        for name in claims.add(2, {TYPE: ["m5.large"]}):
+            made.launcher.listen(made.reconcile_now)
+            made.reconcile_now(name)
+        assert made.wait(15)
+    settled(ec2, claims)
+
+
+def test_templates_go_with_their_class(ec2: Ec2, ground: Ground) -> None:
+    claims, client = Claims(), ground.aws.client("ec2")
+    claims.add(1, {TYPE: ["m5.large"]})
+    foreign = "karpenter.k8s.aws/1234"
+    tags = [{"Key": "eks:eks-cluster-name", "Value": "dovetail"}]
+    client.create_launch_template(
+        LaunchTemplateName=foreign,
+        LaunchTemplateData={"ImageId": "ami-1"},
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
+    )
+    try:
+        with rig(ground, claims, [node_class_of(ground)]) as made:
+            made.start()
+            assert made.wait(15)
+            assert made.templates.clean({"default", "good", "bad"}) == 0
+            assert made.templates.clean({"other"}) >= 1
+        left = {one["LaunchTemplateName"] for one in client.describe_launch_templates()["LaunchTemplates"]}
+        assert left == {foreign}
+    finally:
+        client.delete_launch_template(LaunchTemplateName=foreign)
+
+
+def test_a_partial_fleet(ec2: Ec2, fresh_ground: Ground) -> None:
+    """Three of ten come at once; the others wait in place and come when there is capacity."""
+    claims = Claims()
+    claims.add(10, {TYPE: ["m5.large"], names.ZONE_LABEL: ["us-west-2a"], names.CAPACITY_TYPE_LABEL: ["on-demand"]})
+    ec2.script([Fault("", "shortage", match={"instance-type": "m5.large"}, available=3)])
+    with rig(fresh_ground, claims, [node_class_of(fresh_ground)]) as made:
+        made.start()
+        assert made.wait(10, lambda: len(claims.machines()) == 3)
+        assert made.wait(5, lambda: len(claims.errors) >= 7)
+        waiting = [claims.errors[name] for name in claims.without_machine()]
+        assert all(
+            isinstance(error, InsufficientCapacityError) and error.retry_after is not None for error in waiting
+        ), waiting
+    settled(ec2, claims)
+
+
+def test_what_can_never_be_launched_says_so(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    (name,) = claims.add(1, {TYPE: ["m5.large"], names.ZONE_LABEL: ["us-west-2z"]})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(5, lambda: isinstance(claims.errors.get(name), InsufficientCapacityError))
+        assert claims.errors[name].retry_after is None
+    assert not ec2.calls()["CreateFleet"]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A fault that goes away, and what a claim is told meanwhile."""
+
+    fault: Fault
+    reason: str = ""
+
+
+TROUBLES = {
+    "CreateFleet is throttled": Trouble(Fault("CreateFleet", "throttled", times=5), "RequestLimitExceeded"),
+    "CreateFleet fails": Trouble(Fault("CreateFleet", "500", times=5), "InternalError"),
+    "CreateFleet is denied": Trouble(Fault("CreateFleet", "denied", times=1), "Unauthorized"),
+    "CreateFleet works and nobody hears": Trouble(
+        Fault("CreateFleet", "timeout-after-effect", times=5), "LaunchFailed"
+    ),
+    "CreateLaunchTemplate is throttled": Trouble(
+        Fault("CreateLaunchTemplate", "throttled", times=8), "RequestLimitExceeded"
+    ),
+    "CreateLaunchTemplate fails": Trouble(Fault("CreateLaunchTemplate", "500", times=8), "InternalError"),
+    "CreateLaunchTemplate is denied": Trouble(Fault("CreateLaunchTemplate", "denied", times=1), "Unauthorized"),
+    "CreateLaunchTemplate works and nobody hears": Trouble(
+        Fault("CreateLaunchTemplate", "timeout-after-effect", times=1)
+    ),
+    "the template is not found": Trouble(
+        Fault("CreateFleet", "error", times=1, code="InvalidLaunchTemplateId.NotFound", message="no")
+    ),
+    "the account is not verified": Trouble(
+        Fault("CreateFleet", "error", times=1, code="PendingVerification", message="wait"), "AccountPendingVerification"
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_trouble_that_passes(ec2: Ec2, ground: Ground, trouble: Trouble) -> None:
+    claims = Claims()
+    claims.add(3, {TYPE: SMALL})
+    ec2.script([trouble.fault])
+    with rig(ground, claims, [node_class_of(ground, tags={"test": str(uuid.uuid4())})]) as made:
+        made.start()
+        assert made.wait(40), (claims.errors, ec2.calls())
+        reasons = {error.reason for error in made.told if isinstance(error, CreateError)}
+        assert reasons == ({trouble.reason} if trouble.reason else set())
+    settled(ec2, claims)
+
+
+def test_the_quota_of_fleets_holds_everybody(ec2: Ec2, fresh_ground: Ground) -> None:
+    claims = Claims()
+    claims.add(3, {TYPE: ["m5.large"]})
+    ec2.script([Fault("CreateFleet", "error", times=1, code="MaxFleetCountExceeded", message="full")])
+    with rig(fresh_ground, claims, [node_class_of(fresh_ground)]) as made:
+        made.start()
+        assert made.wait(10, lambda: any("quota" in str(error) for error in claims.errors.values()))
+        claims.add(3, {TYPE: ["c5.large"]}, pool="other")
+        for claim in claims.all():
+            made.reconcile_now(claim.metadata.name)
+        CLOCK.sleep(1.5)
+        assert ec2.calls()["CreateFleet"] == 1
+        fresh_ground.market.shortages.succeeded(Offer("spot", "m5.large", "us-west-2a"), CLOCK.now(), 1)
+        for claim in claims.all():
+            made.reconcile_now(claim.metadata.name)
+        assert made.wait(20)
+    settled(ec2, claims)
+
+
+CRASHES = {
+    "before any template is made": Kill("create_launch_template", effect=False),
+    "after the first template was made": Kill("create_launch_template"),
+    "before the first mark": Kill("mark", effect=False),
+    "after the first mark": Kill("mark"),
+    "in the middle of the marks": Kill("mark", after=4),
+    "after the last mark": Kill("mark", after=8),
+    "before CreateFleet": Kill("create_fleet", effect=False),
+    "after CreateFleet": Kill("create_fleet"),
+}
+
+
+MEANWHILE = {
+    "all as before": (False, False),
+    "other offerings meanwhile": (True, False),
+    "other offerings, and EC2 describes late": (True, True),
+}
+SECOND_LOOKS = {"after CreateFleet", "before CreateFleet"}
+LIVES = {
+    f"{when}, {what}": (kill, *meanwhile)
+    for when, kill in CRASHES.items()
+    for what, meanwhile in MEANWHILE.items()
+    if when in SECOND_LOOKS or meanwhile == (False, False)
+}
+
+
+@pytest.mark.parametrize(("kill", "changed", "stale"), LIVES.values(), ids=LIVES)
+def test_a_crash(ec2: Ec2, ground: Ground, kill: Kill, changed: bool, stale: bool) -> None:
+    claims, node_class = Claims(), node_class_of(ground, tags={"crash": str(uuid.uuid4())})
+    claims.add(8, {TYPE: SMALL})
+    with rig(ground, claims, [node_class], kill=kill) as first:
+        first.start()
+        assert first.wait(15, first.mortal.dead.is_set)
+        assert first.wait(5, lambda: not first.launcher_busy())
+    assert not claims.machines()
+    dear = [offer(one) for one in SMALL[2:]] if changed else []
+    for one in dear:
+        ground.market.shortages.failed(one, CLOCK.now())
+    if stale:
+        ec2.script([Fault("DescribeInstances", "stale", times=2, seconds=30)])
+    try:
+        with rig(ground, claims, [node_class]) as second:
+            second.start()
+            assert second.wait(40), (claims.errors, ec2.calls())
+    finally:
+        for one in dear * 4:
+            ground.market.shortages.succeeded(one, CLOCK.now(), 1)
+    assert len(claims.machines()) == 8
+    settled(ec2, claims)
+
+
+def offer(instance_type: str) -> Offer:
+    return Offer("spot", instance_type, "us-west-2a")
+
+
+def test_a_claim_that_goes_before_its_machine_is_known(ec2: Ec2, ground: Ground) -> None:
+    """The process dies after CreateFleet, then one of the claims is deleted: its machine goes, the others are dealt."""
+    claims, node_class = Claims(), node_class_of(ground)
+    chosen, *_ = claims.add(3, {TYPE: SMALL})
+    with rig(ground, claims, [node_class], kill=Kill("create_fleet")) as first:
+        first.start()
+        assert first.wait(15, first.mortal.dead.is_set)
+    assert len(alive(ec2)) == 3
+    with rig(ground, claims, [node_class]) as second:
+        claims.deleted.add(chosen)
+
+        def gone() -> bool:
+            second.launcher.delete(claims.get(chosen))
+            return len(alive(ec2)) == 2
+
+        assert second.wait(15, gone)
+        second.start()
+        assert second.wait(20, lambda: len(claims.machines()) == 2)
+    settled(ec2, claims)
+
+
+def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    claims.add(5, {TYPE: SMALL})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15)
+        ec2.reset_calls()
+        every = claims.all()
+        CLOCK.sleep(1.1)  # EC2 knows them everywhere
+        made.in_parallel(made.launcher.delete, every)
+        assert made.wait(5, lambda: not alive(ec2))
+        assert ec2.calls() == {"DescribeInstances": 1, "TerminateInstances": 1}
+        ec2.skip(3600)
+        made.launcher.delete(every[0])  # "not found" may still mean "not yet"
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        for claim in [claims.aged(claim.metadata.name) for claim in every]:
+            with pytest.raises(MachineNotFoundError):
+                made.launcher.delete(claim)
+
+
+def test_a_claim_that_was_never_launched_has_no_machine(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    (name,) = claims.add(1)
+    with rig(ground, claims, [node_class_of(ground)]) as made, pytest.raises(MachineNotFoundError):
+        made.launcher.delete(claims.get(name))
+    assert not ec2.calls()["TerminateInstances"]
+
+
+def test_tags_are_gathered(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    claims.add(4, {TYPE: SMALL})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15)
+        CLOCK.sleep(1.1)
+        ec2.reset_calls()
+        made.in_parallel(
+            lambda name: made.instances.tag(name, {"eks:eks-cluster-name": "dovetail"}), sorted(alive(ec2))
+        )
+        assert ec2.calls() == {"CreateTags": 1}
+
+
+def test_scarcity_by_the_launcher(ec2: Ec2, fresh_ground: Ground) -> None:
+    """Nine of ten offerings have nothing: no claim is given up, EC2 is asked little, and not often."""
+    claims = Claims()
+    wanted = [one.name for one in fresh_ground.market.types(node_class_of(fresh_ground)) if one.capacity["cpu"] >= 4000]
+    for pool in ("a", "b", "c"):
+        claims.add(40, {TYPE: wanted}, pool=pool)
+    ec2.script([Fault("", "shortage", match={"cheapest": 0.9})])
+    with rig(fresh_ground, claims, [node_class_of(fresh_ground)]) as made:
+        made.start()
+        assert made.wait(120), made.launcher
+        took = max(made.launched_after.values())
+    sent = [call.at for call in ec2.log() if call.action == "CreateFleet"]
+    busiest = max(sum(start <= other < start + 10 for other in sent) for start in sent)
+    print(f"120 machines in {took:.0f} s with {len(sent)} calls, at most {busiest} in ten seconds")
+    assert len(sent) <= 1.5 * 120
+    assert busiest <= 20
+    assert not [error for error in made.told if error.retry_after is None]
+    settled(ec2, claims)

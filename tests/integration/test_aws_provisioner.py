@@ -1,0 +1,123 @@
+"""The provisioner with AWS on a real control plane and an emulated EC2: from a pending pod to a machine, and back to nothing."""
+
+import base64
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from provisioner.apis import ec2, names
+from provisioner.apis.meta import is_true
+from provisioner.cli.progress import progress_for
+from provisioner.cloudprovider.aws.keeping import MAX_PARTS, tables_of
+from provisioner.cloudprovider.aws.learned import MemoryTable
+from provisioner.cloudprovider.aws.shortage import Shortages
+from provisioner.cloudprovider.aws.templates import TemplateUses
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES
+from provisioner.support.clock import SystemClock
+from provisioner.values.resources import Resources
+from tests.support.awscluster import CLUSTER, PROVISIONER, AwsCluster, aws_cluster
+
+pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
+
+SECRET = "marker-in-the-user-data"
+TOKEN = "FwoGZXIvYXdzEXAMPLETOKENOFASESSION"
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[AwsCluster]:
+    """A cluster of this module's own, with a provisioner that logs everything and may do no more than it needs; each test leaves it empty."""
+    cluster = DevCluster(temporary=True, extender=False, progress=progress_for(sys.__stderr__))
+    cluster.up()
+    try:
+        with aws_cluster(cluster) as one:
+            one.start(
+                "--nominate=true",
+                kubeconfig=one.account(),
+                environment={"LOG_LEVEL": "debug", "AWS_SESSION_TOKEN": TOKEN, "SYSTEM_NAMESPACE": "dovetail-system"},
+            )
+            one.node_class(userData=f"#!/bin/bash\necho {SECRET}\n")
+            one.pool()
+            yield one
+    finally:
+        cluster.down()
+
+
+def test_one_pod_gets_one_machine_which_goes_with_it(aws: AwsCluster) -> None:
+    aws.deploy("web", 1)
+    aws.await_running(1)
+    (claim,) = aws.eventually(aws.initialized, "the claim is initialised")
+    (node,) = aws.machine_nodes()
+    (machine,) = aws.ec2.alive()
+    assert claim.status.provider_id == node.spec.provider_id == f"aws:///{machine['zone']}/{machine['id']}"
+    assert claim.metadata.labels[names.INSTANCE_TYPE_LABEL] == machine["type"]
+    assert machine["tags"][ec2.CLUSTER_NAME_TAG] == CLUSTER
+    (node_class,) = aws.client.list(EC2NODECLASSES)
+    assert is_true(node_class.status.conditions, names.READY)
+    memory, uses = MemoryTable(), TemplateUses()
+    now = SystemClock().now()
+
+    def learned() -> int:
+        for table in tables_of(Shortages(), memory, uses):
+            kept = aws.client.list(CONFIGMAPS, "dovetail-system")
+            wanted = {table.map_name(index) for index in range(MAX_PARTS)}
+            table.read([one.data for one in kept if one.metadata.name in wanted], now)
+        return len(memory)
+
+    aws.eventually(learned, "the memory of the machine is kept")
+    found = memory.lookup(machine["type"], claim.status.image_id, "AL2023")
+    assert found == Resources.parse(node.status.capacity)["memory"]
+    assert len(uses) >= 1
+    aws.deploy("web", 0)
+    aws.await_empty()
+
+
+def test_nothing_secret_is_in_the_log_and_nothing_was_forbidden(aws: AwsCluster) -> None:
+    aws.deploy("secret", 1)
+    aws.await_running(1)
+    aws.deploy("secret", 0)
+    aws.await_empty()
+    log = aws.log()
+    assert "Forbidden" not in log, "the manifests allow what it does"
+    given = aws.ec2.environment()
+    assert '"level": "debug"' in log
+    assert "launched a fleet" in log
+    client = aws.ec2.client("ec2")
+    names_of_templates = [one["LaunchTemplateName"] for one in client.describe_launch_templates()["LaunchTemplates"]]
+    texts = {
+        client.describe_launch_template_versions(LaunchTemplateName=name)["LaunchTemplateVersions"][0][
+            "LaunchTemplateData"
+        ]["UserData"]
+        for name in names_of_templates
+    }
+    assert any(SECRET in base64.b64decode(text).decode() for text in texts), "the marker is where it belongs"
+    forbidden = {given["AWS_SECRET_ACCESS_KEY"], TOKEN, SECRET, base64.b64encode(SECRET.encode()).decode(), *texts}
+    for word in (*forbidden, given["AWS_ACCESS_KEY_ID"], "AWS4-HMAC-SHA256", "Signature=", "X-Amz-Security-Token"):
+        assert word not in log, word[:20]
+
+
+def test_500_equal_claims_are_launched_by_few_calls(fresh_plane: DevCluster) -> None:
+    with aws_cluster(
+        fresh_plane, clock_factor=0.02
+    ) as slow:  # machines boot for minutes: launches are what is measured
+        slow.start("--disable-leader-election")
+        slow.node_class()
+        slow.pool("herd", disruption={"consolidateAfter": "Never"})
+        fresh_plane.signal(PROVISIONER, signal.SIGSTOP)  # it hears of all of them at once
+        slow.create_claims(slow.claim("herd"), 500)
+        slow.ec2.reset_calls()
+        clock = SystemClock()
+        began = clock.monotonic()
+        fresh_plane.signal(PROVISIONER, signal.SIGCONT)
+        slow.eventually(lambda: len(slow.ec2.alive()) >= 500, "500 machines are launched")
+        seconds, calls = clock.monotonic() - began, slow.ec2.calls()
+        slow.eventually(lambda: all(one.status.provider_id for one in slow.claims()), "every claim has its machine")
+        owners = [claim.status.provider_id.rpartition("/")[2] for claim in slow.claims()]
+        assert sorted(owners) == sorted(machine["id"] for machine in slow.ec2.alive())
+    asked = calls.total() - calls["ReceiveMessage"] - calls["DeleteMessageBatch"]
+    print(f"500 claims launched after {seconds:.1f} s by {asked} calls: {dict(calls)}")
+    assert calls["CreateFleet"] <= 25, calls
+    assert asked <= 150, calls
+    assert seconds <= 20

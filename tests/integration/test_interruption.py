@@ -1,0 +1,190 @@
+"""Interruptions and drift on a real control plane: machines of kwok that are taken back while their pods run."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.interruption import Interruption
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition
+from provisioner.controllers.clouds import KwokCloud, Parts, Term
+from provisioner.controllers.drift import DriftController
+from provisioner.controllers.garbage import ClaimCollector
+from provisioner.controllers.interruption import Interruptions
+from provisioner.controllers.polling import Poller
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.resources import NODECLAIMS, NODEPOOLS
+from provisioner.support.clock import SystemClock
+from tests.support.eventually import eventually
+from tests.support.provisioner import SECONDS, InProcess, Plot, prepare
+
+pytestmark = pytest.mark.plane
+
+
+class InterruptibleTerm:
+    """What is under test, for as long as the controllers run."""
+
+    def __init__(self, cloud: "InterruptibleCloud", parts: Parts) -> None:
+        self.interruptions = Interruptions(
+            parts.cluster,
+            parts.client,
+            parts.writer,
+            parts.recorder,
+            parts.metrics,
+            parts.workers,
+            parts.clock,
+            plan=parts.plan_again,
+        )
+        self.drift = DriftController(
+            parts.cluster,
+            cloud.provider,
+            parts.writer,
+            parts.clock,
+            pool=lambda name: parts.client.get(NODEPOOLS, name),
+        )
+        self.garbage = Poller(
+            "claim-garbage", ClaimCollector(parts.cluster, cloud.provider, parts.writer, parts.metrics).poll
+        )
+
+    def start(self) -> None:
+        self.interruptions.start()
+        self.drift.start()
+        self.garbage.start()
+
+    def stop(self) -> None:
+        self.garbage.stop()
+        self.drift.stop()
+        self.interruptions.stop()
+
+    def heard(self, what: str, old: object, new: object) -> None:
+        self.drift.heard(what, old, new)
+
+
+class InterruptibleCloud(KwokCloud):
+    """kwok, with what AWS adds to the life of a machine."""
+
+    term: InterruptibleTerm
+
+    def lead(self, parts: Parts) -> Term:
+        self.term = InterruptibleTerm(self, parts)
+        return self.term
+
+
+class Interruptible:
+    """A provisioner and the means to interrupt its machines."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        clouds: list[InterruptibleCloud] = []
+
+        def cloud(provider: object) -> InterruptibleCloud:
+            clouds.append(InterruptibleCloud(provider))  # type: ignore[arg-type]
+            return clouds[0]
+
+        self.process = InProcess(kubeconfig, cloud=cloud, nominate=True)
+        self.process.start()
+        self.cloud = clouds[0]
+
+    def interrupt(self, claim: NodeClaim, *, seconds: float = 120.0) -> datetime:
+        """As a spot notice does; when evictions no longer wait."""
+        now = SystemClock().now()
+        ends = now + timedelta(seconds=seconds)
+        evicts = ends - timedelta(seconds=75)
+        mark = Interruption("spot_interrupted", replaced=True, evicts=evicts, ends=ends)
+        assert self.cloud.term.interruptions.mark(claim, mark)
+        return evicts
+
+
+@pytest.fixture(scope="module")
+def client(plane: DevCluster) -> Iterator[Client]:
+    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
+    found = Client(connection, SystemClock())
+    prepare(found)
+    yield found
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def provisioner(plane: DevCluster, client: Client) -> Iterator[Interruptible]:
+    one = Interruptible(str(plane.kubeconfig))
+    yield one
+    one.process.stop()
+
+
+@pytest.fixture
+def plot(client: Client, provisioner: Interruptible) -> Iterator[Plot]:
+    one = Plot(client)
+    yield one
+    one.clear()
+
+
+def others(claims: list[NodeClaim], old: NodeClaim) -> list[NodeClaim]:
+    return [one for one in claims if one.name != old.name]
+
+
+def test_the_replacement_is_ready_before_the_first_pod_is_evicted(plot: Plot, provisioner: Interruptible) -> None:
+    plot.pool(delay="3s")
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    (old,) = eventually(plot.initialized, "the claim is initialised", SECONDS)
+    provisioner.interrupt(plot.client.get(NODECLAIMS, old.name))
+
+    def closed() -> bool:
+        node = next(one for one in plot.nodes() if one.metadata.name == old.status.node_name)
+        return any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints)
+
+    eventually(closed, "the machine is closed", 5.0)
+    before = {pod.uid for pod in plot.pods("web")}
+    (replacement,) = eventually(lambda: others(plot.claims(), old), "a replacement", 10.0)
+    while not others(plot.initialized(), old):
+        assert {pod.uid for pod in plot.pods("web")} == before, "the pod runs until its new place is ready"
+        assert plot.running("web") == 1
+    (replacement,) = others(plot.initialized(), old)
+    eventually(
+        lambda: {pod.node_name for pod in plot.pods("web")} == {replacement.status.node_name} and plot.running("web"),
+        "the pod runs on the replacement",
+        SECONDS,
+    )
+    eventually(lambda: [one.name for one in plot.claims()] == [replacement.name], "the old machine is gone", SECONDS)
+    assert {one.reason for one in plot.events("TerminatingOnInterruption", "NodeClaim", [old.name])}
+
+
+def test_when_no_replacement_comes_pods_are_evicted_by_the_deadline_and_deleted_at_the_end(
+    plot: Plot, provisioner: Interruptible
+) -> None:
+    pool = plot.pool()
+    plot.deploy("web", 1)
+    plot.deploy("held", 1, terminationGracePeriodSeconds=70)
+    plot.await_running(2)
+    plot.protect("held")
+    eventually(lambda: len(plot.initialized()) == 2, "both claims are initialised", SECONDS)
+    claims = {one.status.node_name: one for one in plot.initialized()}
+    plot.change_pool(pool, limits={"cpu": "8"})  # both machines are all that it may have
+    (web,), (held,) = plot.pods("web"), plot.pods("held")
+    deadlines = [provisioner.interrupt(claims[pod.node_name], seconds=85) for pod in (web, held)]
+    eventually(lambda: web.uid not in {pod.uid for pod in plot.pods("web")}, "the pod is evicted", SECONDS)
+    assert SystemClock().now() >= deadlines[0]
+    eventually(lambda: held.uid not in {pod.uid for pod in plot.pods("held")}, "the protected one is deleted", SECONDS)
+    plot.unprotect("held")
+    plot.change_pool(pool, limits=None)
+    plot.await_running(2)
+
+
+def test_a_claim_says_that_it_has_drifted_and_that_it_has_not(plot: Plot) -> None:
+    pool = plot.pool()
+    plot.deploy("web", 1)
+    plot.await_running(1)
+
+    def reason() -> str:
+        (claim,) = plot.claims()
+        found = condition(claim.status.conditions, names.DRIFTED)
+        return found.reason if found is not None else ""
+
+    assert reason() == ""
+    plot.change_pool(pool, template={"metadata": {"labels": {"tier": "gold"}}})
+    eventually(lambda: reason() == "NodePoolDrifted", "the claim has drifted", SECONDS)
+    plot.change_pool(pool, template={"metadata": {"labels": {"tier": None}}})
+    eventually(lambda: reason() == "", "the claim has drifted no more", SECONDS)

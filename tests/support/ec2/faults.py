@@ -1,0 +1,175 @@
+"""What goes wrong, by script."""
+
+import fnmatch
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+KINDS: Final = frozenset(
+    {
+        "throttled",
+        "500",
+        "timeout-after-effect",
+        "denied",
+        "not-found",
+        "stale",
+        "hang",
+        "shortage",
+        "error",
+        "slow-boot",
+        "interruption",
+    }
+)
+
+
+_OF_MACHINES: Final = frozenset({"shortage", "slow-boot", "interruption"})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One line of a fault script.
+
+    Attributes:
+        action: of which calls, with wildcards: "CreateFleet", "Describe*". Not read for `shortage`, `slow-boot` and `interruption`.
+        kind: "throttled", "500", "denied", "not-found" and "error" answer without effect; "timeout-after-effect" does the work and
+            drops the connection; "hang" waits, then goes on as usual; "stale" answers reads as they were a while ago; "shortage" takes
+            machines away from CreateFleet and RunInstances; "slow-boot" makes machines boot later; "interruption" interrupts running spot
+            machines once, after `delay`.
+        times: so many calls (or, of a shortage, refusals; of slow boots and interruptions, machines); 0 is no limit.
+        after: so many matching calls pass before.
+        delay: it begins so long after the script was given, in EC2's seconds.
+        seconds: in EC2's seconds how long it lasts, 0 for no end. Of a hang and a timeout: real seconds until it goes on or drops.
+            Of a stale read: how old it is (10 where it is 0). Of a slow boot: how much longer it takes.
+        match: all must be so, values with wildcards, or lists of which any: parameters of the call by name, or "contains" (anywhere in the
+            request). Of machines: "instance-type", "family", "zone", "capacity-type", and "cheapest" (0.9: only
+            the cheapest 90 % of all offerings in zones with subnets).
+        available: of a shortage: how many machines each offering has left.
+        code: of "error", and of shortages that say something else than InsufficientInstanceCapacity.
+        message: likewise.
+        status: HTTP status of "error".
+    """
+
+    action: str
+    kind: str
+    times: int = 0
+    after: int = 0
+    delay: float = 0.0
+    seconds: float = 0.0
+    match: Mapping[str, Any] = field(default_factory=dict)
+    available: int = 0
+    code: str = ""
+    message: str = ""
+    status: int = 400
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"no fault is called {self.kind}; there are {', '.join(sorted(KINDS))}")
+
+
+class _Line:
+    def __init__(self, fault: Fault, now: float) -> None:
+        self.fault = fault
+        self.begins = now + fault.delay
+        lasting = fault.kind not in {"hang", "timeout-after-effect", "stale", "slow-boot"}
+        self.ends = self.begins + fault.seconds if lasting and fault.seconds else float("inf")
+        self.passed = 0
+        self.hits = 0
+        self.used: dict[tuple[str, str, str], int] = {}
+
+    def take(self) -> bool:
+        """Whether this time counts."""
+        self.passed += 1
+        if self.passed <= self.fault.after or (self.fault.times and self.hits >= self.fault.times):
+            return False
+        self.hits += 1
+        return True
+
+
+class Script:
+    """The faults that are left. Called under the lock of the world."""
+
+    def __init__(
+        self, seconds: Callable[[], float], cheapest: Callable[[float], frozenset[tuple[str, str, str]]]
+    ) -> None:
+        self._seconds = seconds
+        self._cheapest = cheapest
+        self._lines: list[_Line] = []
+
+    def replace(self, faults: list[Fault]) -> None:
+        """Forget the former script."""
+        self._lines = [_Line(one, self._seconds()) for one in faults]
+
+    def of_call(self, action: str, request: Mapping[str, Any]) -> list[Fault]:
+        """What hits this call."""
+        return [
+            line.fault
+            for line in self._open()
+            if line.fault.kind not in _OF_MACHINES
+            and fnmatch.fnmatchcase(action, line.fault.action)
+            and _call_matches(line.fault.match, request)
+            and line.take()
+        ]
+
+    def shortage(self, instance_type: str, zone: str, capacity_type: str) -> Fault | None:
+        """Why one more machine of an offering is not to be had; None takes one of those that are left."""
+        taken = []
+        for line in self._open():
+            fault = line.fault
+            if fault.kind != "shortage" or not self.matches(fault.match, instance_type, zone, capacity_type):
+                continue
+            key = instance_type, zone, capacity_type
+            if line.used.get(key, 0) >= fault.available:
+                if line.take():
+                    return fault
+            else:
+                taken.append((line, key))
+        for line, key in taken:
+            line.used[key] = line.used.get(key, 0) + 1
+        return None
+
+    def slower(self, instance_type: str, zone: str, capacity_type: str) -> float:
+        """By how many seconds a machine boots later."""
+        return sum(
+            line.fault.seconds
+            for line in self._open()
+            if line.fault.kind == "slow-boot"
+            and self.matches(line.fault.match, instance_type, zone, capacity_type)
+            and line.take()
+        )
+
+    def _open(self) -> list[_Line]:
+        now = self._seconds()
+        return [line for line in self._lines if line.begins <= now < line.ends]
+
+    def matches(self, match: Mapping[str, Any], instance_type: str, zone: str, capacity_type: str) -> bool:
+        """Whether a fault is about machines of this offering."""
+        facts = {
+            "instance-type": instance_type,
+            "family": instance_type.partition(".")[0],
+            "zone": zone,
+            "capacity-type": capacity_type,
+        }
+        for name, wanted in match.items():
+            if name == "cheapest":
+                if (instance_type, zone, capacity_type) not in self._cheapest(float(wanted)):
+                    return False
+            elif name not in facts or not _any(wanted, facts[name]):
+                return False
+        return True
+
+
+def _call_matches(match: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    for name, wanted in match.items():
+        if name == "contains":
+            if str(wanted) not in json.dumps(request, default=str):
+                return False
+        elif not _any(wanted, request.get(name, "")):
+            return False
+    return True
+
+
+def _any(wanted: Any, value: Any) -> bool:
+    patterns = wanted if isinstance(wanted, list | tuple) else [wanted]
+    values = value if isinstance(value, list | tuple) else [value]
+    return any(fnmatch.fnmatchcase(str(one), str(pattern)) for one in values for pattern in patterns)

@@ -1,0 +1,248 @@
+"""CreateFleet of type instant: which offerings are tried, in which order, and what the answer says."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from tests.support.ec2.machines import Machine
+from tests.support.ec2.market import ON_DEMAND, SPOT, Market
+from tests.support.ec2.protocol import AwsError
+
+MAX_CONFIGURATIONS: Final = 50
+MAX_OVERRIDES: Final = 300
+CAPACITY_BLOCK: Final = "capacity-block"
+RESERVED: Final = "reserved-capacity"
+_TARGETS: Final = frozenset({ON_DEMAND, SPOT, CAPACITY_BLOCK, RESERVED})
+_STRATEGIES: Final = {
+    ON_DEMAND: ("lowest-price", "prioritized"),
+    SPOT: (
+        "lowest-price",
+        "diversified",
+        "capacity-optimized",
+        "capacity-optimized-prioritized",
+        "price-capacity-optimized",
+    ),
+}
+_DEEP: Final = 0.5
+_NO_OVERRIDES: Final[tuple[Mapping[str, Any], ...]] = ({},)
+_PASSED_ON: Final = (
+    "InstanceType",
+    "MaxPrice",
+    "SubnetId",
+    "AvailabilityZone",
+    "AvailabilityZoneId",
+    "WeightedCapacity",
+    "Priority",
+    "Placement",
+    "ImageId",
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One override of one template.
+
+    Attributes:
+        template: id and version, as answers echo them.
+        override: as the request has it.
+        data: of the template, the override applied.
+    """
+
+    template: Mapping[str, str]
+    override: Mapping[str, Any]
+    data: Mapping[str, Any]
+    instance_type: str
+    subnet: str
+    zone: str
+    image: str
+
+    @property
+    def priority(self) -> float:
+        """Lower goes first; none is last."""
+        return float(self.override.get("Priority", float("inf")))
+
+    def echo(self) -> dict[str, Any]:
+        """LaunchTemplateAndOverrides of answers."""
+        overrides = {name: self.override[name] for name in _PASSED_ON if name in self.override}
+        return {"LaunchTemplateSpecification": dict(self.template), "Overrides": {**overrides, "ImageId": self.image}}
+
+
+def fingerprint(request: Mapping[str, Any]) -> str:
+    """What must be equal for two requests of one client token."""
+    return json.dumps({name: value for name, value in request.items() if name != "DryRun"}, sort_keys=True, default=str)
+
+
+def check(request: Mapping[str, Any]) -> str:
+    """The target capacity type of a request.
+
+    Raises:
+        AwsError: EC2 would refuse it as it is.
+    """
+    configurations = request.get("LaunchTemplateConfigs") or ()
+    if not configurations:
+        raise AwsError("MissingParameter", "The request must contain the parameter LaunchTemplateConfigs")
+    if len(configurations) > MAX_CONFIGURATIONS:
+        raise AwsError(
+            "InvalidParameterValue", f"The number of LaunchTemplateConfigs exceeds the maximum of {MAX_CONFIGURATIONS}."
+        )
+    if sum(len(one.get("Overrides") or ()) for one in configurations) > MAX_OVERRIDES:
+        raise AwsError("InvalidParameterValue", f"The number of overrides exceeds the maximum of {MAX_OVERRIDES}.")
+    if request.get("Type", "maintain") != "instant":
+        raise AwsError("UnsupportedOperation", "Only fleets of type instant exist here.")
+    target = request.get("TargetCapacitySpecification") or {}
+    if not 1 <= target.get("TotalTargetCapacity", 0) <= 10_000:
+        raise AwsError("InvalidTargetCapacitySpecification", "TotalTargetCapacity must be between 1 and 10000.")
+    kind = target.get("DefaultTargetCapacityType", ON_DEMAND)
+    if kind not in _TARGETS:
+        raise AwsError("InvalidParameterValue", f"DefaultTargetCapacityType {kind} is not valid.")
+    strategy = _strategy(request, kind)
+    if strategy and strategy not in _STRATEGIES[_market(kind)]:
+        raise AwsError("InvalidFleetConfig", f"The allocation strategy {strategy} is not valid for {kind}.")
+    return str(kind)
+
+
+def candidates(
+    request: Mapping[str, Any],
+    template_of: Callable[[Mapping[str, Any]], tuple[Mapping[str, str], Mapping[str, Any]]],
+    zone_of: Callable[[str], str],
+) -> list[Candidate]:
+    """Every override, in the request's order.
+
+    Args:
+        request: as it came.
+        template_of: id, version and data of the template that a specification names; raises AwsError.
+        zone_of: the zone of a subnet, "" where there is no such subnet.
+    """
+    found = []
+    for configuration in request["LaunchTemplateConfigs"]:
+        template, data = template_of(configuration.get("LaunchTemplateSpecification") or {})
+        for override in configuration.get("Overrides") or _NO_OVERRIDES:
+            if "InstanceRequirements" in override:
+                raise AwsError("UnsupportedOperation", "InstanceRequirements are not known here.")
+            found.append(candidate(template, data, override, zone_of))
+    return found
+
+
+def candidate(
+    template: Mapping[str, str], data: Mapping[str, Any], override: Mapping[str, Any], zone_of: Callable[[str], str]
+) -> Candidate:
+    """One override applied to its template."""
+    interfaces = data.get("NetworkInterfaces") or ()
+    subnet = override.get("SubnetId") or next((one["SubnetId"] for one in interfaces if one.get("SubnetId")), "")
+    return Candidate(
+        template,
+        override,
+        {**data, "Placement": {**data.get("Placement", {}), **override.get("Placement", {})}},
+        override.get("InstanceType") or data.get("InstanceType", ""),
+        subnet,
+        zone_of(subnet) or override.get("AvailabilityZone", ""),
+        override.get("ImageId") or data.get("ImageId", ""),
+    )
+
+
+def ordered(
+    found: Sequence[Candidate], request: Mapping[str, Any], kind: str, market: Market, now: datetime
+) -> list[Candidate]:
+    """The candidates in the order in which EC2 tries them."""
+
+    def price(one: Candidate) -> float:
+        if one.instance_type not in market.types or not one.zone:
+            return float("inf")
+        return market.price(one.instance_type, one.zone, _market(kind), now)
+
+    def depth(one: Candidate) -> float:
+        return market.depth(one.instance_type, one.zone)
+
+    keys: dict[str, Callable[[Candidate], tuple[float, ...]]] = {
+        "lowest-price": lambda one: (price(one),),
+        "prioritized": lambda one: (one.priority, price(one)),
+        "diversified": lambda one: (price(one),),
+        "capacity-optimized": lambda one: (-depth(one),),
+        "capacity-optimized-prioritized": lambda one: (depth(one) < _DEEP, one.priority),
+        "price-capacity-optimized": lambda one: (depth(one) < _DEEP, price(one)),
+    }
+    strategy = _strategy(request, kind) or "lowest-price"
+    return sorted(found, key=keys[strategy])
+
+
+def allocate(
+    found: Sequence[Candidate],
+    request: Mapping[str, Any],
+    kind: str,
+    launch: Callable[[Candidate], Machine],
+) -> tuple[list[tuple[Candidate, list[Machine]]], list[tuple[Candidate, AwsError]]]:
+    """Launch until there are enough or nothing is left to try; by candidate what was launched, and why others were not.
+
+    Args:
+        found: in order.
+        request: how many, and whether all of one type or zone.
+        kind: target capacity type.
+        launch: makes one machine, or raises AwsError.
+    """
+    left = int(request["TargetCapacitySpecification"]["TotalTargetCapacity"])
+    options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
+    launched: list[tuple[Candidate, list[Machine]]] = []
+    refused: list[tuple[Candidate, AwsError]] = []
+    for one in found:
+        if not left:
+            break
+        if launched and not _alike(one, launched[0][0], options):
+            continue
+        made: list[Machine] = []
+        while left:
+            try:
+                made.append(launch(one))
+            except AwsError as error:
+                refused.append((one, error))
+                break
+            left -= 1
+        if made:
+            launched.append((one, made))
+    return launched, refused
+
+
+def answer(
+    fleet_id: str,
+    launched: Iterable[tuple[Candidate, Sequence[Machine]]],
+    refused: Iterable[tuple[Candidate, AwsError]],
+    lifecycle: str,
+) -> dict[str, Any]:
+    """CreateFleet's answer."""
+    return {
+        "FleetId": fleet_id,
+        "Errors": [
+            {
+                "LaunchTemplateAndOverrides": one.echo(),
+                "Lifecycle": lifecycle,
+                "ErrorCode": error.code,
+                "ErrorMessage": error.message,
+            }
+            for one, error in refused
+        ],
+        "Instances": [
+            {
+                "LaunchTemplateAndOverrides": one.echo(),
+                "Lifecycle": lifecycle,
+                "InstanceIds": [machine.id for machine in machines],
+                "InstanceType": one.instance_type,
+            }
+            for one, machines in launched
+        ],
+    }
+
+
+def _alike(one: Candidate, first: Candidate, options: Mapping[str, Any]) -> bool:
+    if options.get("SingleInstanceType") and one.instance_type != first.instance_type:
+        return False
+    return not options.get("SingleAvailabilityZone") or one.zone == first.zone
+
+
+def _market(kind: str) -> str:
+    return SPOT if kind == SPOT else ON_DEMAND
+
+
+def _strategy(request: Mapping[str, Any], kind: str) -> str:
+    options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
+    return str(options.get("AllocationStrategy", ""))

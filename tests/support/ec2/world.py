@@ -1,0 +1,775 @@
+"""The account: everything that EC2 and the other services know, and the actions on it."""
+
+import functools
+import hashlib
+import ipaddress
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.support.ec2 import fleet, machines
+from tests.support.ec2.faults import Script
+from tests.support.ec2.filters import check_tags, tags_of
+from tests.support.ec2.fleet import Candidate
+from tests.support.ec2.images import Image, Images
+from tests.support.ec2.machines import Machine, Machines
+from tests.support.ec2.market import ON_DEMAND, SPOT, Market, chance
+from tests.support.ec2.network import Network, SecurityGroup, Subnet
+from tests.support.ec2.pools import SPREAD_LIMIT, Pools
+from tests.support.ec2.protocol import AwsError, ec2_answer, ec2_page, stamp
+from tests.support.ec2.templates import LaunchTemplates, check_user_data
+from tests.support.ec2.timing import Timing
+
+ACCOUNT: Final = "123456789012"
+VPC, OTHER_VPC = "vpc-0d0e7a1100000001", "vpc-0d0e7a1100000002"
+_DENIAL: Final = "You are not authorized to perform this operation."
+_BOOT_SECONDS: Final = (5.0, 20.0)
+_MOST_LAG_SECONDS: Final = 1.0
+_CAPACITY_MESSAGES: Final = {
+    ON_DEMAND: "We currently do not have sufficient {type} capacity in the Availability Zone you requested ({zone}). Our system will be working on provisioning additional capacity.",
+    SPOT: "There is no Spot capacity available that matches your request.",
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How an emulator is started; all of it is plain JSON.
+
+    Attributes:
+        name: of the cluster; it tags what is seeded.
+        endpoint: of its API server; "" has no cluster, so no machine ever joins.
+        ca_bundle: base64 PEM.
+        kubeconfig: path of an admin's.
+        version: of Kubernetes, as EKS tells it.
+        factor: how many of EC2's seconds pass in a real one.
+        data: "full" or "small".
+        rates: whether EC2's own rate limits hold.
+        policies: IAM policy documents of the caller; empty: everything is allowed.
+        quotas: vCPUs by "on-demand" and "spot"; missing: no limit.
+    """
+
+    name: str = "dovetail"
+    endpoint: str = ""
+    ca_bundle: str = ""
+    kubeconfig: str = ""
+    version: str = "1.36"
+    region: str = "us-west-2"
+    seed: int = 1
+    factor: float = 1.0
+    data: str = "full"
+    rates: bool = True
+    service_cidr: str = "10.96.0.0/16"
+    policies: tuple[Mapping[str, Any], ...] = ()
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    spot_role: bool = True
+
+
+class World:
+    """One account in one region. `lock` guards all of it; actions are called with it held.
+
+    Args:
+        setup: how it was started.
+        boots: what a machine does when it has booted; called without the lock.
+        ends: likewise, when it has been terminated.
+        told: gets events as EventBridge would, in the order of their happening.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        profile_role: Callable[[str], tuple[str, str] | None],
+        *,
+        boots: Callable[[Machine], None],
+        ends: Callable[[Machine], None],
+        told: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.setup = setup
+        self.lock = threading.RLock()
+        self.timing = Timing(setup.factor)
+        self.market = Market(setup.region, setup.seed, setup.data)
+        self.network = Network(ACCOUNT)
+        self.images = Images(ACCOUNT, setup.region)
+        self.pools = Pools(ACCOUNT)
+        self.templates = LaunchTemplates()
+        self.machines = Machines()
+        self.script = Script(self.timing.seconds, self._cheapest)
+        self.volumes: dict[str, dict[str, Any]] = {}
+        self._profile_role = profile_role
+        self._boots, self._ends, self._told = boots, ends, told
+        self._made = 0
+        self._fleets: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._runs: dict[str, tuple[str, bytes]] = {}
+        self._events = 0
+        self._seed_network()
+
+    # ------------------------------------------------------------------ seeding
+
+    def _seed_network(self) -> None:
+        discovery = {"karpenter.sh/discovery": self.setup.name}
+        owned = {f"kubernetes.io/cluster/{self.setup.name}": "owned"}
+        for index, zone in enumerate(self.market.zones[:3]):
+            self.add_subnet(zone, f"10.0.{index * 32}.0/19", {**discovery, "Name": f"private-{zone}"})
+        self.add_group("sg-0d0e7a1100000001", f"{self.setup.name}-node", VPC, {**discovery, **owned})
+        self.add_group("sg-0d0e7a1100000002", "default", VPC, {})
+        self.add_group("sg-0d0e7a1100000003", "elsewhere", OTHER_VPC, {})
+
+    def add_subnet(self, zone: str, cidr: str, tags: Mapping[str, str], vpc: str = VPC) -> Subnet:
+        """One more subnet."""
+        subnet_id = f"subnet-{hashlib.blake2b(cidr.encode(), digest_size=9).hexdigest()[:17]}"
+        made = Subnet(subnet_id, vpc, zone, self.market.zone_id(zone), ipaddress.IPv4Network(cidr), dict(tags))
+        self.network.subnets[subnet_id] = made
+        return made
+
+    def add_group(self, group_id: str, name: str, vpc: str, tags: Mapping[str, str]) -> None:
+        """One more security group."""
+        self.network.groups[group_id] = SecurityGroup(group_id, name, vpc, dict(tags))
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019  (there is one world a process)
+    def _cheapest(self, share: float) -> frozenset[tuple[str, str, str]]:
+        zones = {one.zone for one in self.network.subnets.values()}
+        return self.market.cheapest(share, zones, self.timing.now())
+
+    # ------------------------------------------------------------------ launching
+
+    def create_fleet(self, request: Mapping[str, Any], stale: float) -> dict[str, Any]:
+        """CreateFleet."""
+        kind = fleet.check(request)
+        asked = fleet.fingerprint(request)
+        token = request.get("ClientToken", "")
+        if token in self._fleets:
+            known, told = self._fleets[token]
+            if known != asked:
+                raise AwsError(
+                    "IdempotentParameterMismatch",
+                    "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
+                )
+            if not request.get("DryRun"):
+                return told
+        found = fleet.candidates(request, functools.partial(self._template, stale=stale), self._zone_of)
+        if request.get("DryRun"):
+            unknown = [one.instance_type for one in found if one.instance_type not in self.market.types]
+            if unknown:
+                raise AwsError("InvalidParameterValue", f"Invalid value '{unknown[0]}' for InstanceType.")
+            raise dry_run()
+        self._made += 1
+        fleet_id = f"fleet-{self._hex('fleet', self._made, 8)}"
+        tags = tags_of(request, "instance")
+        volume_tags = tags_of(request, "volume")
+        tried = fleet.ordered(found, request, kind, self.market, self.timing.now())
+        budget = _total(request, kind)
+        spent = 0.0
+
+        def launch(one: Candidate) -> Machine:
+            nonlocal spent
+            price = (
+                self.market.price(one.instance_type, one.zone, SPOT if kind == SPOT else ON_DEMAND, self.timing.now())
+                if one.instance_type in self.market.types
+                else 0.0
+            )
+            limit = one.override.get("MaxPrice")
+            if kind == SPOT and limit and float(limit) < price:
+                raise AwsError(
+                    "SpotMaxPriceTooLow",
+                    f"Your Spot request price of {limit} is lower than the minimum required Spot request fulfillment price of {price:.4f}.",
+                )
+            if budget is not None and spent + price > budget:
+                raise AwsError("MaxTotalPriceExceeded", "The maximum total price of the fleet is reached.")
+            made = self.launch(one, kind, {**tags, "aws:ec2:fleet-id": fleet_id}, volume_tags, token)
+            spent += price
+            return made
+
+        launched, refused = fleet.allocate(tried, request, kind, launch)
+        if sum(len(made) for _, made in launched) < _least(request, kind):
+            for _, made in launched:
+                for one in made:
+                    self._forget(one)
+            launched = []
+        answer = fleet.answer(fleet_id, launched, refused, SPOT if kind == SPOT else ON_DEMAND)
+        if token:
+            self._fleets[token] = asked, answer
+        return answer
+
+    def run_instances(self, request: Mapping[str, Any], stale: float) -> bytes:
+        """RunInstances."""
+        asked = fleet.fingerprint(request)
+        token = request.get("ClientToken", "")
+        if token in self._runs and not request.get("DryRun"):
+            known, page = self._runs[token]
+            if known != asked:
+                raise AwsError(
+                    "IdempotentParameterMismatch",
+                    "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
+                )
+            return page
+        template: Mapping[str, str] = {}
+        data: Mapping[str, Any] = {}
+        if specification := request.get("LaunchTemplate"):
+            template, data = self._template(specification, stale=stale)
+        data = {
+            **data,
+            **{
+                name: value
+                for name, value in request.items()
+                if name not in {"LaunchTemplate", "TagSpecifications", "ClientToken", "DryRun"}
+            },
+        }
+        if data.get("UserData"):
+            check_user_data(data["UserData"])
+        market = data.get("InstanceMarketOptions", {}).get("MarketType", "")
+        kind = {
+            "spot": SPOT,
+            "capacity-block": fleet.CAPACITY_BLOCK,
+            "interruptible-capacity-reservation": fleet.RESERVED,
+        }.get(market, ON_DEMAND)
+        one = fleet.candidate(
+            template,
+            data,
+            {name: request[name] for name in ("InstanceType", "SubnetId", "ImageId") if name in request},
+            self._zone_of,
+        )
+        self.check(one, kind)
+        if request.get("DryRun"):
+            raise dry_run()
+        tags, volume_tags = tags_of(request, "instance"), tags_of(request, "volume")
+        made: list[Machine] = []
+        for _ in range(int(request.get("MaxCount", 1))):
+            try:
+                made.append(self.launch(one, kind, tags, volume_tags, token))
+            except AwsError:
+                if len(made) < int(request.get("MinCount", 1)):
+                    for machine in made:
+                        self._forget(machine)
+                    raise
+                break
+        told = {
+            "ReservationId": made[0].reservation_id,
+            "OwnerId": ACCOUNT,
+            "Instances": [machine.described() for machine in made],
+        }
+        page = ec2_answer("RunInstances", told)
+        if token:
+            self._runs[token] = asked, page
+        return page
+
+    def _template(self, specification: Mapping[str, Any], stale: float) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+        youngest = self.timing.seconds() - stale if stale else float("inf")
+        found = self.templates.find(specification, youngest)
+        number = found.version(str(specification.get("Version", "")))
+        return {"LaunchTemplateId": found.id, "Version": str(number)}, found.versions[number - 1]
+
+    def _zone_of(self, subnet: str) -> str:
+        found = self.network.subnets.get(subnet)
+        return found.zone if found else ""
+
+    def check(self, one: Candidate, kind: str) -> tuple[Subnet, Image, list[str], dict[str, str] | None]:
+        """What EC2 looks at before it looks for a machine.
+
+        Raises:
+            AwsError: the launch cannot be, whatever capacity there is.
+        """
+        described = self.market.types.get(one.instance_type)
+        if described is None:
+            raise AwsError("InvalidParameterValue", f"Invalid value '{one.instance_type}' for InstanceType.")
+        if not one.subnet:
+            raise AwsError("MissingInput", f"No subnets found for the default VPC '{VPC}'. Please specify a subnet.")
+        subnet = self.network.subnet(one.subnet)
+        zone = one.override.get("AvailabilityZone")
+        if zone and zone != subnet.zone:
+            raise AwsError("InvalidParameterValue", f"The availability zone {zone} is not that of subnet {subnet.id}.")
+        if not self.market.is_offered(one.instance_type, subnet.zone):
+            others = ", ".join(place for place in self.market.zones if self.market.is_offered(one.instance_type, place))
+            raise AwsError(
+                "Unsupported",
+                f"Your requested instance type ({one.instance_type}) is not supported in your requested Availability Zone"
+                f" ({subnet.zone}). Please retry your request by not specifying an Availability Zone or choosing {others}.",
+            )
+        usage = {SPOT: SPOT, fleet.CAPACITY_BLOCK: fleet.CAPACITY_BLOCK}.get(kind, ON_DEMAND)
+        if usage not in self.market.usage_classes(one.instance_type):
+            raise AwsError(
+                "Unsupported",
+                f"The requested configuration is currently not supported: {usage} for {one.instance_type}.",
+            )
+        image = self.images.image(one.image)
+        architectures = described["ProcessorInfo"].get("SupportedArchitectures", ())
+        if image.arch not in architectures:
+            raise AwsError(
+                "InvalidParameterValue",
+                f"The architecture '{','.join(architectures)}' of the specified instance type does not match the architecture"
+                f" '{image.arch}' of the specified AMI. Specify an instance type and an AMI that have matching architectures, and try again.",
+            )
+        interfaces = one.data.get("NetworkInterfaces") or ()
+        groups = [group for interface in interfaces for group in interface.get("Groups") or ()]
+        groups = list(dict.fromkeys(groups or one.data.get("SecurityGroupIds") or ["sg-0d0e7a1100000002"]))
+        self.network.check(subnet, groups)
+        if len(interfaces) > 1 and any(interface.get("AssociatePublicIpAddress") for interface in interfaces):
+            raise AwsError(
+                "InvalidParameterCombination",
+                "The associatePublicIPAddress parameter cannot be specified when launching with multiple network interfaces.",
+            )
+        return subnet, image, groups, self._profile(one.data.get("IamInstanceProfile") or {})
+
+    def _profile(self, wanted: Mapping[str, str]) -> dict[str, str] | None:
+        name = wanted.get("Name") or wanted.get("Arn", "").rpartition("/")[2]
+        if not name:
+            return None
+        found = self._profile_role(name)
+        if found is None:
+            raise AwsError(
+                "InvalidParameterValue",
+                f"Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+            )
+        return {"Arn": found[0], "Id": f"AIPA{self._hex('profile', name, 8).upper()}"}
+
+    def launch(
+        self, one: Candidate, kind: str, tags: Mapping[str, str], volume_tags: Mapping[str, str], token: str
+    ) -> Machine:
+        """One machine.
+
+        Raises:
+            AwsError: there is none to be had, or the launch cannot be.
+        """
+        subnet, image, groups, profile = self.check(one, kind)
+        interfaces = one.data.get("NetworkInterfaces") or [{"DeviceIndex": 0, "Groups": groups}]
+        addressed = [interface for interface in interfaces if interface.get("InterfaceType") != "efa-only"]
+        needed = sum(1 + 16 * int(interface.get("Ipv4PrefixCount") or 0) for interface in addressed)
+        if subnet.free < needed:
+            raise AwsError(
+                "InsufficientFreeAddressesInSubnet",
+                f"There are not enough free addresses in subnet '{subnet.id}' to satisfy the requested number of instances.",
+            )
+        self._check_quota(one.instance_type, kind)
+        placement, group = self._place(one, subnet.zone)
+        reservation = self._reserve(one, subnet.zone, kind)
+        if not reservation:
+            self._check_capacity(one.instance_type, subnet.zone, kind)
+        self._made += 1
+        number = self._made
+        machine_id = f"i-0{self._hex('machine', number, 8)}"
+        addresses = [subnet.take() for _ in range(needed)]
+        address = addresses[0]
+        now, seconds = self.timing.now(), self.timing.seconds()
+        suffix = "ec2.internal" if self.setup.region == "us-east-1" else f"{self.setup.region}.compute.internal"
+        named = [{"GroupId": group_id, "GroupName": self.network.groups[group_id].name} for group_id in groups]
+        made = Machine(
+            id=machine_id,
+            reservation_id=f"r-0{self._hex('reservation', number, 8)}",
+            instance_type=one.instance_type,
+            zone=subnet.zone,
+            zone_id=subnet.zone_id,
+            subnet=subnet.id,
+            vpc=subnet.vpc,
+            image=image.id,
+            arch=image.arch,
+            address=address,
+            dns=f"ip-{address.replace('.', '-')}.{suffix}",
+            capacity_type=SPOT if kind == SPOT else ON_DEMAND,
+            lifecycle={
+                SPOT: SPOT,
+                fleet.CAPACITY_BLOCK: "capacity-block",
+                fleet.RESERVED: "interruptible-capacity-reservation",
+            }.get(kind, ""),
+            groups=named,
+            interfaces=[
+                self._interface(interface, number, index, subnet, addresses, addressed, named)
+                for index, interface in enumerate(interfaces)
+            ],
+            volumes=[],
+            data=one.data,
+            tags={
+                **tags_of(one.data, "instance"),
+                **tags,
+                **(
+                    {
+                        "aws:ec2launchtemplate:id": one.template["LaunchTemplateId"],
+                        "aws:ec2launchtemplate:version": one.template["Version"],
+                    }
+                    if one.template
+                    else {}
+                ),
+            },
+            launched=now.replace(microsecond=0),
+            born=seconds,
+            visible=seconds + _MOST_LAG_SECONDS * chance(self.setup.seed, "visible", machine_id),
+            states=[(seconds, machines.PENDING)],
+            profile=profile,
+            spot_request=f"sir-{self._hex('spot', number, 4)}" if kind == SPOT else "",
+            token=token,
+            placement=placement,
+            capacity_reservation=reservation,
+            platform="windows" if image.family == "windows" else "",
+            addresses=addresses,
+        )
+        made.tagged = [(seconds, made.tags)]
+        made.volumes = self._volumes(made, image, {**tags_of(one.data, "volume"), **volume_tags})
+        self.machines.all[machine_id] = made
+        if reservation:
+            self.pools.reservations[reservation].used.add(machine_id)
+        if group:
+            self.pools.groups[group].members.setdefault(subnet.zone, set()).add(machine_id)
+        self._start(made)
+        return made
+
+    def _interface(
+        self,
+        asked: Mapping[str, Any],
+        number: int,
+        index: int,
+        subnet: Subnet,
+        addresses: list[str],
+        addressed: list[Any],
+        groups: list[dict[str, str]],
+    ) -> dict[str, Any]:
+        kind = asked.get("InterfaceType") or "interface"
+        place = next((at for at, one in enumerate(addressed) if one is asked), None)
+        described: dict[str, Any] = {
+            "NetworkInterfaceId": f"eni-0{self._hex('interface', f'{number}/{index}', 8)}",
+            "SubnetId": subnet.id,
+            "VpcId": subnet.vpc,
+            "OwnerId": ACCOUNT,
+            "Status": "in-use",
+            "InterfaceType": kind,
+            "SourceDestCheck": True,
+            "Groups": groups,
+            "Attachment": {
+                "AttachmentId": f"eni-attach-0{self._hex('attachment', f'{number}/{index}', 8)}",
+                "DeviceIndex": asked.get("DeviceIndex", 0),
+                "NetworkCardIndex": asked.get("NetworkCardIndex", 0),
+                "Status": "attached",
+                "DeleteOnTermination": True,
+            },
+        }
+        if place is not None:
+            described |= {
+                "PrivateIpAddress": addresses[place],
+                "PrivateIpAddresses": [{"Primary": True, "PrivateIpAddress": addresses[place]}],
+            }
+        return described
+
+    def _volumes(self, machine: Machine, image: Image, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+        devices = {one["DeviceName"]: dict(one["Ebs"]) for one in image.devices}
+        for one in machine.data.get("BlockDeviceMappings") or ():
+            devices[one["DeviceName"]] = {**devices.get(one["DeviceName"], {}), **(one.get("Ebs") or {})}
+        found = []
+        for index, (name, ebs) in enumerate(devices.items()):
+            volume_id = f"vol-0{self._hex('volume', f'{machine.id}/{index}', 8)}"
+            keep = ebs.get("DeleteOnTermination", True) is False
+            self.volumes[volume_id] = {
+                "VolumeId": volume_id,
+                "Size": ebs.get("VolumeSize", 8),
+                "VolumeType": ebs.get("VolumeType", "gp2"),
+                "Iops": ebs.get("Iops", 3000),
+                "Throughput": ebs.get("Throughput"),
+                "Encrypted": bool(ebs.get("Encrypted")),
+                "KmsKeyId": ebs.get("KmsKeyId"),
+                "SnapshotId": ebs.get("SnapshotId", ""),
+                "AvailabilityZone": machine.zone,
+                "CreateTime": machine.launched,
+                "State": "in-use",
+                "Attachments": [
+                    {
+                        "InstanceId": machine.id,
+                        "Device": name,
+                        "State": "attached",
+                        "DeleteOnTermination": not keep,
+                        "VolumeId": volume_id,
+                    }
+                ],
+                "Tags": [{"Key": key, "Value": value} for key, value in sorted(tags.items())],
+            }
+            found.append(
+                {
+                    "DeviceName": name,
+                    "Ebs": {
+                        "VolumeId": volume_id,
+                        "Status": "attached",
+                        "AttachTime": machine.launched,
+                        "DeleteOnTermination": not keep,
+                    },
+                }
+            )
+        return found
+
+    def _check_quota(self, instance_type: str, kind: str) -> None:
+        limit = self.setup.quotas.get(SPOT if kind == SPOT else ON_DEMAND)
+        if limit is None:
+            return
+        wanted = self._vcpus(instance_type)
+        running = sum(
+            self._vcpus(one.instance_type)
+            for one in self.machines.all.values()
+            if one.state not in {machines.TERMINATED, machines.SHUTTING_DOWN}
+            and (one.capacity_type == SPOT) == (kind == SPOT)
+        )
+        if running + wanted > limit:
+            if kind == SPOT:
+                raise AwsError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+            raise AwsError(
+                "VcpuLimitExceeded",
+                f"You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.",
+            )
+
+    def _vcpus(self, instance_type: str) -> int:
+        return int(self.market.types[instance_type]["VCpuInfo"]["DefaultVCpus"])
+
+    def _place(self, one: Candidate, zone: str) -> tuple[dict[str, Any], str]:
+        asked = one.data.get("Placement") or {}
+        placement: dict[str, Any] = {"Tenancy": asked.get("Tenancy", "default")}
+        if not asked.get("GroupId") and not asked.get("GroupName"):
+            return placement, ""
+        group = self.pools.group(group_id=asked.get("GroupId", ""), name=asked.get("GroupName", ""))
+        members = group.members.get(zone, set())
+        if group.strategy == "spread" and len(members) >= SPREAD_LIMIT:
+            raise AwsError(
+                "InsufficientInstanceCapacity",
+                f"You have reached the limit of instances in this spread placement group in the Availability Zone {zone}.",
+            )
+        if group.strategy == "cluster" and any(group.members.get(other) for other in group.members if other != zone):
+            raise AwsError(
+                "InsufficientInstanceCapacity",
+                f"The cluster placement group {group.name} is in another Availability Zone.",
+            )
+        placement |= {"GroupName": group.name, "GroupId": group.id}
+        if group.strategy == "partition":
+            placement["PartitionNumber"] = asked.get("PartitionNumber") or group.given % group.partitions + 1
+            group.given += 1
+        return placement, group.name
+
+    def _reserve(self, one: Candidate, zone: str, kind: str) -> str:
+        """The reservation that the machine uses; "" for none."""
+        specification = one.data.get("CapacityReservationSpecification") or {}
+        wanted = (specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId", "")
+        preference = specification.get("CapacityReservationPreference", "open")
+        if wanted:
+            found = self.pools.reservation(wanted)
+            if found.available < 1 or (found.instance_type, found.zone) != (one.instance_type, zone):
+                raise AwsError(
+                    "ReservationCapacityExceeded",
+                    "The requested reservation does not have sufficient compatible and available capacity for this request.",
+                )
+            if (found.kind == "capacity-block") != (kind == fleet.CAPACITY_BLOCK) or found.interruptible != (
+                kind == fleet.RESERVED
+            ):
+                raise AwsError(
+                    "InvalidParameterValue", f"The reservation {wanted} cannot be used by a launch of {kind}."
+                )
+            return str(wanted)
+        if preference == "none" or kind != ON_DEMAND:
+            return ""
+        for other in self.pools.reservations.values():
+            if (
+                other.match == "open"
+                and other.kind == "default"
+                and not other.interruptible
+                and other.available
+                and (other.instance_type, other.zone) == (one.instance_type, zone)
+            ):
+                return other.id
+        if preference == "capacity-reservations-only":
+            raise AwsError(
+                "ReservationCapacityExceeded",
+                "There is no capacity reservation with matching attributes and available capacity.",
+            )
+        return ""
+
+    def _check_capacity(self, instance_type: str, zone: str, kind: str) -> None:
+        bought = SPOT if kind == SPOT else ON_DEMAND
+        if kind == SPOT and not self.setup.spot_role:
+            raise AwsError(
+                "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+                "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances.",
+            )
+        fault = self.script.shortage(instance_type, zone, bought)
+        if fault is not None:
+            code = fault.code or "InsufficientInstanceCapacity"
+            raise AwsError(code, fault.message or _CAPACITY_MESSAGES[bought].format(type=instance_type, zone=zone))
+
+    def _start(self, machine: Machine) -> None:
+        seed = self.setup.seed
+        self.timing.after(
+            1.0 + 2.0 * chance(seed, "running", machine.id),
+            lambda: self._turn(machine, machines.PENDING, machines.RUNNING),
+        )
+        least, most = _BOOT_SECONDS
+        seconds = least + (most - least) * chance(seed, "boot", machine.id)
+        seconds += self.script.slower(machine.instance_type, machine.zone, machine.capacity_type)
+        self.timing.after(seconds, lambda: self._boot(machine))
+        self._tell_state(machine, machines.PENDING)
+
+    def _boot(self, machine: Machine) -> None:
+        if machine.state in {machines.PENDING, machines.RUNNING}:
+            self._turn(machine, machines.PENDING, machines.RUNNING)
+            self._boots(machine)
+
+    def _turn(self, machine: Machine, before: str, after: str) -> None:
+        with self.lock:
+            if machine.state != before:
+                return
+            machine.turn(after, self.timing.seconds())
+            if after == machines.TERMINATED:
+                self._release(machine)
+            self._tell_state(machine, after)
+        if after in {machines.TERMINATED, machines.STOPPED}:
+            self._ends(machine)
+
+    def _forget(self, machine: Machine) -> None:
+        self._release(machine)
+        machine.turn(machines.TERMINATED, self.timing.seconds())
+        self.machines.all.pop(machine.id, None)
+
+    def _release(self, machine: Machine) -> None:
+        subnet = self.network.subnets[machine.subnet]
+        for address in machine.addresses:
+            subnet.give_back(address)
+        machine.addresses = []
+        for volume in machine.volumes:
+            if volume["Ebs"]["DeleteOnTermination"]:
+                self.volumes.pop(volume["Ebs"]["VolumeId"], None)
+        if machine.capacity_reservation in self.pools.reservations:
+            self.pools.reservations[machine.capacity_reservation].used.discard(machine.id)
+        for group in self.pools.groups.values():
+            for members in group.members.values():
+                members.discard(machine.id)
+
+    # ------------------------------------------------------------------ instances
+
+    def describe_instances(self, request: Mapping[str, Any], stale: float) -> bytes:
+        """DescribeInstances."""
+        return ec2_page("DescribeInstances", self.machines.describe(request, self.timing.seconds(), stale))
+
+    def terminate_instances(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """TerminateInstances: all or, where one id is unknown, none."""
+        found = self.machines.known(request.get("InstanceIds") or (), self.timing.seconds())
+        if request.get("DryRun"):
+            raise dry_run()
+        changes = []
+        for one in found:
+            before = one.state
+            if before not in {machines.SHUTTING_DOWN, machines.TERMINATED}:
+                self.end(one, f"User initiated ({self.timing.now():%Y-%m-%d %H:%M:%S} GMT)")
+            changes.append(
+                {
+                    "InstanceId": one.id,
+                    "PreviousState": machines.described_state(before),
+                    "CurrentState": machines.described_state(one.state),
+                }
+            )
+        return {"TerminatingInstances": changes}
+
+    def end(self, machine: Machine, reason: str) -> None:
+        """Shut a machine down, and some seconds later it is terminated."""
+        machine.reason = reason
+        machine.turn(machines.SHUTTING_DOWN, self.timing.seconds())
+        self._tell_state(machine, machines.SHUTTING_DOWN)
+        seconds = 3.0 + 12.0 * chance(self.setup.seed, "end", machine.id)
+        self.timing.after(seconds, lambda: self._turn(machine, machines.SHUTTING_DOWN, machines.TERMINATED))
+
+    def stop(self, machine: Machine) -> None:
+        """Stop a machine, as its owner or a retirement does."""
+        machine.turn(machines.STOPPING, self.timing.seconds())
+        self._tell_state(machine, machines.STOPPING)
+        self.timing.after(5.0, lambda: self._turn(machine, machines.STOPPING, machines.STOPPED))
+
+    def change_tags(self, request: Mapping[str, Any], *, remove: bool) -> dict[str, Any]:
+        """CreateTags and DeleteTags; all resources or none."""
+        if request.get("DryRun"):
+            raise dry_run()
+        tags = {one["Key"]: one.get("Value", "") for one in request.get("Tags") or ()}
+        check_tags(tags)
+        changes: list[Callable[[], None]] = []
+        for resource in request.get("Resources") or ():
+            kind = resource.rpartition("-")[0]
+            if kind == "i":
+                one = self.machines.known([resource], self.timing.seconds())[0]
+                changes.append(
+                    functools.partial(one.tag, {} if remove else tags, self.timing.seconds(), tags if remove else ())
+                )
+            else:
+                changes.append(functools.partial(_retag, self._tags_of(resource, kind), tags, remove=remove))
+        for change in changes:
+            change()
+        return {}
+
+    def _tags_of(self, resource: str, kind: str) -> dict[str, str]:
+        if kind == "lt":
+            return self.templates.find({"LaunchTemplateId": resource}).tags
+        found: dict[str, dict[str, Any]] = {
+            "subnet": {one.id: one.tags for one in self.network.subnets.values()},
+            "sg": {one.id: one.tags for one in self.network.groups.values()},
+            "ami": {one.id: one.tags for one in self.images.images.values()},
+            "cr": {one.id: one.tags for one in self.pools.reservations.values()},
+            "pg": {one.id: one.tags for one in self.pools.groups.values()},
+        }
+        if resource not in found.get(kind, {}):
+            raise AwsError("InvalidID", f"The ID '{resource}' is not valid")
+        tags: dict[str, str] = found[kind][resource]
+        return tags
+
+    def describe_volumes(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """DescribeVolumes, by id or all."""
+        wanted = request.get("VolumeIds")
+        rows = [one for one in self.volumes.values() if not wanted or one["VolumeId"] in wanted]
+        for one in request.get("Filters") or ():
+            if one["Name"] != "attachment.instance-id":
+                raise AwsError("InvalidParameterValue", f"The filter '{one['Name']}' is invalid")
+            rows = [row for row in rows if row["Attachments"][0]["InstanceId"] in one["Values"]]
+        return {"Volumes": rows}
+
+    # ------------------------------------------------------------------ events
+
+    def _tell_state(self, machine: Machine, state: str) -> None:
+        self.tell(
+            "aws.ec2", "EC2 Instance State-change Notification", {"instance-id": machine.id, "state": state}, machine.id
+        )
+
+    def tell(self, source: str, kind: str, detail: Mapping[str, Any], *instance_ids: str) -> dict[str, Any]:
+        """An event as EventBridge writes it."""
+        self._events += 1
+        event = {
+            "version": "0",
+            "id": f"{self._hex('event', self._events, 4)}-0000-4000-8000-{self._events:012d}",
+            "detail-type": kind,
+            "source": source,
+            "account": ACCOUNT,
+            "time": stamp(self.timing.now())[:19] + "Z",
+            "region": self.setup.region,
+            "resources": [f"arn:aws:ec2:{self.setup.region}:{ACCOUNT}:instance/{one}" for one in instance_ids],
+            "detail": dict(detail),
+        }
+        self._told(event)
+        return event
+
+    def _hex(self, kind: str, number: object, size: int) -> str:
+        return hashlib.blake2b(f"{self.setup.seed}|{kind}|{number}".encode(), digest_size=size).hexdigest()
+
+
+def dry_run() -> AwsError:
+    """What a dry run that would succeed answers."""
+    return AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+
+
+def denied(permission: str, resource: str = "*", message: str = "") -> AwsError:
+    """What a call without permission answers; EC2's form."""
+    said = (
+        f"{_DENIAL} User: arn:aws:sts::{ACCOUNT}:assumed-role/karpenter/session is not authorized to perform:"
+        f" {permission} on resource: {resource} because no identity-based policy allows the {permission} action."
+    )
+    return AwsError("UnauthorizedOperation", message or said, 403)
+
+
+def _retag(kept: dict[str, str], tags: Mapping[str, str], *, remove: bool) -> None:
+    if remove:
+        for key in tags:
+            kept.pop(key, None)
+    else:
+        kept.update(tags)
+
+
+def _total(request: Mapping[str, Any], kind: str) -> float | None:
+    options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
+    return float(options["MaxTotalPrice"]) if options.get("MaxTotalPrice") else None
+
+
+def _least(request: Mapping[str, Any], kind: str) -> int:
+    options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
+    return int(options.get("MinTargetCapacity", 0))

@@ -1,0 +1,388 @@
+"""Launches against the emulator, without a cluster: claims in memory, a launcher that can be killed after any call, and the next one."""
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition
+from provisioner.cloudprovider.aws import reading
+from provisioner.cloudprovider.aws.batches import Mark
+from provisioner.cloudprovider.aws.client import AwsClients
+from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
+from provisioner.cloudprovider.aws.discovery.subnets import Subnet, SubnetBook
+from provisioner.cloudprovider.aws.instances import Instances
+from provisioner.cloudprovider.aws.launching import Launcher, World
+from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
+from provisioner.cloudprovider.aws.learned import MemoryTable
+from provisioner.cloudprovider.aws.market import CATALOGUE, SPOT, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.cloudprovider.aws.shortage import Shortages
+from provisioner.cloudprovider.aws.templates import TemplateUses
+from provisioner.cloudprovider.aws.userdata.inputs import Cluster
+from provisioner.cloudprovider.errors import CloudError
+from provisioner.cloudprovider.types import Machine
+from provisioner.support.clock import SystemClock
+from provisioner.support.workers import KeyedQueue, Result, pool, run_parallel
+from tests.support.ec2 import Ec2
+
+T = TypeVar("T")
+
+CLOCK = SystemClock()
+CLUSTER = Cluster("dovetail", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
+PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standard/recommended/image_id"
+READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1}
+
+
+class KilledError(Exception):
+    """The process was killed; it does nothing more."""
+
+
+class Claims:
+    """NodeClaims as an API server keeps them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._claims: dict[str, NodeClaim] = {}
+        self.errors: dict[str, CloudError] = {}
+        self.deleted: set[str] = set()
+
+    def add(
+        self,
+        count: int,
+        wanted: Mapping[str, list[str]] | None = None,
+        *,
+        pool: str = "default",
+        node_class: str = "default",
+    ) -> list[str]:
+        """Make equal claims that want these label values; their names."""
+        wanted = {"kubernetes.io/arch": ["amd64"], **(wanted or {})}
+        made = []
+        with self._lock:
+            for _ in range(count):
+                name = f"{pool}-{len(self._claims):04d}"
+                self._claims[name] = msgspec.convert(
+                    {
+                        "metadata": {
+                            "name": name,
+                            "uid": str(uuid.uuid4()),
+                            "creationTimestamp": CLOCK.now(),
+                            "generation": 1,
+                            "labels": {names.NODEPOOL_LABEL: pool},
+                        },
+                        "spec": {
+                            "nodeClassRef": {
+                                "group": "karpenter.k8s.aws",
+                                "kind": "EC2NodeClass",
+                                "name": node_class,
+                            },
+                            "requirements": [
+                                {"key": key, "operator": "In", "values": values} for key, values in wanted.items()
+                            ],
+                            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+                        },
+                    },
+                    NodeClaim,
+                    strict=False,
+                )
+                made.append(name)
+        return made
+
+    def all(self) -> list[NodeClaim]:
+        """Every claim."""
+        with self._lock:
+            return list(self._claims.values())
+
+    def get(self, name: str) -> NodeClaim:
+        """One of them."""
+        with self._lock:
+            return self._claims[name]
+
+    def change(self, name: str, **metadata: Any) -> NodeClaim:
+        """Change metadata."""
+        with self._lock:
+            claim = self._claims[name]
+            changed = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, **metadata))
+            self._claims[name] = changed
+            return changed
+
+    def mark(self, claim: NodeClaim, mark: Mark) -> NodeClaim:
+        """Write a mark."""
+        known = self.get(claim.metadata.name).metadata.annotations
+        return self.change(claim.metadata.name, annotations={**known, names.LAUNCH_ANNOTATION: str(mark)})
+
+    def launched(self, name: str, machine: Machine) -> None:
+        """Write a status."""
+        with self._lock:
+            claim = self._claims[name]
+            told = Condition(type="Launched", status="True", reason="Launched", last_transition_time=CLOCK.now())
+            status = msgspec.structs.replace(claim.status, provider_id=machine.provider_id, conditions=(told,))
+            self._claims[name] = msgspec.structs.replace(claim, status=status)
+
+    def aged(self, name: str) -> NodeClaim:
+        """The claim as if it had been launched an hour ago."""
+        claim = self.get(name)
+        told = tuple(
+            msgspec.structs.replace(one, last_transition_time=CLOCK.now() - timedelta(hours=1))
+            for one in claim.status.conditions
+        )
+        return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, conditions=told))
+
+    def without_machine(self) -> list[str]:
+        """Names of those that are not launched."""
+        return [claim.metadata.name for claim in self.all() if not claim.status.provider_id]
+
+    def machines(self) -> Counter[str]:
+        """How many claims have each instance."""
+        return Counter(claim.status.provider_id.rpartition("/")[2] for claim in self.all() if claim.status.provider_id)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all rigs of one emulator share, because it takes long to make."""
+
+    ec2: Ec2
+    settings: AwsSettings
+    aws: AwsClients
+    market: RegionMarket
+    image: str
+    subnets: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of(cls, ec2: Ec2) -> "Ground":
+        """Read an emulator."""
+        settings = AwsSettings(cluster_name=ec2.vpc.cluster, region=ec2.region)
+        aws = AwsClients(settings.policy(), CLOCK, ec2.session())
+        rows = aws.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
+        image = aws.client("ssm").get_parameter(Name=PARAMETER)["Parameter"]["Value"]
+        return cls(ec2, settings, aws, market_of(aws, settings), image, tuple(rows))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.aws.close()
+
+
+def node_class_of(ground: Ground, name: str = "default", **spec: Any) -> EC2NodeClass:
+    """A class that is ready for the emulator's network."""
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1},
+            "spec": {"amiFamily": "AL2023", "amiSelectorTerms": [{"alias": "al2023@latest"}], **spec},
+            "status": {
+                "subnets": [
+                    {"id": row["SubnetId"], "zone": row["AvailabilityZone"], "zoneID": row["AvailabilityZoneId"]}
+                    for row in ground.subnets
+                ],
+                "securityGroups": [{"id": one} for one in ground.ec2.vpc.groups],
+                "amis": [
+                    {
+                        "id": ground.image,
+                        "name": "al2023",
+                        "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
+                    }
+                ],
+                "instanceProfile": ground.ec2.vpc.profile,
+                "conditions": [{**READY, "lastTransitionTime": "2026-11-21T12:00:00Z"}],
+            },
+        },
+        EC2NodeClass,
+    )
+
+
+@dataclass
+class Kill:
+    """When a process dies.
+
+    Attributes:
+        action: after which action of EC2, or "mark".
+        after: the how manieth of them.
+        effect: whether that one still has its effect.
+    """
+
+    action: str
+    after: int = 1
+    effect: bool = True
+
+
+@dataclass
+class Mortal:
+    """`AwsClients` and API server of a process that may be killed."""
+
+    aws: AwsClients
+    claims: Claims
+    kill: Kill | None = None
+    dead: threading.Event = field(default_factory=threading.Event)
+    seen: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def client(self, service: str, region: str = "") -> Any:
+        """A client that dies with the process."""
+        real, outer = self.aws.client(service, region), self
+
+        class Client:
+            def __getattr__(self, name: str) -> Callable[..., Any]:
+                return lambda **asked: outer.call(name, lambda: getattr(real, name)(**asked))
+
+        return Client()
+
+    def mark(self, claim: NodeClaim, mark: Mark) -> NodeClaim:
+        """Write a mark, if alive."""
+        made: NodeClaim = self.call("mark", lambda: self.claims.mark(claim, mark))
+        return made
+
+    def call(self, name: str, run: Callable[[], Any]) -> Any:
+        """One call with an effect."""
+        with self._lock:
+            if self.dead.is_set():
+                raise KilledError
+            self.seen[name] += 1
+            dies = self.kill is not None and self.kill.action == name and self.kill.after == self.seen[name]
+            if dies:
+                self.dead.set()
+        if dies and self.kill is not None and not self.kill.effect:
+            raise KilledError
+        answer = run()
+        if dies:
+            raise KilledError
+        return answer
+
+
+class Rig:
+    """One process' launcher over the emulator, and the lifecycle of claims around it.
+
+    Attributes:
+        classes: by name.
+    """
+
+    def __init__(
+        self, ground: Ground, claims: Claims, classes: Iterable[EC2NodeClass], *, kill: Kill | None = None
+    ) -> None:
+        self.ec2, self.claims, self.settings, self.market = ground.ec2, claims, ground.settings, ground.market
+        self.classes = {one.metadata.name: one for one in classes}
+        self.mortal = Mortal(ground.aws, claims, kill)
+        self.shortages = self.market.shortages
+        self.subnets = SubnetBook(self.shortages.subnet_open)
+        self.subnets.note(map(Subnet.of, ground.subnets), CLOCK.now())
+        self.reservations = ReservationBook()
+        self.instances = Instances(self.mortal, CLOCK, self.settings.cluster_name, idle=0.02)
+        self.templates = LaunchTemplates(self.mortal, TemplateUses(), CLOCK, self.settings.cluster_name)
+        self.launcher = Launcher(
+            self.mortal,
+            self.instances,
+            self.templates,
+            World(
+                class_of=lambda claim: self.classes.get(claim.spec.node_class_ref.name),
+                types_of=self.market.types,
+                cluster=lambda: CLUSTER,
+                max_pods=self.market.max_pods,
+                claims=claims.all,
+                mark=self.mortal.mark,
+            ),
+            subnets=self.subnets,
+            reservations=self.reservations,
+            shortages=self.shortages,
+            clock=CLOCK,
+            settings=self.settings,
+        )
+        self.launched_after: dict[str, float] = {}
+        self.told: list[CloudError] = []
+        self._began = CLOCK.monotonic()
+        self._queue = KeyedQueue("claims", self._reconcile, CLOCK, workers=10)
+        self.launcher.listen(self._queue.add)
+
+    def start(self, resume: bool = True) -> None:
+        """Reconcile every claim from now on."""
+        self._began = CLOCK.monotonic()
+        if resume:
+            self.launcher.resume(self.claims.all())
+        self._queue.start()
+        self._queue.add_all(claim.metadata.name for claim in self.claims.all())
+
+    def wait(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
+        """Wait until every claim has a machine, or `until`; whether that came."""
+        done = until or (lambda: not self.claims.without_machine())
+        end = CLOCK.monotonic() + seconds
+        while not done():
+            if CLOCK.monotonic() > end:
+                return False
+            CLOCK.sleep(0.02)
+        return True
+
+    def reconcile_now(self, name: str) -> None:
+        """Look at a claim."""
+        self._queue.add(name)
+
+    def launcher_busy(self) -> bool:
+        """Whether the launcher still has something under way."""
+        return not repr(self.launcher).endswith(" 0 under way>")
+
+    def in_parallel(self, call: Callable[[T], object], items: Iterable[T]) -> None:
+        """Call for every item at the same time."""
+        given = list(items)
+        with pool(len(given)) as threads:
+            for outcome in run_parallel(threads, call, given):
+                outcome.unwrap()
+
+    def stop(self) -> None:
+        """The process ends."""
+        self.mortal.dead.set()
+        self._queue.stop()
+        self.launcher.stop()
+
+    def _reconcile(self, name: str) -> Result:
+        if self.mortal.dead.is_set() or name in self.claims.deleted:
+            return Result()
+        claim = self.claims.get(name)
+        if claim.status.provider_id:
+            return Result()
+        try:
+            machine = self.launcher.create(claim)
+        except CloudError as error:
+            self.claims.errors[name] = error
+            self.told.append(error)
+            return Result(requeue_after=5.0 if error.retry_after is None else error.retry_after)
+        if not self.mortal.dead.is_set():
+            self.claims.launched(name, machine)
+            self.launched_after[name] = CLOCK.monotonic() - self._began
+        return Result()
+
+
+def market_of(aws: AwsClients, settings: AwsSettings) -> RegionMarket:
+    """The emulator's market, read once."""
+    made = RegionMarket(
+        settings,
+        Reads(region=lambda: reading.read_region(aws), spot=lambda: reading.read_spot(aws, CLOCK)),
+        Around(),
+        Shortages(),
+        MemoryTable(),
+        CLOCK,
+    )
+    made.refresh(CATALOGUE)
+    made.refresh(SPOT)
+    return made
+
+
+@contextmanager
+def rig(ground: Ground, claims: Claims, classes: Iterable[EC2NodeClass], *, kill: Kill | None = None) -> Iterator[Rig]:
+    """A rig for the length of a block."""
+    made = Rig(ground, claims, classes, kill=kill)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def alive(ec2: Ec2) -> Mapping[str, dict[str, Any]]:
+    """Instances that are paid for, by id."""
+    return {one["id"]: one for one in ec2.alive()}

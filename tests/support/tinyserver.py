@@ -1,0 +1,149 @@
+"""A small API server for NodeClaims, Nodes and pods, that tells a `World` what a watch would tell."""
+
+import copy
+import re
+from typing import Any
+
+import msgspec
+
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.controllers.store import ClaimWriter
+from provisioner.kube.client import Client
+from provisioner.kube.events import Recorder
+from tests.support import jsonpatch
+from tests.support.cluster import World
+from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+
+_KINDS: dict[str, Any] = {"nodeclaims": NodeClaim, "nodes": Node}
+_PATH = re.compile(
+    r"/(?:api/v1|apis/karpenter.sh/v1)/(?P<kind>nodeclaims|nodes)(?:/(?P<name>[^/]+))?(?P<status>/status)?"
+)
+_POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)(?P<eviction>/eviction)?")
+
+
+class Told(Recorder):
+    """Keeps events instead of sending them: (kind, name, type, reason)."""
+
+    def __init__(self, client: Client, clock: Any) -> None:
+        super().__init__(client, "test", clock)
+        self.events: list[tuple[str, str, str, str]] = []
+        self.messages: list[str] = []
+
+    def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: float = 0.0) -> None:  # noqa: A002
+        self.events.append((ref.kind, ref.name, type, reason))
+        self.messages.append(message)
+
+
+class ServerDied(Exception):  # noqa: N818  (what a test sees of kill -9)
+    """The process ended before this write."""
+
+
+class TinyServer:
+    """Takes merge and JSON patches, deletions and lists.
+
+    Attributes:
+        world: what our caches have; `tell` off, the server knows more than they.
+        refuse: status to answer to writes of objects by name, instead of doing them.
+        done: requests that changed something, as "METHOD kind/name".
+        dies_after: how many of those there may be before everything raises `ServerDied`; None never dies.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.objects: dict[tuple[str, str], Any] = {}
+        self.refuse: dict[str, int] = {}
+        self.done: list[str] = []
+        self.dies_after: int | None = None
+        self.tell = True
+        self.api = FakeApi(respond=self._answer, clock=world.clock)
+        self.client = Client(self.api, world.clock)
+        self.writer = ClaimWriter(self.client, world.cluster, lambda _: None)
+        self.recorder = Told(self.client, world.clock)
+        self._version = 1000
+
+    def put(self, *things: NodeClaim | Node) -> None:
+        """Objects that are there, and that our caches know."""
+        for thing in things:
+            kind = "nodes" if isinstance(thing, Node) else "nodeclaims"
+            self._store(kind, thing.metadata.name, msgspec.json.decode(msgspec.json.encode(thing)))
+
+    def claim(self, name: str) -> NodeClaim:
+        """A claim as the server has it."""
+        found: NodeClaim = msgspec.convert(self.objects["nodeclaims", name], NodeClaim, strict=False)
+        return found
+
+    def node(self, name: str) -> Node:
+        """A Node as the server has it."""
+        found: Node = msgspec.convert(self.objects["nodes", name], Node, strict=False)
+        return found
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether an object is there and stays."""
+        found = self.objects.get((kind, name))
+        return found is not None and "deletionTimestamp" not in found["metadata"]
+
+    def _answer(self, sent: Sent) -> FakeAnswer:
+        if found := _POD.fullmatch(sent.path):
+            self.done.append(f"{sent.method} {'evictions' if found['eviction'] else 'pods'}/{found['name']}")
+            return ok({"kind": "Status", "status": "Success"})
+        path = _PATH.fullmatch(sent.path)
+        assert path is not None, f"nobody expected {sent.method} {sent.path}"
+        kind, name = path["kind"], path["name"]
+        if name is None:
+            items = [thing for (one, _), thing in sorted(self.objects.items()) if one == kind]
+            return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
+        if sent.method != "GET" and name in self.refuse:
+            return refusal(self.refuse[name])
+        known = self.objects.get((kind, name))
+        if known is None:
+            return refusal(404, "NotFound")
+        if sent.method == "GET":
+            return ok(known)
+        if self.dies_after is not None and len(self.done) >= self.dies_after:
+            raise ServerDied
+        self.done.append(f"{sent.method} {kind}/{name}")
+        if sent.method == "DELETE":
+            return self._delete(kind, name, known)
+        if "json-patch" in sent.content_type:
+            try:
+                changed = jsonpatch.apply(known, sent.body)
+            except jsonpatch.PatchError:
+                return refusal(422, "Invalid")
+        else:
+            changed = _merged(known, sent.body)
+        return ok(self._store(kind, name, changed))
+
+    def _delete(self, kind: str, name: str, known: Any) -> FakeAnswer:
+        if known["metadata"].get("finalizers"):
+            gone = copy.deepcopy(known)
+            gone["metadata"]["deletionTimestamp"] = self.world.clock.now().isoformat()
+            return ok(self._store(kind, name, gone))
+        del self.objects[kind, name]
+        return ok({"kind": "Status", "status": "Success"})
+
+    def _store(self, kind: str, name: str, wire: Any) -> Any:
+        self._version += 1
+        wire["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[kind, name] = wire
+        thing = msgspec.convert(wire, _KINDS[kind], strict=False)
+        if self.tell:
+            cluster = self.world.cluster
+            if kind == "nodes":
+                cluster.node_changed(cluster.node(name), thing)
+            else:
+                cluster.claim_changed(cluster.claim(name), thing)
+        return wire
+
+
+def _merged(known: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(known) if isinstance(known, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key), value)
+    return result

@@ -1,0 +1,184 @@
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from provisioner.apis import ec2, names
+from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
+from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
+from provisioner.apis.meta import Condition, ObjectMeta
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.catalogue import Region
+from provisioner.cloudprovider.aws.learned import MemoryTable
+from provisioner.cloudprovider.aws.market import CATALOGUE, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.provider import FIRST_READ_SECONDS, AwsProvider, CatalogueNotReadError
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.cloudprovider.aws.shortage import Shortages
+from provisioner.cloudprovider.aws.wire import instance_types
+from provisioner.cloudprovider.errors import MachineNotFoundError
+from provisioner.cloudprovider.types import Machine
+from tests.support import ec2pages
+from tests.support.clock import NOON, FakeClock
+from tests.support.cluster import claim
+
+MACHINE = Machine("aws:///a/i-1", "m5.large", "a", "spot")
+REFERENCE = NodeClassReference(group=ec2.GROUP, kind=ec2.KIND, name="default")
+
+
+class Machines:
+    """Launches nothing; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def create(self, claim: NodeClaim) -> Machine:
+        self.asked.append(f"create {claim.name}")
+        return MACHINE
+
+    def listen(self, answered: Callable[[str], None]) -> None:
+        answered("heard")
+
+    def delete(self, claim: NodeClaim) -> None:
+        raise MachineNotFoundError(claim.status.provider_id)
+
+    def get(self, provider_id: str) -> Machine:
+        assert provider_id == MACHINE.provider_id
+        return MACHINE
+
+    def list(self) -> Sequence[Machine]:
+        return (MACHINE,)
+
+    def resume(self, claims: Iterable[NodeClaim]) -> None:
+        self.asked.extend(f"resume {claim.name}" for claim in claims)
+
+
+def ready(status: str, reason: str = "", message: str = "") -> Condition:
+    return Condition(type=names.READY, status=status, reason=reason, message=message, last_transition_time=NOON)
+
+
+def node_class(*conditions: Condition, deleted: datetime | None = None) -> EC2NodeClass:
+    return EC2NodeClass(
+        metadata=ObjectMeta(name="default", deletion_timestamp=deleted),
+        status=EC2NodeClassStatus(
+            subnets=(ec2.Subnet(id="subnet-a", zone="a", zone_id="id-a"),), conditions=conditions
+        ),
+    )
+
+
+def region() -> Region:
+    page = ec2pages.type_pages([ec2pages.described_types()["m5.large"]])[0]
+    return Region.of(instance_types(page)[0], [("m5.large", "a")])
+
+
+def provider(
+    found: EC2NodeClass | None, clock: FakeClock, *, read: bool = True, drifted: str = ""
+) -> tuple[AwsProvider, Machines]:
+    market = RegionMarket(
+        AwsSettings(cluster_name="blue", region="us-east-1"),
+        Reads(region, lambda: ()),
+        Around(),
+        Shortages(),
+        MemoryTable(),
+        clock,
+    )
+    if read:
+        market.refresh(CATALOGUE)
+    machines = Machines()
+    classes = {} if found is None else {found.name: found}
+    return AwsProvider(machines, market, classes.get, lambda _: drifted, clock), machines
+
+
+def aws_pool(group: str = ec2.GROUP, kind: str = ec2.KIND) -> NodePool:
+    template = {"spec": {"nodeClassRef": {"group": group, "kind": kind, "name": "default"}, "requirements": []}}
+    return msgspec.convert({"metadata": {"name": "general"}, "spec": {"template": template}}, NodePool)
+
+
+READINESS = {
+    "is ready": (node_class(ready("True", "Ready")), (names.TRUE, names.READY, "")),
+    "is not": (node_class(ready("False", "SubnetsNotFound", "none")), (names.FALSE, "SubnetsNotFound", "none")),
+    "is not, without a reason": (
+        node_class(ready("False")),
+        (names.FALSE, names.NODECLASS_READINESS_UNKNOWN, ""),
+    ),
+    "was not looked at": (
+        node_class(),
+        (names.UNKNOWN, names.NODECLASS_READINESS_UNKNOWN, "it was not looked at yet"),
+    ),
+    "is going": (
+        node_class(ready("True"), deleted=NOON),
+        (names.FALSE, names.NODECLASS_TERMINATING, "EC2NodeClass default is being deleted"),
+    ),
+    "is missing": (None, (names.FALSE, names.NODECLASS_NOT_FOUND, "there is no EC2NodeClass default; create it")),
+}
+
+
+@pytest.mark.parametrize(("found", "want"), READINESS.values(), ids=READINESS)
+def test_a_class_that(found: EC2NodeClass | None, want: tuple[str, str, str]) -> None:
+    made, _ = provider(found, FakeClock())
+    assert made.node_class_ready(REFERENCE) == want
+
+
+def test_a_class_of_another_kind_is_none_of_ours() -> None:
+    made, _ = provider(node_class(ready("True")), FakeClock())
+    other = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
+    assert made.node_class_ready(other)[1] == names.NODECLASS_NOT_FOUND
+    assert made.node_class_kinds() == {("karpenter.k8s.aws", "EC2NodeClass")}
+
+
+def test_types_are_those_of_the_pools_class() -> None:
+    made, _ = provider(node_class(), FakeClock())
+    types = made.instance_types(aws_pool())
+    assert [one.name for one in types] == ["m5.large"]
+    assert made.instance_types(aws_pool()) is types
+    assert made.known_types(aws_pool()) is types
+
+
+def test_a_pool_without_a_class_has_no_types() -> None:
+    made, _ = provider(None, FakeClock())
+    assert (made.instance_types(aws_pool()), made.known_types(aws_pool())) == ((), ())
+    made, _ = provider(node_class(), FakeClock())
+    assert made.instance_types(aws_pool("karpenter.kwok.sh", "KWOKNodeClass")) == ()
+
+
+def test_before_the_first_answer_of_ec2_a_plan_gets_an_error_and_no_empty_list() -> None:
+    clock = FakeClock()
+    made, _ = provider(node_class(), clock, read=False)
+    clock.advance(FIRST_READ_SECONDS + 1)
+    with pytest.raises(CatalogueNotReadError, match="EC2 has not listed its instance types yet"):
+        made.instance_types(aws_pool())
+    assert made.known_types(aws_pool()) == (), "nobody who must not wait is refused"
+
+
+def test_machines_are_left_to_those_who_launch() -> None:
+    made, machines = provider(node_class(), FakeClock(), drifted="AMIDrift")
+    heard: list[str] = []
+    made.listen(heard.append)
+    made.resume([claim("a")])
+    assert made.create(claim("b")) is made.get(MACHINE.provider_id) is made.list()[0]
+    assert (machines.asked, heard) == (["resume a", "create b"], ["heard"])
+    with pytest.raises(MachineNotFoundError):
+        made.delete(claim("b"))
+    assert made.is_drifted(claim("b")) == "AMIDrift"
+
+
+def test_conditions_that_mean_a_broken_machine() -> None:
+    made, _ = provider(None, FakeClock())
+    found = {
+        (one.condition_type, one.condition_status): one.toleration.total_seconds() / 60
+        for one in made.repair_policies()
+    }
+    assert found == {
+        ("Ready", "False"): 30,
+        ("Ready", "Unknown"): 30,
+        ("AcceleratedHardwareReady", "False"): 10,
+        ("StorageReady", "False"): 30,
+        ("NetworkingReady", "False"): 30,
+        ("KernelReady", "False"): 30,
+        ("ContainerRuntimeReady", "False"): 30,
+    }
+
+
+def test_labels_that_a_node_of_ec2_has_by_itself() -> None:
+    made, _ = provider(None, FakeClock())
+    assert {labels.CATEGORY, labels.ZONE_ID, names.ZONE_LABEL, names.INSTANCE_TYPE_LABEL} <= made.well_known_labels
