@@ -125,6 +125,8 @@ class CloudProvider(Protocol):
     name: str
     well_known_labels: frozenset[str]
     """Labels that the provider sets by itself, besides `names.WELL_KNOWN_LABELS`."""
+    reservation_label: str
+    """The label of reserved offerings that says which reservation they draw from; "" where each is one of its own."""
 
     def create(self, claim: NodeClaim) -> Machine:
         """Launch one machine for `claim`, or return the one that an earlier call launched for it; never two.

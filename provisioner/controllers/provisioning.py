@@ -123,13 +123,14 @@ def problem_of(
     manages: Callable[[NodePool], bool],
     policies: Policies = Policies(),
     bins: Bins | None = None,
+    reservation_label: str = "",
 ) -> Problem:
     """The question that this instant asks; what only depends on the snapshot is decided here.
 
     A pool takes part when it is ours, Ready, dynamic, not being deleted and readable: a malformed one says so itself
     (ValidationSucceeded) and must not stop the others. A machine that leaves takes no pods; those on it still count.
 
-    `policies` is what the flags say; `bins` keeps machines from one question to the next.
+    `policies` is what the flags say; `bins` keeps machines from one question to the next; `reservation_label` is the provider's.
     """
     usable = [view for view in snapshot.pools if manages(view.pool) and is_usable(view.pool)]
     pools = [pool for view in usable if (pool := _pool(view, types_of(view.pool), policies)) is not None]
@@ -153,6 +154,7 @@ def problem_of(
         preferences=policies.preferences,
         min_values=policies.min_values,
         devices=policies.devices,
+        reservation_label=reservation_label,
     )
 
 
@@ -316,6 +318,7 @@ class Provisioner:
             self._manages,
             self._policies,
             bins,
+            self._provider.reservation_label,
         )
 
     def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:

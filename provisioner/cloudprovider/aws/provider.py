@@ -66,6 +66,7 @@ class AwsProvider:
 
     name = "aws"
     well_known_labels = names.WELL_KNOWN_LABELS | labels.WELL_KNOWN
+    reservation_label = labels.RESERVATION_ID
 
     def __init__(
         self,

@@ -118,6 +118,7 @@ class KwokProvider:
     """
 
     name = "kwok"
+    reservation_label = ""
 
     def __init__(
         self,
