@@ -1,5 +1,6 @@
 """One pass over all classes of a problem, from nothing placed to everything placed that can be."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -78,18 +79,20 @@ class Attempt:
             by_priority: finish each priority before the next; else hostname spread waits until all else is placed.
         """
         self.placing.scattering = scattering
-        if not by_priority:
-            self._band(self.classes)
-        else:
-            band: list[PodClass] = []
-            for one in self.classes:
-                if band and band[0].shape.priority != one.shape.priority:
-                    self._band(band)
-                    band = []
-                band.append(one)
-            self._band(band)
-        while self.waiting and self._again(dict(self.waiting)):
-            pass
+        later: list[tuple[PodClass, int]] = []
+        changed = False
+        bands = [list(band) for _, band in itertools.groupby(self.classes, _priority)]
+        for band in bands:
+            later += self._band(band)
+            if by_priority:
+                self._late(later)
+                later = []
+            if self._changed():
+                changed = True
+                self._turns(band)
+        self._late(later)
+        if self._changed() or (changed and len(bands) > 1):
+            self._turns(self.classes)
 
     def tied(self) -> set[PodClass]:
         """The classes with pods without a place that have to do with other pods: in another order they may find one."""
@@ -114,7 +117,8 @@ class Attempt:
             count for count, counter in topology.domains.items() if uneven(counter, usable)
         }
 
-    def _band(self, classes: Sequence[PodClass]) -> None:
+    def _band(self, classes: Sequence[PodClass]) -> list[tuple[PodClass, int]]:
+        """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
         later = []
         for one in classes:
             start = self._place(one, 0, late=False)
@@ -123,25 +127,33 @@ class Attempt:
                     later.append((one, start))
                 else:
                     self.waiting[one] = start
+        return later
+
+    def _late(self, later: Iterable[tuple[PodClass, int]]) -> None:
+        """Settle hostname spread."""
         for one, start in later:
             self.delayed = True
             left = self._place(one, start, late=True)
             if left < len(one.pods):
                 self.waiting[one] = left
 
-    def _again(self, waiting: Mapping[PodClass, int]) -> bool:
-        """Ask once more for those without a place; whether any got one."""
+    def _turns(self, classes: Sequence[PodClass]) -> None:
+        """Ask those of `classes` once more that have pods without a place, as long as that changes anything."""
+        changed = True
+        while changed:
+            for one in [one for one in classes if one in self.waiting]:
+                left = self._place(one, self.waiting[one], late=True)
+                if left == len(one.pods):
+                    del self.waiting[one]
+                else:
+                    self.waiting[one] = left
+            changed = self._changed()
+
+    def _changed(self) -> bool:
+        """Whether anything happened since the last call by which a pod without a place may have one."""
         placing = self.placing
-        if not placing.forget() and (placing.topology.empty or not placing.touched):
-            return False
-        placing.touched = False
-        for one, start in sorted(waiting.items(), key=lambda entry: entry[0].facts.order):
-            left = self._place(one, start, late=True)
-            if left == len(one.pods):
-                del self.waiting[one]
-            else:
-                self.waiting[one] = left
-        return placing.touched
+        touched, placing.touched = placing.touched, False
+        return placing.forget() or (touched and not placing.topology.empty)
 
     def _spread_over_hosts(self, one: PodClass) -> bool:
         return any(spread.count.key == HOSTNAME_LABEL for spread in one.ladder[0].relations.spreads)
@@ -178,6 +190,10 @@ class Attempt:
         if plan is None:
             plan = self._plans[relations] = Plan(relations, self.placing.topology, self._skews)
         return run_of(one, demand, plan, self.needs[one], self._numbers, start)
+
+
+def _priority(one: PodClass) -> int:
+    return one.shape.priority
 
 
 def _whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:

@@ -10,7 +10,7 @@ import msgspec
 
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.demands import Count, Demand, Facts, deduced_selector, facts_of
-from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.filters import FilterError, NodeFilter
 from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, Problem
 from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
 from provisioner.scheduling.selecting import label_set
@@ -47,6 +47,12 @@ class PodClass:
     def shape(self) -> PodShape:
         """Of every pod."""
         return self.facts.shape
+
+    @property
+    def filter(self) -> NodeFilter:
+        """What they require of a node, whatever they wish."""
+        own = self.facts.filter
+        return own if self.volumes is NO_VOLUMES else own.narrowed(self.volumes.alternatives)
 
     @property
     def counts(self) -> Iterable[Count]:

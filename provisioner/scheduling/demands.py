@@ -344,12 +344,14 @@ def _rank(shape: PodShape) -> int:
     if affinity is not None and affinity.pod_anti_affinity is not None:
         required = affinity.pod_anti_affinity.required
         if any(one.topology_key != HOSTNAME_LABEL for one in required):
-            return 2
+            return 3
         if required:
             return 0  # they need machines each, which the others can then fill
-    if shape.node_selector or shape.volumes or (affinity is not None and affinity.node_affinity is not None):
+    if shape.volumes:
         return 0
-    return 1
+    if shape.node_selector or (affinity is not None and affinity.node_affinity is not None):
+        return 1
+    return 2
 
 
 class Facts:

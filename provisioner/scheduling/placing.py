@@ -435,7 +435,7 @@ class Placing:
             return
         ap = axes[0]
         axis = ap.axis
-        candidates = self._candidates(run)
+        candidates = self._candidates(run, together=False)
         room = {domain: self._room(run, candidates & could, run.left) for domain, could in enumerate(axis.could)}
         reach = self._reachable(run, axis)
         if not opening and reach and max(room.values(), default=0) < run.left:
@@ -733,12 +733,7 @@ class Placing:
         """Bins that admit pods with this filter, and pools that may."""
         found = self._base.get(node_filter)
         if found is None:
-            willing = [
-                account
-                for account in self.accounts
-                if account.offer.tolerated(node_filter)
-                and any(account.offer.narrowed(account.offer.base, term) is not None for term in node_filter.terms)
-            ]
+            willing = [account for account in self.accounts if account.offer.admits(node_filter)]
             found = self._base[node_filter] = (self.bins.admitting(node_filter), willing)
         return found
 

@@ -22,7 +22,7 @@ from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.classes import PodClass, classify, sort_key
 from provisioner.scheduling.demands import Count, facts_of
 from provisioner.scheduling.explaining import Explainer
-from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.filters import FilterError, NodeFilter
 from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.offers import Daemon, Offer
 from provisioner.scheduling.problem import Pool, Problem
@@ -77,8 +77,20 @@ class _Solution:
             for pool in _in_order(problem.pools)
         ]
         self.bins: Final = Bins(problem.bins, dimensions)
+        if problem.bins:
+            self._captives_first()
         self.tallies: Final = self._tallies(exact=bool(named))
         self.daemons: Final = daemons
+
+    def _captives_first(self) -> None:
+        """Of one priority, those first that no pool takes: they have nothing but machines of now."""
+        known: dict[tuple[NodeFilter, Need], bool] = {}
+        for one in self.classes:
+            question = one.filter, self.needs[one]
+            if question not in known:
+                known[question] = any(offer.takes(*question) for offer in self.offers)
+        if not all(known.values()):
+            self.classes.sort(key=lambda one: (one.facts.order[0], known[one.filter, self.needs[one]]))
 
     def _tallies(self, *, exact: bool) -> list[Tally]:
         if not any(one.pods for one in self.problem.bins):

@@ -195,6 +195,11 @@ ROWS: dict[str, Row] = {
         problem([pod("p", shape(affinity=apart(ZONE, DB)))], bins=[node("n", running=[running("old")])]), "p on n"),
     "anti-affinity over capacity types": row(
         problem(pods(2, of_app("db", affinity=apart(KIND, DB)), "p"), ALL), "p by kind: 1 1"),
+    "the first of its kind with two terms over different keys": row(
+        problem([pod("p", of_app("db", affinity=Affinity(pod_affinity=PodAffinity(required=(
+            meant(HOST, LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=("z",)),))),
+            meant(ZONE, DB, namespace_selector=LabelSelector()))))))], bins=[node("n", labels={ZONE: "b"})]),
+        "p on n"),
     # --- together ---
     "near one kind and apart from one's own": row(
         problem([pod("cache", of_app("cache", selector={ZONE: "b"})),

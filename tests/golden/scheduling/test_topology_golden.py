@@ -242,6 +242,10 @@ ROWS: dict[str, Row] = {
         problem(web(3, spread(ZONE, WEB), cpu="3"),
                 pool(types=(instance_type("ab", "4", "8Gi", zones=["a", "b"]), instance_type("c", "2", "4Gi", zones=["c"])))),
         "web by zone: 2 1", "nothing left"),
+    "a machine for other pods is a domain of hostname spread too": row(
+        problem([*web(2, spread(HOST, WEB), cpu="100m", priority=9), pod("other", of_app("x", "3"))], pool(types=(MEDIUM,)),
+                bins=[node("n", "1", running=plain(1)), node("m", "1", running=plain(1, name="older"))]),
+        "nothing left"),
     # --- defaults of the cluster ---
     "the cluster's default spread is for pods that have none": row(
         problem(owned(pods(3, of_app("web", "2"), "web"), "rs"), ONE,
