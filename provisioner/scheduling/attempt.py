@@ -11,7 +11,8 @@ from provisioner.scheduling.demands import Count, Demand, Relations
 from provisioner.scheduling.filters import NodeFilter
 from provisioner.scheduling.offers import Daemon, Offer
 from provisioner.scheduling.places import Account, Place, Reservations
-from provisioner.scheduling.placing import Placing, Plan, Run, run_of
+from provisioner.scheduling.placing import Placing
+from provisioner.scheduling.plans import Plan, Run, run_of
 from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.problem import MinValuesPolicy, Problem
 from provisioner.scheduling.topology import ALL, Axis, Topology, above, uneven
@@ -66,6 +67,7 @@ class Attempt:
                 ]
             )
         self._in_use: Final = _in_use(problem, classes)
+        self._unsettled: Final[set[Count]] = set()
 
     def claims(self) -> Iterable[Place]:
         """The places that are claims, in the order they were opened."""
@@ -93,6 +95,10 @@ class Attempt:
         self._late(later)
         if self._changed() or (changed and len(bands) > 1):
             self._turns(self.classes)
+        if self.waiting and self.placing.cautious:
+            self.placing.closing = True  # no machine comes any more, so the true numbers are safe
+            self._turns(self.classes)
+        self._unsettled.update(self.placing.settle())
 
     def tied(self) -> set[PodClass]:
         """The classes with pods without a place that have to do with other pods: in another order they may find one."""
@@ -112,10 +118,8 @@ class Attempt:
         """The spread constraints that what was placed first holds no longer, because of what was placed later."""
         usable = self.placing.usable
         topology = self.placing.topology
-        cautious = dict.fromkeys(self.placing.cautious, True)
-        return {count for count, host in topology.hosts.items() if above(host, usable, cautious)} | {
-            count for count, counter in topology.domains.items() if uneven(counter, usable)
-        }
+        hosts = {count for count, host in topology.hosts.items() if above(host, usable)}
+        return hosts | self._unsettled | {count for count, one in topology.domains.items() if uneven(one, usable)}
 
     def _band(self, classes: Sequence[PodClass]) -> list[tuple[PodClass, int]]:
         """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""

@@ -10,7 +10,7 @@ from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.limits import Ledger
 from provisioner.scheduling.offers import Offer, State
 from provisioner.scheduling.places import Account
-from provisioner.scheduling.placing import AxisPlan, Run
+from provisioner.scheduling.plans import AxisPlan, Run
 from provisioner.scheduling.ports import Ports, clash
 from provisioner.scheduling.reasons import (
     BinsRefuse,

@@ -12,8 +12,7 @@ from typing import Final
 
 from provisioner.scheduling.bins import Bins, Tally
 from provisioner.scheduling.bits import members
-from provisioner.scheduling.classes import PodClass
-from provisioner.scheduling.demands import Count, Demand, Relations
+from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.offers import State, pin
 from provisioner.scheduling.places import (
@@ -25,220 +24,21 @@ from provisioner.scheduling.places import (
     opened,
     take,
 )
+from provisioner.scheduling.plans import AxisPlan, HostSpread, Plan, Run
 from provisioner.scheduling.ports import Port, Ports, clash
 from provisioner.scheduling.topology import (
     ALL,
     Axis,
     DomainCounter,
-    Effects,
-    HostCounter,
     Topology,
     water_fill,
 )
 from provisioner.scheduling.vectors import ATTACHABLE, Dimensions, Need, most
-from provisioner.scheduling.volumes import NO_VOLUMES, Attachment
+from provisioner.scheduling.volumes import Attachment
+from provisioner.values.requirement import Operator, Requirement, Requirements
 
 Pin = tuple[Axis, int]
 """(axis, domain); the domain -1 stands for machines without the label."""
-_HostSpread = tuple[HostCounter, int, bool, int]
-"""(counter, max_skew, whether the pod counts itself, min_domains)"""
-_DomainSpread = tuple[DomainCounter, int, bool, int]
-
-
-class AxisPlan:
-    """What the relations of a class mean on one axis.
-
-    Attributes:
-        spreads: its own constraints.
-        wanted: counters that count it and by which other pods are spread, with the least skew of these.
-        together, apart: its affinity and anti-affinity.
-        blocked: where pods are that keep it away.
-        adds: counters that count it, or what it guards.
-        strict: whether a machine without the label is out of the question.
-        alone: two such pods cannot share a domain.
-        lead: (counter, max_skew, min_domains) of the only counter that the pods raise and that has to stay even; only
-            set where it decides alone.
-    """
-
-    __slots__ = ("adds", "alone", "apart", "axis", "blocked", "lead", "spreads", "strict", "together", "wanted")
-
-    def __init__(self, axis: Axis) -> None:
-        self.axis: Final = axis
-        self.spreads: list[_DomainSpread] = []
-        self.wanted: list[tuple[DomainCounter, int]] = []
-        self.together: list[DomainCounter] = []
-        self.apart: list[DomainCounter] = []
-        self.blocked: list[DomainCounter] = []
-        self.adds: list[DomainCounter] = []
-        self.strict = False
-        self.alone = False
-        self.lead: tuple[DomainCounter, int, int]
-
-
-class Plan:
-    """What the relations of a class mean in one attempt; attributes as of `AxisPlan`, places in place of domains.
-
-    Attributes:
-        plain: nothing at all.
-        single: two such pods cannot share a place.
-        guarded: counters that count it, and by which pods that are placed already are spread over hosts.
-        caps: (counter, max_skew) of hostname spreads by which the pods count themselves.
-        ties: whether anything besides hosts has to know where its pods are.
-    """
-
-    __slots__ = (
-        "adds",
-        "apart",
-        "axes",
-        "blocked",
-        "bootstraps",
-        "caps",
-        "even",
-        "guarded",
-        "plain",
-        "single",
-        "spreads",
-        "ties",
-        "together",
-    )
-
-    def __init__(self, relations: Relations, topology: Topology, skews: dict[Count, int]) -> None:
-        effects: Effects = topology.effects(relations.pod)
-        self.spreads: list[_HostSpread] = []
-        self.together: list[HostCounter] = []
-        self.apart: list[HostCounter] = []
-        self.blocked: Final = effects.blocked
-        self.adds: Final = list(effects.hosts)
-        axes: dict[Axis, AxisPlan] = {}
-
-        def on(axis: Axis) -> AxisPlan:
-            if axis not in axes:
-                axes[axis] = AxisPlan(axis)
-            return axes[axis]
-
-        for axis, some in effects.axes.items():
-            plan = on(axis)
-            plan.adds += some.adds
-            plan.blocked += some.blocked
-        for spread in relations.spreads:
-            own = topology.includes(spread.count, relations)
-            if spread.count.on_hosts:
-                self.spreads.append((topology.hosts[spread.count], spread.max_skew, own, spread.min_domains))
-            else:
-                counter = topology.domains[spread.count]
-                on(counter.axis).spreads.append((counter, spread.max_skew, own, spread.min_domains))
-        for counts, host_list, name in (
-            (relations.together, self.together, "together"),
-            (relations.apart, self.apart, "apart"),
-        ):
-            for count in counts:
-                if count.on_hosts:
-                    host_list.append(topology.hosts[count])
-                else:
-                    counter = topology.domains[count]
-                    getattr(on(counter.axis), name).append(counter)
-        for count in relations.guards:
-            if count.on_hosts:
-                self.adds.append(topology.hosts[count])
-            else:
-                on(topology.domains[count].axis).adds.append(topology.domains[count])
-        spread_by = {spread.count for spread in relations.spreads}
-        self.guarded: Final = [
-            (host, skews[host.count]) for host in effects.hosts if host.count in skews and host.count not in spread_by
-        ]
-        for plan in axes.values():
-            plan.strict = bool(plan.spreads or plan.together)
-            plan.alone = any(topology.includes(one.count, relations) for one in plan.apart)
-            plan.wanted = [
-                (one, skews[one.count]) for one in plan.adds if one.count in skews and one.count not in spread_by
-            ]
-        self.axes: Final = [axes[axis] for axis in sorted(axes, key=lambda one: one.key)]
-        self.single: Final = any(topology.includes(host.count, relations) for host in self.apart)
-        self.bootstraps: Final = bool(relations.together) and all(
-            topology.includes(count, relations) for count in relations.together
-        )
-        self.even: Final = self._even()
-        self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
-        self.ties: Final = bool(self.axes or self.guarded)
-        self.plain: Final = not (
-            self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
-        )
-
-    def _even(self) -> AxisPlan | None:
-        """The only axis, where shares by one counter settle everything."""
-        if len(self.axes) != 1:
-            return None
-        (ap,) = self.axes
-        if ap.together or ap.apart or ap.blocked:
-            return None
-        leads = [(counter, skew, least) for counter, skew, own, least in ap.spreads if own]
-        leads += [(counter, skew, 1) for counter, skew in ap.wanted]
-        if len(leads) != 1:
-            return None
-        (ap.lead,) = leads
-        return ap
-
-
-class Run:
-    """One class with one demand, while its pods are being placed.
-
-    Attributes:
-        pods: the class.
-        demand: its own node filter, by which nodes count for its spread.
-        filter: that and what its volumes demand.
-        start: number of its first pod without a place.
-        end: number after the last pod to be placed.
-        caps, ties: of the plan; ports are ties too.
-        easy: no term, port or volume has to be looked at on a claim.
-        soft: whether to leave room for the spread of other pods.
-    """
-
-    __slots__ = (
-        "caps",
-        "closed",
-        "demand",
-        "easy",
-        "end",
-        "filter",
-        "need",
-        "plan",
-        "pods",
-        "ports",
-        "soft",
-        "start",
-        "ties",
-        "volumes",
-    )
-
-    def __init__(
-        self,
-        pods: PodClass,
-        demand: NodeFilter,
-        node_filter: NodeFilter,
-        plan: Plan,
-        need: Need,
-        closed: int,
-        start: int,
-    ) -> None:
-        self.pods: Final = pods
-        self.demand: Final = demand
-        self.filter: Final = node_filter
-        self.plan: Final = plan
-        self.need: Final = need
-        self.closed: Final = closed
-        self.start = start
-        self.end = len(pods.pods)
-        self.ports: Final[Ports] = pods.facts.ports
-        self.volumes: Final[tuple[Attachment, ...]] = pods.volumes.attachments
-        self.caps: Final = plan.caps
-        self.easy: Final = node_filter.easy and not self.ports
-        self.soft = True
-        self.ties: Final = plan.ties or bool(self.ports)
-
-    @property
-    def left(self) -> int:
-        """Pods without a place."""
-        return self.end - self.start
 
 
 class Placing:
@@ -252,15 +52,16 @@ class Placing:
         self.dimensions: Final = dimensions
         self.topology: Final = topology
         self.cautious: Final = cautious
+        self._kept: Final = [counter for count, counter in topology.domains.items() if count in cautious]
         self.places: Final[list[Place]] = machines_of_now(bins)
         self.axes: Final = list(topology.axes.values())
         self.usable = bins.staying
         self.touched = False
         self.scattering = False
+        self.closing = False
         self._closed: Final[dict[int, int]] = {}
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
-        self._offers: Final[dict[tuple[NodeFilter, Axis], frozenset[int]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self.ports: Final[dict[Port, int]] = {}
@@ -335,6 +136,7 @@ class Placing:
         """Put as many pods of a run as find a place, on new claims too where `opening`."""
         if not run.left:
             return
+        opening = opening and not self.closing
         even = run.plan.even
         if even is not None and self._evenly(run, even):
             return
@@ -343,10 +145,14 @@ class Placing:
         if not opening or not run.left:
             return
         self._spread(run, opening=True)
-        if run.left and run.soft and (run.plan.guarded or any(one.wanted for one in run.plan.axes)):
-            run.soft = False  # nobody has a right to be left an empty domain
-            self._spread(run, opening=True)
-            run.soft = True
+        if run.left and run.plan.considerate:
+            self._inconsiderately(run, opening=True)
+
+    def _inconsiderately(self, run: Run, *, opening: bool) -> None:
+        """Put pods where they break the spread of others: nobody has a right to be left an empty domain."""
+        run.soft = False
+        self._spread(run, opening=opening)
+        run.soft = True
 
     def _evenly(self, run: Run, ap: AxisPlan) -> bool:
         """The common case: one axis, one counter that the pods raise, room for all; whether that was so."""
@@ -354,7 +160,7 @@ class Placing:
         counter, skew, least = ap.lead
         counts = counter.counts
         universe = self._universe(run, counter)
-        if len(universe) < least:
+        if not self._enough(universe, counter, least):
             return False
         total = len(universe)
         domains: Sequence[int] = axis.numbers if total == len(counts) else sorted(universe)
@@ -404,8 +210,8 @@ class Placing:
             if place.head is None:
                 continue
             cap = 1 if single else pods
-            for counter, skew in caps:
-                cap = min(cap, skew + counter.floor - counter.counts.get(i, 0))
+            for counter, top in caps:
+                cap = min(cap, top - counter.counts.get(i, 0))
             pods -= most(place.head, need, cap) if cap > 0 else 0
             if pods <= 0:
                 return True
@@ -437,7 +243,7 @@ class Placing:
         axis = ap.axis
         candidates = self._candidates(run, together=False)
         room = {domain: self._room(run, candidates & could, run.left) for domain, could in enumerate(axis.could)}
-        reach = self._reachable(run, axis)
+        reach = self._openable(run, axis)
         if not opening and reach and max(room.values(), default=0) < run.left:
             return  # rather all of them where a new machine can be had too
         order = sorted(
@@ -461,9 +267,8 @@ class Placing:
     def _within(self, run: Run, ap: AxisPlan, domain: int, others: Sequence[AxisPlan], *, opening: bool) -> None:
         if domain not in self._legal(run, ap, together=False):
             return
-        limit = run.left
-        if any(own for _, _, own, _ in ap.spreads) or ap.apart or run.plan.together:
-            limit = 1
+        alone = others or ap.spreads or ap.apart or run.plan.together
+        limit = 1 if alone else run.left  # all at once only where nothing else has a say
         self._over(run, others, 0, ap.axis.could[domain], limit, ((ap.axis, domain),), opening=opening, together=False)
 
     def _first_host(self, run: Run, *, opening: bool) -> None:
@@ -478,12 +283,14 @@ class Placing:
         new = self._largest_new(run)
         if not opening and most_pods < min(new, run.left):
             return
-        if best and most_pods >= min(new, run.left):
-            self._over(run, run.plan.axes, 0, best, 1, (), opening=False, together=False)
-        elif opening:
-            self._over(run, run.plan.axes, 0, 0, 1, (), opening=True, together=False)
-        if best and not self.anywhere(run.plan):
-            self._over(run, run.plan.axes, 0, candidates, 1, (), opening=False, together=False)
+        for places, open_one in (
+            (best if most_pods >= min(new, run.left) else 0, False),
+            (0, opening),
+            (candidates, False),
+        ):
+            self._over(run, run.plan.axes, 0, places, 1, (), opening=open_one, together=False)
+            if self.anywhere(run.plan):
+                break
 
     def _room(self, run: Run, places: int, limit: int) -> int:
         """How many pods of the class the places take as far as room goes, at most `limit`."""
@@ -581,7 +388,7 @@ class Placing:
 
     def _surely_opens(self, run: Run, axis: Axis, shares: Sequence[tuple[int, int]]) -> bool:
         """Whether new claims can be had in every domain, as many as need be."""
-        reach = self._reachable(run, axis)
+        reach = self._openable(run, axis)
         return all(domain in reach for domain, _ in shares) and not any(
             account.exact for account in self._ground(run.filter)[1]
         )
@@ -614,7 +421,7 @@ class Placing:
         """The number in the emptiest domain that counts."""
         counts = counter.counts
         universe = self._universe(run, counter)
-        if len(universe) < min_domains:
+        if not self._enough(universe, counter, min_domains):
             return 0
         if len(universe) == len(counts):
             return min(counts)
@@ -623,15 +430,18 @@ class Placing:
     def _universe(self, run: Run, counter: DomainCounter) -> frozenset[int]:
         """The domains of eligible machines, and those in which the class itself may have a new one.
 
-        A domain where the class fits nothing may still come to exist by another class; where that has broken what was
-        placed before, every domain that is offered counts from the start.
+        A domain where the class fits nothing may still come to exist by another class: see `_harmless`.
         """
-        reach = self._reachable(run, counter.axis)
-        if counter.count in self.cautious:
-            reach = reach | self._offered(run, counter.axis)
+        reach = self._reachable(run.required, run.widest, run.need, counter.axis)
         if len(reach) == len(counter.axis.values):
             return reach
         return reach.union(counter.existing(self.usable))
+
+    def _enough(self, universe: frozenset[int], counter: DomainCounter, min_domains: int) -> bool:
+        """Whether there are as many domains as a spread constraint wants before it looks at the emptiest one."""
+        if min_domains > 1 and counter.count in self.cautious:  # some that can be had were not
+            return len(counter.existing(self.usable)) >= min_domains
+        return len(universe) >= min_domains
 
     def _shares(
         self,
@@ -653,11 +463,12 @@ class Placing:
         if len(leads) > 1:
             return self._one_by_one(run, leads, legal)
         counter, skew, least, hard = leads[0]
-        outside = [domain for domain in self._universe(run, counter) if domain not in legal]
+        universe = self._universe(run, counter)
+        outside = [domain for domain in universe if domain not in legal]
         ceiling: int | None = None
         if outside:
             ceiling = min(counter.counts[domain] for domain in outside) + skew
-        if hard and len(self._universe(run, counter)) < least:
+        if hard and not self._enough(universe, counter, least):
             ceiling = skew
         return water_fill(counter.counts, legal, pods, ceiling)
 
@@ -682,7 +493,7 @@ class Placing:
         if len(legal) == 1:
             return legal
         candidates = self._candidates(run)
-        reach = self._reachable(run, axis) if opening else frozenset()
+        reach = self._openable(run, axis) if opening else frozenset()
 
         def first(domain: int) -> tuple[int, int, bool, int, int]:
             places = candidates & axis.could[domain]
@@ -692,40 +503,27 @@ class Placing:
 
         return sorted(legal, key=first)
 
-    def _reachable(self, run: Run, axis: Axis) -> frozenset[int]:
-        """The domains in which a new claim would take a pod of the class."""
-        key = (run.closed, axis)
+    def _reachable(self, node_filter: NodeFilter, number: int, need: Need, axis: Axis) -> frozenset[int]:
+        """The domains in which a new claim would take such a pod; `number` stands for filter and need."""
+        key = (number, axis)
         found = self._reach.get(key)
         if found is None:
             found = self._reach[key] = frozenset(
                 axis.index[value]
-                for account in self._ground(run.filter)[1]
-                for term in run.filter.terms
+                for account in self._ground(node_filter)[1]
+                for term in node_filter.terms
                 for state in (account.offer.narrowed(account.offer.base, term),)
                 if state is not None
                 for value in account.offer.domains(state, axis.key)
                 if value in axis.index
                 for narrower in (account.offer.narrowed(state, pin(axis.key, value)),)
-                if narrower is not None and any(most(point, run.need, 1) for point in narrower.points)
+                if narrower is not None and any(most(point, need, 1) for point in narrower.points)
             )
         return found
 
-    def _offered(self, run: Run, axis: Axis) -> frozenset[int]:
-        """The domains of available offerings that the pods' own node filter admits, however small the machines are."""
-        own = run.demand
-        key = (own, axis)
-        found = self._offers.get(key)
-        if found is None:
-            found = self._offers[key] = frozenset(
-                axis.index[value]
-                for account in self._ground(own)[1]
-                for term in own.terms
-                for state in (account.offer.narrowed(account.offer.base, term),)
-                if state is not None
-                for value in account.offer.domains(state, axis.key)
-                if value in axis.index
-            )
-        return found
+    def _openable(self, run: Run, axis: Axis) -> frozenset[int]:
+        """The domains in which a new claim would take a pod of the class now, by its wishes too."""
+        return self._reachable(run.filter, run.closed, run.need, axis)
 
     # ------------------------------------------------------------------ places
 
@@ -753,8 +551,8 @@ class Placing:
             mask &= ~host.at_least[1] if len(host.at_least) > 1 else ALL
         for host in plan.apart:
             mask &= ~host.at_least[1] if len(host.at_least) > 1 else ALL
-        for host, skew, own, _ in plan.spreads:
-            level = host.floor + skew + (0 if own else 1)
+        for (host, _, own, _), top in zip(plan.spreads, run.tops, strict=True):
+            level = top if own else top + 1
             if level < len(host.at_least):
                 mask &= ~host.at_least[level]
         if together:
@@ -803,8 +601,8 @@ class Placing:
             i = low.bit_length() - 1
             candidates ^= low
             cap = 1 if single else end - start
-            for counter, skew in caps:
-                rest = skew + counter.floor - counter.counts.get(i, 0)
+            for counter, top in caps:
+                rest = top - counter.counts.get(i, 0)
                 if rest < cap:  # noqa: PLR1730 - min() is a call
                     cap = rest
             if cap <= 0:
@@ -854,7 +652,7 @@ class Placing:
         plan = run.plan
         if not run.soft:
             for host, _ in plan.guarded:
-                host.raised = True
+                host.raised |= touched
         for port in run.ports:
             self.ports[port] = self.ports.get(port, 0) | touched
         for ap in plan.axes:
@@ -870,10 +668,7 @@ class Placing:
                 else:
                     counter.add(domain, self._eligible_pods(run, touched & counter.eligible, count))
             for counter, skew, _, least in ap.spreads:
-                counter.held.setdefault((skew, least), set()).add(domain)
-            if not run.soft:
-                for counter, _ in ap.wanted:
-                    counter.raised = True
+                counter.hold(domain, skew, least)
 
     def _eligible_pods(self, run: Run, places: int, count: int) -> int:
         """Of the last `count` pods of a run, those that were put on `places`."""
@@ -902,6 +697,8 @@ class Placing:
             state = offer.narrowed(place.state, term)
             if state is not None and run.ports:
                 state = offer.without(state, offer.clashing(run.ports))
+            if state is not None and self._kept:
+                state = self._harmless(account, state, self._kept, run)
             if state is None:
                 continue
             before = place.state
@@ -976,6 +773,51 @@ class Placing:
             found = self._joined[key] = terms
         return found
 
+    def _harmless(
+        self, account: Account, state: State, counters: Iterable[DomainCounter], run: Run | None = None
+    ) -> State | None:
+        """`state` less the domains that a machine must not bring to be, because a settled spread would find them too empty.
+
+        None where no domain is left. With `run`, a pod of it comes with the machine.
+        """
+        for counter in counters:
+            axis, lowest = counter.axis, counter.lowest
+            if run is not None and any(counter in ap.adds for ap in run.plan.axes):
+                lowest -= 1
+            if lowest <= 0 or not self._counts(counter.count, account, state):
+                continue
+            existing = counter.existing(self.usable)
+            harmful = [
+                axis.values[domain]
+                for domain in self._domains_of(account, state, axis)
+                if counter.counts[domain] < lowest and domain not in existing
+            ]
+            if harmful:
+                others = Requirements.of((Requirement.of(axis.key, Operator.NOT_IN, harmful),))
+                narrower = account.offer.narrowed(state, Term(others))
+                if narrower is None:
+                    return None
+                state = narrower
+        return state
+
+    def settle(self) -> set[Count]:
+        """Keep claims that may come to be in several domains out of those that break a spread; what that fails for."""
+        failed = set()
+        for count, counter in self.topology.domains.items():
+            if counter.lowest <= 0:
+                continue
+            for i in members(counter.eligible & self.usable & ~counter.axis.fixed):
+                place = self.places[i]
+                if place.account is None or place.state is None:
+                    continue
+                state = self._harmless(place.account, place.state, [counter])
+                if state is None or not fitting(place, state, (), 1):
+                    failed.add(count)
+                elif state is not place.state:
+                    take(place, state, (), 0)
+                    self._narrowed(place, 1 << i, state, ())
+        return failed
+
     def _narrowed(self, place: Place, low: int, state: State, pins: tuple[Pin, ...]) -> None:
         """A claim has become less: it may have lost domains, or its claim to be counted."""
         for axis, domain in pins:
@@ -1024,8 +866,8 @@ class Placing:
         fixed = tuple(one for one in pins if one[1] >= 0)
         absent = [axis for axis, domain in pins if domain < 0]
         cap_all = 1 if run.plan.single or run.ports else limit
-        for counter, skew in run.caps:
-            cap_all = min(cap_all, skew + counter.floor)
+        for _, top in run.caps:
+            cap_all = min(cap_all, top)
         if cap_all <= 0:
             return 0
         for term in self._terms(run.filter, fixed):
@@ -1036,6 +878,8 @@ class Placing:
                 state = offer.narrowed(offer.base, term)
                 if state is not None and run.ports:
                     state = offer.without(state, offer.clashing(run.ports))
+                if state is not None and self._kept:
+                    state = self._harmless(account, state, self._kept, run)
                 if state is None:
                     continue
                 placed += self._open_in(run, account, state, limit - placed, cap_all, pins)
@@ -1104,34 +948,36 @@ class Placing:
 
         Source: kube-scheduler 1.36, design 3b.9.
         """
-        spreads = [(host, skew, least) for host, skew, _, least in run.plan.spreads]
+        spreads = run.plan.spreads
         while run.left:
             before = run.start
-            for host, _, least in spreads:
-                host.floor = self._emptiest(host, least)
+            run.allow(self._emptiest(spreads))
             self.place(run, opening=False)
             if run.start == before:
                 break
-        if run.left:
+        if run.left and not self.closing:
             new = self._largest_new(run)
-            for host, skew, least in spreads:
-                ceiling = host.floor + skew if host.eligible & self.usable else new
+            floors = []
+            for (host, skew, _, least), floor in zip(spreads, self._emptiest(spreads), strict=True):
+                ceiling = floor + skew if host.eligible & self.usable else new
                 if host.count in self.cautious or least > 1:
                     ceiling = min(ceiling, skew)
-                tallest = max(1, min(new, ceiling))
-                machines = -(-run.left // tallest)
-                host.floor = -(-run.left // machines) - skew
+                machines = -(-run.left // max(1, min(new, ceiling)))
+                floors.append(-(-run.left // machines) - skew)
+            run.allow(floors)
             self.place(run, opening=True)
-        for host, _, _ in spreads:
-            host.floor = 0
+        if run.left and run.plan.considerate:
+            run.allow(self._emptiest(spreads))
+            self._inconsiderately(run, opening=False)
 
-    def _emptiest(self, host: HostCounter, min_domains: int) -> int:
-        if host.count in self.cautious:
-            return 0
-        places = host.eligible & self.usable
-        if places.bit_count() < min_domains:
-            return 0
-        return host.emptiest(places)
+    def _emptiest(self, spreads: Sequence[HostSpread]) -> list[int]:
+        """By spread, the number of pods on the emptiest machine."""
+        floors = []
+        for host, _, _, min_domains in spreads:
+            places = host.eligible & self.usable
+            careful = host.count in self.cautious and not self.closing
+            floors.append(0 if careful or places.bit_count() < min_domains else host.emptiest(places))
+        return floors
 
     def forget(self) -> bool:
         """Whether a limit was loosened since the last call; if so, claims of limited pools are asked again."""
@@ -1145,17 +991,3 @@ class Placing:
             for key in self._closed:
                 self._closed[key] &= ~loosened
         return bool(loosened)
-
-
-def run_of(
-    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[tuple[NodeFilter, Need], int], start: int
-) -> Run:
-    """The run of one class with one of its demands; `numbers` tells equal questions apart."""
-    node_filter = demand.filter
-    if pods.volumes is not NO_VOLUMES:
-        node_filter = node_filter.narrowed(pods.volumes.alternatives)
-    key = (node_filter, need)
-    number = numbers.get(key)
-    if number is None:
-        number = numbers[key] = len(numbers)
-    return Run(pods, demand.filter, node_filter, plan, need, number, start)

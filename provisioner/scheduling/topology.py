@@ -76,22 +76,20 @@ class HostCounter:
         counts: by place; absent where none.
         at_least: by number, the places with so many or more; nothing at 0.
         eligible: the places that count.
-        floor: what is taken for the emptiest place's number; 0 is always safe, because a machine may be added.
         held: by (max_skew, min_domains), the places on which a spread constraint has placed a pod.
-        raised: some pod was placed against what `held` allows, because it had no other place.
+        raised: places on which pods were put against what `held` allows, because they had no other.
     """
 
-    __slots__ = ("at_least", "count", "counts", "eligible", "floor", "held", "raised", "total")
+    __slots__ = ("at_least", "count", "counts", "eligible", "held", "raised", "total")
 
     def __init__(self, count: Count, eligible: int) -> None:
         self.count: Final = count
         self.counts: Final[dict[int, int]] = {}
         self.at_least: Final = [0]
         self.eligible = eligible
-        self.floor = 0
         self.held: Final[dict[tuple[int, int], int]] = {}
         self.total = 0
-        self.raised = False
+        self.raised = 0
 
     def add(self, place: int, low: int, pods: int) -> None:
         """So many more pods on a place."""
@@ -125,23 +123,40 @@ class HostCounter:
 
 
 class DomainCounter:
-    """Pods of one count by domain of an axis; attributes as of `HostCounter`, domains in place of places."""
+    """Pods of one count by domain of an axis.
 
-    __slots__ = ("axis", "count", "counts", "eligible", "held", "raised", "total")
+    Attributes:
+        counts: by domain.
+        eligible: the places that count.
+        held: by (max_skew, min_domains), the most pods in a domain in which a spread constraint has placed one, once it had.
+    """
+
+    __slots__ = ("axis", "count", "counts", "eligible", "held", "total")
 
     def __init__(self, count: Count, axis: Axis, eligible: int) -> None:
         self.count: Final = count
         self.axis: Final = axis
         self.counts: Final = [0] * len(axis.values)
         self.eligible = eligible
-        self.held: Final[dict[tuple[int, int], set[int]]] = {}
+        self.held: Final[dict[tuple[int, int], int]] = {}
         self.total = 0
-        self.raised = False
 
     def add(self, domain: int, pods: int) -> None:
         """So many more pods in a domain."""
         self.counts[domain] += pods
         self.total += pods
+
+    def hold(self, domain: int, max_skew: int, min_domains: int) -> None:
+        """A spread constraint has placed pods in a domain."""
+        key = max_skew, min_domains
+        pods = self.counts[domain]
+        if pods > self.held.get(key, 0):
+            self.held[key] = pods
+
+    @property
+    def lowest(self) -> int:
+        """No domain may hold less, as far as spread constraints were minded."""
+        return max([pods - max_skew for (max_skew, _), pods in self.held.items()], default=0)
 
     def existing(self, usable: int) -> list[int]:
         """The domains that some eligible place of `usable` is known to be in."""
@@ -253,30 +268,29 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
     return shares
 
 
-def above(counter: HostCounter, usable: int, cautious: Mapping[Count, bool]) -> bool:
+def above(counter: HostCounter, usable: int) -> bool:
     """Whether a place holds more than its spread constraints allow now that everything is placed."""
-    if not counter.held or counter.raised or cautious.get(counter.count):
+    if not counter.held:
         return False
     places = counter.eligible & usable
     least = counter.emptiest(places)
     for (max_skew, min_domains), held in counter.held.items():
         lowest = 0 if places.bit_count() < min_domains else least
-        if held & counter.with_at_least(lowest + max_skew + 1):
+        if held & ~counter.raised & counter.with_at_least(lowest + max_skew + 1):
             return True
     return False
 
 
 def uneven(counter: DomainCounter, usable: int) -> bool:
     """The same of domains."""
-    if not counter.held or counter.raised:
+    if not counter.held:
         return False
     existing = counter.existing(usable)
     least = min((counter.counts[domain] for domain in existing), default=0)
-    for (max_skew, min_domains), held in counter.held.items():
-        lowest = 0 if len(existing) < min_domains else least
-        if any(counter.counts[domain] > lowest + max_skew for domain in held):
-            return True
-    return False
+    return any(
+        pods > max_skew + (0 if len(existing) < min_domains else least)
+        for (max_skew, min_domains), pods in counter.held.items()
+    )
 
 
 def places_in(could: int) -> list[int]:

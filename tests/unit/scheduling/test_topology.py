@@ -46,12 +46,14 @@ def test_hosts_that_became_too_full_are_seen() -> None:
     counter.add(0, 1, 2)
     counter.add(1, 2, 1)
     counter.held[1, 1] = 0b01
-    assert not above(counter, 0b11, {})
-    assert above(counter, 0b111, {})  # one more machine, and it is empty
+    assert not above(counter, 0b11)
+    assert above(counter, 0b111)  # one more machine, and it is empty
     counter.held[1, 1] = 0b10
-    assert not above(counter, 0b111, {})
+    assert not above(counter, 0b111)
     counter.held[1, 4] = 0b01
-    assert above(counter, 0b11, {})  # fewer machines than minDomains: none may hold two
+    assert above(counter, 0b11)  # fewer machines than minDomains: none may hold two
+    counter.raised = 0b01
+    assert not above(counter, 0b11)  # by pods that had no other place
 
 
 def test_a_place_settles_in_one_domain() -> None:
@@ -70,10 +72,14 @@ def test_domains_that_became_uneven_are_seen() -> None:
     counter = DomainCounter(IN_ZONES, axis, ALL)
     axis.enter(0b1, [0])
     counter.add(0, 2)
-    counter.held[1, 1] = {0}
+    counter.hold(0, 1, 1)
+    assert counter.lowest == 1
     assert not uneven(counter, 0b1)  # the only domain there is
     axis.enter(0b10, [1])
     assert counter.existing(0b11) == [0, 1]
     assert uneven(counter, 0b11)
-    counter.raised = True
-    assert not uneven(counter, 0b11)  # somebody had no other place
+    counter.add(1, 1)
+    counter.add(0, 5)
+    assert not uneven(counter, 0b11)  # those that came later are not spread
+    counter.hold(0, 1, 1)
+    assert uneven(counter, 0b11)
