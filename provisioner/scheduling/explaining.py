@@ -8,7 +8,7 @@ from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.limits import Ledger
-from provisioner.scheduling.offers import Offer, State
+from provisioner.scheduling.offers import Offer, State, pin
 from provisioner.scheduling.places import Account
 from provisioner.scheduling.plans import AxisPlan, Run
 from provisioner.scheduling.ports import Ports, clash
@@ -212,11 +212,15 @@ class Explainer:
                 for value in account.offer.domains(state, axis.key)
                 if value in axis.index
             ]
-            found = self._on_axis(
-                run, ap, sorted(set(served)), bootstraps=plan.bootstraps and not placing.anywhere(plan)
-            )
+            domains = sorted(set(served))
+            found = self._on_axis(run, ap, domains, bootstraps=plan.bootstraps and not placing.anywhere(plan))
             if found is not None:
                 return found
+            for domain in domains:  # a machine's domain is settled with the pod, and then fewer types may be left
+                pinned = run.filter.narrowed((pin(axis.key, axis.values[domain]),))
+                constraint = explain(account, pinned, placing.first_need(run), run.ports)
+                if not isinstance(constraint, Unexplained):
+                    return constraint
         for host, skew, _, _ in plan.spreads:
             return Unspreadable(host.count.key, skew, ())
         return Unexplained()

@@ -781,17 +781,12 @@ class Placing:
         None where no domain is left. With `run`, a pod of it comes with the machine.
         """
         for counter in counters:
-            axis, lowest = counter.axis, counter.lowest
-            if run is not None and any(counter in ap.adds for ap in run.plan.axes):
-                lowest -= 1
-            if lowest <= 0 or not self._counts(counter.count, account, state):
+            axis = counter.axis
+            brought = 1 if run is not None and any(counter in ap.adds for ap in run.plan.axes) else 0
+            scarce = counter.scarce(self.usable, brought)
+            if not scarce or not self._counts(counter.count, account, state):
                 continue
-            existing = counter.existing(self.usable)
-            harmful = [
-                axis.values[domain]
-                for domain in self._domains_of(account, state, axis)
-                if counter.counts[domain] < lowest and domain not in existing
-            ]
+            harmful = [axis.values[domain] for domain in self._domains_of(account, state, axis) if domain in scarce]
             if harmful:
                 others = Requirements.of((Requirement.of(axis.key, Operator.NOT_IN, harmful),))
                 narrower = account.offer.narrowed(state, Term(others))
@@ -804,9 +799,11 @@ class Placing:
         """Keep claims that may come to be in several domains out of those that break a spread; what that fails for."""
         failed = set()
         for count, counter in self.topology.domains.items():
-            if counter.lowest <= 0:
-                continue
-            for i in members(counter.eligible & self.usable & ~counter.axis.fixed):
+            axis = counter.axis
+            open_ones = 0
+            for domain in counter.scarce(self.usable):
+                open_ones |= axis.could[domain] & ~axis.fixed
+            for i in members(open_ones & counter.eligible & self.usable):
                 place = self.places[i]
                 if place.account is None or place.state is None:
                     continue

@@ -153,10 +153,15 @@ class DomainCounter:
         if pods > self.held.get(key, 0):
             self.held[key] = pods
 
-    @property
-    def lowest(self) -> int:
-        """No domain may hold less, as far as spread constraints were minded."""
-        return max([pods - max_skew for (max_skew, _), pods in self.held.items()], default=0)
+    def scarce(self, usable: int, brought: int = 0) -> list[int]:
+        """The domains that do not exist yet, and would hold too little for what was spread if a machine brought so much."""
+        if not self.held:
+            return []
+        lowest = max(pods - max_skew for (max_skew, _), pods in self.held.items()) - brought
+        if lowest <= min(self.counts):
+            return []
+        existing = self.existing(usable)
+        return [domain for domain, pods in enumerate(self.counts) if pods < lowest and domain not in existing]
 
     def existing(self, usable: int) -> list[int]:
         """The domains that some eligible place of `usable` is known to be in."""

@@ -582,7 +582,7 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
         candidates = _good(problem, pool, listed, pool.requirements, [pod.shape], opened)
         found = [option for option in candidates if not _held(problem, result, option)]
         strict = problem.min_values is MinValuesPolicy.STRICT
-        if found and not (strict and _short(pool.requirements, found)):
+        if any(not (strict and _short(pool.requirements, one)) for one in _alike(found, keys)):
             yield f"on a new {min(option.type.name for option in found)} of {pool.name}"
 
 
@@ -643,6 +643,15 @@ def _held(problem: Problem, result: Result, option: Option) -> bool:
     if name is None:
         return True  # whose machines are which cannot be told from outside
     return sum(1 for claim in result.claims if name in claim.reservations) >= option.offering.reservation_capacity
+
+
+def _alike(found: Iterable[Option], keys: Iterable[str]) -> list[list[Option]]:
+    """The machines by domain: a claim says the domain of its machine wherever that matters to anybody."""
+    listed = sorted(set(keys) - {names.HOSTNAME_LABEL})
+    by_domain: dict[tuple[str | None, ...], list[Option]] = {}
+    for one in found:
+        by_domain.setdefault(tuple(one.labels.get(key) for key in listed), []).append(one)
+    return list(by_domain.values())
 
 
 def _short(wanted: Requirements, found: Iterable[Option]) -> bool:

@@ -73,7 +73,8 @@ def test_domains_that_became_uneven_are_seen() -> None:
     axis.enter(0b1, [0])
     counter.add(0, 2)
     counter.hold(0, 1, 1)
-    assert counter.lowest == 1
+    assert counter.scarce(0b1) == [1]
+    assert counter.scarce(0b1, brought=1) == []
     assert not uneven(counter, 0b1)  # the only domain there is
     axis.enter(0b10, [1])
     assert counter.existing(0b11) == [0, 1]
