@@ -29,8 +29,7 @@ def _by_age(pods: list[Pod]) -> None:
         pods.sort(key=_created)
 
 
-@dataclass(slots=True, eq=False)
-class PodClass:
+class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
     """Equal pods, in the order in which they get places: by age, then UID.
 
     Attributes:

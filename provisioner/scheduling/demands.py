@@ -71,12 +71,18 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One spread constraint: no domain may hold `max_skew` more than the emptiest; `own` if the pod counts itself."""
+    """One spread constraint: no domain may hold `max_skew` more than the emptiest.
+
+    Attributes:
+        own: whether the pod counts itself.
+        wish: it may be given up, so others need not mind it.
+    """
 
     count: Count
     max_skew: int
     min_domains: int
     own: bool
+    wish: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -302,7 +308,8 @@ class Ties:
             peers = Peers(frozenset((self.shape.namespace,)), self._with_keys(selector, one.match_label_keys))
             key = normalized_label(one.topology_key)
             count = _counted((key, (peers,), False, True, self._eligibility(one, keys)))
-            found.append(Spread(count, one.max_skew, one.min_domains or 1, peers.include(self.pod, {})))
+            wish = one.when_unsatisfiable == "ScheduleAnyway"
+            found.append(Spread(count, one.max_skew, one.min_domains or 1, peers.include(self.pod, {}), wish))
         return tuple(dict.fromkeys(found))
 
     def _eligibility(self, one: TopologySpreadConstraint, keys: tuple[str, ...]) -> Eligibility | None:

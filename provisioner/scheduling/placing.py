@@ -592,7 +592,7 @@ class Placing:
         fixed = ALL  # places whose domain need not be settled first
         for axis, _ in pins:
             fixed &= axis.fixed
-        adds, spreads = plan.adds, plan.spreads
+        adds = plan.adds
         start = first = run.start
         end = start + limit
         touched = closed = 0
@@ -641,8 +641,8 @@ class Placing:
             self._closed[run.closed] |= closed
         if touched:
             self.touched = True
-            for host, skew, _, least in spreads:
-                host.held[skew, least] = host.held.get((skew, least), 0) | touched
+            for host, key in plan.holds:
+                host.held[key] = host.held.get(key, 0) | touched
             if run.ties:
                 self._account_for(run, touched, start - first, pins)
         return start - first
@@ -667,8 +667,9 @@ class Placing:
                     counter.add(domain, count)
                 else:
                     counter.add(domain, self._eligible_pods(run, touched & counter.eligible, count))
-            for counter, skew, _, least in ap.spreads:
-                counter.hold(domain, skew, least)
+            for counter, key in ap.holds:
+                if counter.counts[domain] > counter.held.get(key, 0):
+                    counter.held[key] = counter.counts[domain]
 
     def _eligible_pods(self, run: Run, places: int, count: int) -> int:
         """Of the last `count` pods of a run, those that were put on `places`."""
@@ -905,7 +906,7 @@ class Placing:
                 head = list(point)
                 for d, amount in run.need:
                     head[d] -= amount * cap
-                place = Place(account, state, head)
+                place = Place(account, state, head, [])
             else:
                 place = opened(account, state)
                 cap = self._load(run, place, state, first, cap)
@@ -932,8 +933,8 @@ class Placing:
         for counter in self.topology.picky:
             if self._counts(counter.count, account, state):
                 counter.eligible |= touched
-        for host, skew, _, least in plan.spreads:
-            host.held[skew, least] = host.held.get((skew, least), 0) | touched
+        for host, key in plan.holds:
+            host.held[key] = host.held.get(key, 0) | touched
         if run.ties:
             self._account_for(run, touched, start - begin, pins)
         return start - begin

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations
 from provisioner.scheduling.filters import NodeFilter
@@ -21,6 +23,7 @@ class AxisPlan:
 
     Attributes:
         spreads: its own constraints.
+        holds: (counter, (max_skew, min_domains)) of those that are no wishes: what came later must not break them.
         wanted: counters that count it and by which other pods are spread, with the least skew of these.
         together, apart: its affinity and anti-affinity.
         blocked: where pods are that keep it away.
@@ -31,11 +34,24 @@ class AxisPlan:
             set where it decides alone.
     """
 
-    __slots__ = ("adds", "alone", "apart", "axis", "blocked", "lead", "spreads", "strict", "together", "wanted")
+    __slots__ = (
+        "adds",
+        "alone",
+        "apart",
+        "axis",
+        "blocked",
+        "holds",
+        "lead",
+        "spreads",
+        "strict",
+        "together",
+        "wanted",
+    )
 
     def __init__(self, axis: Axis) -> None:
         self.axis: Final = axis
         self.spreads: list[_DomainSpread] = []
+        self.holds: list[tuple[DomainCounter, tuple[int, int]]] = []
         self.wanted: list[tuple[DomainCounter, int]] = []
         self.together: list[DomainCounter] = []
         self.apart: list[DomainCounter] = []
@@ -68,6 +84,7 @@ class Plan:
         "considerate",
         "even",
         "guarded",
+        "holds",
         "plain",
         "single",
         "spreads",
@@ -79,6 +96,7 @@ class Plan:
     def __init__(self, relations: Relations, topology: Topology, skews: dict[Count, int]) -> None:
         effects: Effects = topology.effects(relations.pod)
         self.spreads: list[HostSpread] = []
+        self.holds: list[tuple[HostCounter, tuple[int, int]]] = []
         self.together: list[HostCounter] = []
         self.apart: list[HostCounter] = []
         self.blocked: Final = effects.blocked
@@ -96,11 +114,18 @@ class Plan:
             plan.blocked += some.blocked
         for spread in relations.spreads:
             own = topology.includes(spread.count, relations)
+            key = spread.max_skew, spread.min_domains
             if spread.count.on_hosts:
-                self.spreads.append((topology.hosts[spread.count], spread.max_skew, own, spread.min_domains))
+                host = topology.hosts[spread.count]
+                self.spreads.append((host, spread.max_skew, own, spread.min_domains))
+                if not spread.wish:
+                    self.holds.append((host, key))
             else:
                 counter = topology.domains[spread.count]
-                on(counter.axis).spreads.append((counter, spread.max_skew, own, spread.min_domains))
+                plan = on(counter.axis)
+                plan.spreads.append((counter, spread.max_skew, own, spread.min_domains))
+                if not spread.wish:
+                    plan.holds.append((counter, key))
         for counts, host_list, name in (
             (relations.together, self.together, "together"),
             (relations.apart, self.apart, "apart"),
@@ -155,7 +180,7 @@ class Plan:
         return ap
 
 
-class Run:
+class Run(msgspec.Struct, eq=False, gc=False):
     """One class with one demand, while its pods are being placed.
 
     Attributes:
@@ -172,52 +197,22 @@ class Run:
         soft: whether to leave room for the spread of other pods.
     """
 
-    __slots__ = (
-        "caps",
-        "closed",
-        "easy",
-        "end",
-        "filter",
-        "need",
-        "plan",
-        "pods",
-        "ports",
-        "required",
-        "soft",
-        "start",
-        "ties",
-        "tops",
-        "volumes",
-        "widest",
-    )
-
-    def __init__(
-        self,
-        pods: PodClass,
-        node_filter: NodeFilter,
-        required: NodeFilter,
-        plan: Plan,
-        need: Need,
-        closed: int,
-        widest: int,
-        start: int,
-    ) -> None:
-        self.pods: Final = pods
-        self.filter: Final = node_filter
-        self.required: Final = required
-        self.plan: Final = plan
-        self.need: Final = need
-        self.closed: Final = closed
-        self.widest: Final = widest
-        self.start = start
-        self.end = len(pods.pods)
-        self.ports: Final[Ports] = pods.facts.ports
-        self.volumes: Final[tuple[Attachment, ...]] = pods.volumes.attachments
-        self.tops = plan.tops
-        self.caps = plan.caps
-        self.easy: Final = node_filter.easy and not self.ports
-        self.soft = True
-        self.ties: Final = plan.ties or bool(self.ports)
+    pods: PodClass
+    filter: NodeFilter
+    required: NodeFilter
+    plan: Plan
+    need: Need
+    closed: int
+    widest: int
+    start: int
+    end: int
+    ports: Ports
+    volumes: tuple[Attachment, ...]
+    tops: Sequence[int]
+    caps: Sequence[tuple[HostCounter, int]]
+    easy: bool
+    ties: bool
+    soft: bool = True
 
     @property
     def left(self) -> int:
@@ -242,4 +237,21 @@ def run_of(
         if pods.volumes is not NO_VOLUMES:
             node_filter = node_filter.narrowed(pods.volumes.alternatives)
         closed = numbers.setdefault((node_filter, need), len(numbers))
-    return Run(pods, node_filter, required, plan, need, closed, widest, start)
+    ports = pods.facts.ports
+    return Run(
+        pods,
+        node_filter,
+        required,
+        plan,
+        need,
+        closed,
+        widest,
+        start,
+        len(pods.pods),
+        ports,
+        pods.volumes.attachments,
+        plan.tops,
+        plan.caps,
+        node_filter.easy and not ports,
+        plan.ties or bool(ports),
+    )

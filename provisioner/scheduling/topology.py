@@ -146,13 +146,6 @@ class DomainCounter:
         self.counts[domain] += pods
         self.total += pods
 
-    def hold(self, domain: int, max_skew: int, min_domains: int) -> None:
-        """A spread constraint has placed pods in a domain."""
-        key = max_skew, min_domains
-        pods = self.counts[domain]
-        if pods > self.held.get(key, 0):
-            self.held[key] = pods
-
     def scarce(self, usable: int, brought: int = 0) -> list[int]:
         """The domains that do not exist yet, and would hold too little for what was spread if a machine brought so much."""
         if not self.held:

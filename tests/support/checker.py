@@ -12,7 +12,9 @@ at the cost of pods of lower priority.
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
@@ -682,7 +684,7 @@ def _priority_wrong(problem: Problem, result: Result) -> Iterator[str]:
         seen.add(one.pod.shape.key)
         kept = Result(
             claims=tuple(
-                replace(claim, pods=pods)
+                structs.replace(claim, pods=pods)
                 for claim in result.claims
                 if (pods := tuple(pod for pod in claim.pods if pod.shape.priority >= priority))
             ),
