@@ -405,6 +405,10 @@ def facts_of(shape: PodShape) -> Facts:
     kept = shape.derived
     found = kept.get("facts")
     if found is None:
+        if shape.error:
+            raise FilterError(shape.error)
+        if shape.requests.negative:
+            raise FilterError("spec.containers.resources.requests: negative amount")
         found = kept["facts"] = Facts(shape, _ties_of(shape))
     return found  # type: ignore[return-value]
 

@@ -46,10 +46,14 @@ def _finished(claim: Place) -> PlannedClaim:
     if exact:
         ranks = _within_limits(claim, account, ranked, ranks)
     lowered = claim.min_values
-    key = (ranks, tuple(claim.charge.items()) if exact else None, None if lowered is None else tuple(lowered.items()))
+    key: object = ranks
+    if exact or lowered is not None:
+        key = ranks, tuple(claim.charge.items()), None if lowered is None else tuple(lowered.items())
     found = ranked.choices.get(key)
-    choice = found if isinstance(found, _Choice) else _choose(offer, state, ranked, ranks, lowered)
-    ranked.choices[key] = choice
+    if isinstance(found, _Choice):
+        choice = found
+    else:
+        choice = ranked.choices[key] = _choose(offer, state, ranked, ranks, lowered)
     pods: list[Pod] = []
     for part, start, end in claim.placed:
         if end - start == 1:

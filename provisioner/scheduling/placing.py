@@ -60,6 +60,7 @@ class Placing:
         self.scattering = False
         self.closing = False
         self._closed: Final[dict[int, int]] = {}
+        self._grounds: Final[dict[int, tuple[int, list[Account]]]] = {}
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
@@ -163,23 +164,22 @@ class Placing:
         if not self._enough(universe, counter, least):
             return False
         total = len(universe)
-        domains: Sequence[int] = axis.numbers if total == len(counts) else sorted(universe)
-        for other, other_skew, own, other_least in ap.spreads:
-            if not own:
-                top = self.least(run, other, other_least) + other_skew
+        full = total == len(counts)
+        domains: Sequence[int] = axis.numbers if full else sorted(universe)
+        for other, other_skew, other_least in ap.others:
+            top = self.least(run, other, other_least) + other_skew
+            if max(other.counts) > top:
                 domains = [domain for domain in domains if other.counts[domain] <= top]
         ceiling: int | None = None
         if len(domains) < total:
-            outside = min(counts[domain] for domain in universe if domain not in domains)
-            ceiling = outside + skew
+            ceiling = min([counts[domain] for domain in universe if domain not in domains]) + skew
         candidates = self._candidates(run)
         if not candidates:
             return False
         shares = water_fill(counts, domains, run.left, ceiling)
         if len(shares) > 1:
-            safe = (
-                min([counts[domain] for domain in universe]) + skew
-            )  # so far a domain may be filled even if no other is
+            # so far a domain may be filled even if no other is
+            safe = (min(counts) if full else min([counts[domain] for domain in universe])) + skew
             for domain, share in shares:
                 if counts[domain] + share > safe:
                     break
@@ -206,15 +206,18 @@ class Placing:
             low = places & -places
             i = low.bit_length() - 1
             places ^= low
-            place = self.places[i]
-            if place.head is None:
+            head = self.places[i].head
+            if head is None:
                 continue
             cap = 1 if single else pods
             for counter, top in caps:
-                cap = min(cap, top - counter.counts.get(i, 0))
-            pods -= most(place.head, need, cap) if cap > 0 else 0
-            if pods <= 0:
-                return True
+                rest = top - counter.counts.get(i, 0)
+                if rest < cap:  # noqa: PLR1730 - min() is a call
+                    cap = rest
+            if cap > 0:
+                pods -= most(head, need, cap)
+                if pods <= 0:
+                    return True
         return False
 
     def _spread(self, run: Run, *, opening: bool) -> None:
@@ -432,7 +435,9 @@ class Placing:
 
         A domain where the class fits nothing may still come to exist by another class: see `_harmless`.
         """
-        reach = self._reachable(run.required, run.widest, run.need, counter.axis)
+        reach = self._reach.get((run.widest, counter.axis))
+        if reach is None:
+            reach = self._reachable(run.required, run.widest, run.need, counter.axis)
         if len(reach) == len(counter.axis.values):
             return reach
         return reach.union(counter.existing(self.usable))
@@ -537,12 +542,15 @@ class Placing:
 
     def _candidates(self, run: Run, *, together: bool = True) -> int:
         """Places that may take one more pod of the class, as far as is known without looking at each."""
-        mask, willing = self._ground(run.filter)
+        number = run.closed
+        closed = self._closed.get(number)
+        if closed is None:
+            mask, willing = self._grounds[number] = self._ground(run.filter)
+            closed = self._closed[number] = self.bins.everything & ~self.bins.roomy(run.need) if mask else 0
+        else:
+            mask, willing = self._grounds[number]
         for account in willing:
             mask |= account.claims
-        closed = self._closed.get(run.closed)
-        if closed is None:
-            closed = self._closed[run.closed] = self.bins.everything & ~self.bins.roomy(run.need) if mask else 0
         mask &= ~closed
         plan = run.plan
         if plan.plain and not run.ports:
@@ -551,10 +559,11 @@ class Placing:
             mask &= ~host.at_least[1] if len(host.at_least) > 1 else ALL
         for host in plan.apart:
             mask &= ~host.at_least[1] if len(host.at_least) > 1 else ALL
-        for (host, _, own, _), top in zip(plan.spreads, run.tops, strict=True):
-            level = top if own else top + 1
-            if level < len(host.at_least):
-                mask &= ~host.at_least[level]
+        if plan.spreads:
+            for (host, _, own, _), top in zip(plan.spreads, run.tops, strict=True):
+                level = top if own else top + 1
+                if level < len(host.at_least):
+                    mask &= ~host.at_least[level]
         if together:
             for host in plan.together:
                 mask &= host.with_at_least(1)
@@ -590,8 +599,8 @@ class Placing:
         single = plan.single or bool(run.ports)
         easy = run.easy and not run.volumes
         fixed = ALL  # places whose domain need not be settled first
-        for axis, _ in pins:
-            fixed &= axis.fixed
+        for pinned in pins:
+            fixed &= pinned[0].fixed
         adds = plan.adds
         start = first = run.start
         end = start + limit
@@ -656,20 +665,23 @@ class Placing:
         for port in run.ports:
             self.ports[port] = self.ports.get(port, 0) | touched
         for ap in plan.axes:
-            if len(pins) == 1 and pins[0][0] is ap.axis:
-                domain = pins[0][1]
-            else:
-                domain = next((domain for axis, domain in pins if axis is ap.axis), -1)
+            domain = -1
+            for axis, pinned in pins:
+                if axis is ap.axis:
+                    domain = pinned
+                    break
             if domain < 0:
                 continue
             for counter in ap.adds:
-                if counter.eligible == ALL or not touched & ~counter.eligible:
-                    counter.add(domain, count)
-                else:
-                    counter.add(domain, self._eligible_pods(run, touched & counter.eligible, count))
+                pods = count
+                if counter.eligible != ALL and touched & ~counter.eligible:
+                    pods = self._eligible_pods(run, touched & counter.eligible, count)
+                counter.counts[domain] += pods
+                counter.total += pods
             for counter, key in ap.holds:
-                if counter.counts[domain] > counter.held.get(key, 0):
-                    counter.held[key] = counter.counts[domain]
+                pods = counter.counts[domain]
+                if pods > counter.held.get(key, 0):
+                    counter.held[key] = pods
 
     def _eligible_pods(self, run: Run, places: int, count: int) -> int:
         """Of the last `count` pods of a run, those that were put on `places`."""

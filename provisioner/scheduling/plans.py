@@ -32,6 +32,7 @@ class AxisPlan:
         alone: two such pods cannot share a domain.
         lead: (counter, max_skew, min_domains) of the only counter that the pods raise and that has to stay even; only
             set where it decides alone.
+        others: the same of the other spreads, then.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class AxisPlan:
         "blocked",
         "holds",
         "lead",
+        "others",
         "spreads",
         "strict",
         "together",
@@ -60,6 +62,7 @@ class AxisPlan:
         self.strict = False
         self.alone = False
         self.lead: tuple[DomainCounter, int, int]
+        self.others: list[tuple[DomainCounter, int, int]]
 
 
 class Plan:
@@ -177,6 +180,7 @@ class Plan:
         if len(leads) != 1:
             return None
         (ap.lead,) = leads
+        ap.others = [(counter, skew, least) for counter, skew, own, least in ap.spreads if not own]
         return ap
 
 

@@ -241,6 +241,8 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
         first = min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
     order = sorted(domains, key=counts.__getitem__)
+    if ceiling is None and pods <= _FEW:
+        return _one_by_one(counts, domains, order, pods)
     levels = [counts[domain] for domain in order]
     left, top, taken = pods, levels[0], 1
     total = len(order)
@@ -264,6 +266,21 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
         if share > 0:
             shares.append((order[number], share))
     return shares
+
+
+_FEW: Final = 4
+"""So many pods are quicker shared out one by one."""
+
+
+def _one_by_one(
+    counts: Sequence[int], domains: Sequence[int], order: Sequence[int], pods: int
+) -> list[tuple[int, int]]:
+    """As `water_fill`; of equals the first of `domains` is filled first, and shares are in this `order`."""
+    levels = [counts[domain] for domain in domains]
+    for _ in range(pods):
+        levels[levels.index(min(levels))] += 1
+    after = dict(zip(domains, levels, strict=True))
+    return [(domain, after[domain] - counts[domain]) for domain in order if after[domain] > counts[domain]]
 
 
 def above(counter: HostCounter, usable: int) -> bool:
