@@ -21,12 +21,18 @@ from provisioner.values.taints import PREFER_NO_SCHEDULE
 
 _uid = attrgetter("uid")
 _created = attrgetter("created")
+_age = attrgetter("created", "uid")
+_FEW: Final = 8
+"""So many are sorted quicker by two attributes at once than by one after the other."""
 
 
 def _by_age(pods: list[Pod]) -> None:
-    """Sort by age, then UID; twice by one attribute is quicker than once by two."""
-    pods.sort(key=_uid)
-    pods.sort(key=_created)
+    """Sort by age, then UID."""
+    if len(pods) < _FEW:
+        pods.sort(key=_age)
+    else:
+        pods.sort(key=_uid)
+        pods.sort(key=_created)
 
 
 class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):

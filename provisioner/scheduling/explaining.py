@@ -167,7 +167,7 @@ class Explainer:
         if one.volumes.exclusive:
             return (VolumeInUse(one.volumes.exclusive[0]),)
         run = self._attempt.run_for(one, one.ladder[-1], 0)
-        question: object = (run.closed, run.ports, id(run.plan), run.volumes)
+        question: object = (run.question, run.ports, id(run.plan), run.volumes)
         found = self._known.get(question)
         if found is None:
             found = self._known[question] = self._reasons(one, run)

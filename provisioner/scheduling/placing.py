@@ -7,7 +7,7 @@ A claim on which a pod of some count is put gets its domain settled, so what is 
 spread takes the emptiest machine as empty until `late` looks at the true number, once all other claims are open.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from provisioner.scheduling.bins import Bins, Tally
@@ -59,7 +59,7 @@ class Placing:
         self.touched = False
         self.scattering = False
         self.closing = False
-        self._closed: Final[dict[int, int]] = {}
+        self._roomy: Final[dict[int, int]] = {}
         self._grounds: Final[dict[int, tuple[int, list[Account]]]] = {}
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
@@ -135,7 +135,7 @@ class Placing:
 
     def place(self, run: Run, *, opening: bool) -> None:
         """Put as many pods of a run as find a place, on new claims too where `opening`."""
-        if not run.left:
+        if run.start >= run.end:
             return
         opening = opening and not self.closing
         even = run.plan.even
@@ -160,23 +160,24 @@ class Placing:
         axis = ap.axis
         counter, skew, least = ap.lead
         counts = counter.counts
-        universe = self._universe(run, counter)
-        if not self._enough(universe, counter, least):
+        domains: Sequence[int] = axis.numbers
+        universe: Collection[int] | None = self._reach.get((run.widest, axis))
+        full = universe is not None and len(universe) == len(counts)
+        if not full:
+            universe = domains = sorted(self._universe(run, counter))
+        if not universe or (least > 1 and not self._enough(universe, counter, least)):
             return False
-        total = len(universe)
-        full = total == len(counts)
-        domains: Sequence[int] = axis.numbers if full else sorted(universe)
         for other, other_skew, other_least in ap.others:
-            top = self.least(run, other, other_least) + other_skew
-            if max(other.counts) > top:
-                domains = [domain for domain in domains if other.counts[domain] <= top]
+            lowest = min(other.counts) if full and other_least <= 1 else self.least(run, other, other_least)
+            if max(other.counts) > lowest + other_skew:
+                domains = [domain for domain in domains if other.counts[domain] <= lowest + other_skew]
         ceiling: int | None = None
-        if len(domains) < total:
+        if len(domains) < len(universe):
             ceiling = min([counts[domain] for domain in universe if domain not in domains]) + skew
         candidates = self._candidates(run)
         if not candidates:
             return False
-        shares = water_fill(counts, domains, run.left, ceiling)
+        shares = water_fill(counts, domains, run.end - run.start, ceiling)
         if len(shares) > 1:
             # so far a domain may be filled even if no other is
             safe = (min(counts) if full else min([counts[domain] for domain in universe])) + skew
@@ -194,7 +195,7 @@ class Placing:
             places = candidates & axis.could[domain]
             if not places or self._fill(run, places, share, axis.pins[domain]) < share:
                 return False
-        return not run.left
+        return run.start >= run.end
 
     def _holds(self, run: Run, places: int, pods: int) -> bool:
         """Whether some of these places, looked at one after another, surely take so many pods of the class."""
@@ -442,7 +443,7 @@ class Placing:
             return reach
         return reach.union(counter.existing(self.usable))
 
-    def _enough(self, universe: frozenset[int], counter: DomainCounter, min_domains: int) -> bool:
+    def _enough(self, universe: Collection[int], counter: DomainCounter, min_domains: int) -> bool:
         """Whether there are as many domains as a spread constraint wants before it looks at the emptiest one."""
         if min_domains > 1 and counter.count in self.cautious:  # some that can be had were not
             return len(counter.existing(self.usable)) >= min_domains
@@ -528,7 +529,7 @@ class Placing:
 
     def _openable(self, run: Run, axis: Axis) -> frozenset[int]:
         """The domains in which a new claim would take a pod of the class now, by its wishes too."""
-        return self._reachable(run.filter, run.closed, run.need, axis)
+        return self._reachable(run.filter, run.question, run.need, axis)
 
     # ------------------------------------------------------------------ places
 
@@ -542,16 +543,16 @@ class Placing:
 
     def _candidates(self, run: Run, *, together: bool = True) -> int:
         """Places that may take one more pod of the class, as far as is known without looking at each."""
-        number = run.closed
-        closed = self._closed.get(number)
-        if closed is None:
-            mask, willing = self._grounds[number] = self._ground(run.filter)
-            closed = self._closed[number] = self.bins.everything & ~self.bins.roomy(run.need) if mask else 0
-        else:
-            mask, willing = self._grounds[number]
+        number = run.question
+        known = self._grounds.get(number)
+        if known is None:
+            known = self._grounds[number] = self._ground(run.filter)
+            full = self.bins.everything & ~self.bins.roomy(run.need) if known[0] else 0
+            self._roomy[number] = ~full
+        mask, willing = known
         for account in willing:
             mask |= account.claims
-        mask &= ~closed
+        mask &= self._roomy[number]
         plan = run.plan
         if plan.plain and not run.ports:
             return mask
@@ -623,9 +624,8 @@ class Placing:
                 not run.volumes if account is None else easy and fixed & low and not account.exact
             ):
                 for d, amount in need:
-                    times = head[d] // amount
-                    if times < cap:  # noqa: PLR1730 - min() is a call
-                        cap = times
+                    if head[d] < amount * cap:
+                        cap = head[d] // amount
                 if cap <= 0:
                     closed |= low
                     continue
@@ -647,7 +647,7 @@ class Placing:
                 break
         run.start = start
         if closed:
-            self._closed[run.closed] |= closed
+            self._roomy[run.question] &= ~closed
         if touched:
             self.touched = True
             for host, key in plan.holds:
@@ -998,6 +998,6 @@ class Placing:
                 ledger.loosened = False
                 loosened |= account.claims
         if loosened:
-            for key in self._closed:
-                self._closed[key] &= ~loosened
+            for key in self._roomy:
+                self._roomy[key] |= loosened
         return bool(loosened)

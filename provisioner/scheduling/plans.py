@@ -191,7 +191,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         pods: the class.
         filter: of nodes, by its wishes and its volumes.
         required: the same without wishes.
-        closed, widest: numbers of the questions "where does such a pod fit", by `filter` and by `required`.
+        question, widest: numbers of the questions "where does such a pod fit", by `filter` and by `required`.
         start: number of its first pod without a place.
         end: number after the last pod to be placed.
         tops: by hostname spread of the plan, the most pods on a place that it allows.
@@ -206,7 +206,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
     required: NodeFilter
     plan: Plan
     need: Need
-    closed: int
+    question: int
     widest: int
     start: int
     end: int
@@ -235,12 +235,12 @@ def run_of(
 ) -> Run:
     """The run of one class with one of its demands; `numbers` tells equal questions apart."""
     node_filter = required = pods.filter
-    closed = widest = numbers.setdefault((required, need), len(numbers))
+    question = widest = numbers.setdefault((required, need), len(numbers))
     if demand.filter is not pods.facts.filter:
         node_filter = demand.filter
         if pods.volumes is not NO_VOLUMES:
             node_filter = node_filter.narrowed(pods.volumes.alternatives)
-        closed = numbers.setdefault((node_filter, need), len(numbers))
+        question = numbers.setdefault((node_filter, need), len(numbers))
     ports = pods.facts.ports
     return Run(
         pods,
@@ -248,7 +248,7 @@ def run_of(
         required,
         plan,
         need,
-        closed,
+        question,
         widest,
         start,
         len(pods.pods),

@@ -96,11 +96,11 @@ class HostCounter:
         if self.eligible != ALL and not self.eligible & low:
             return
         counts, at_least = self.counts, self.at_least
-        old = counts.get(place, 0)
-        new = old + pods
-        counts[place] = new
+        level = counts.get(place, 0)
+        counts[place] = new = level + pods
         self.total += pods
-        for level in range(old + 1, new + 1):
+        while level < new:
+            level += 1
             if level < len(at_least):
                 at_least[level] |= low
             else:
