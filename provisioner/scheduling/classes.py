@@ -1,7 +1,7 @@
 """From pods to classes: equal pods are judged once, in an order that does not depend on the order of input."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.demands import Count, Demand, Facts, deduced_selector, facts_of
+from provisioner.scheduling.demands import Count, Demand, Facts, Ties, deduced_selector, facts_of
 from provisioner.scheduling.filters import FilterError, NodeFilter
 from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, Problem
 from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
@@ -103,7 +103,11 @@ class _Classifier:
         self.tried: Final[list[PodClass]] = []
         self.left_out: Final[list[LeftOut]] = []
         taints = [*(one.taints for one in problem.pools), *(one.taints for one in problem.bins)]
-        self.soft_taints: Final = any(taint.effect == PREFER_NO_SCHEDULE for some in taints for taint in some)
+        soft_taints = any(taint.effect == PREFER_NO_SCHEDULE for some in taints for taint in some)
+        ladder = "ladder_with_taints" if soft_taints else "ladder"
+        if problem.preferences is PreferencePolicy.IGNORE:
+            ladder = "without_wishes"
+        self.ladder_of: Final[Callable[[Ties], tuple[Demand, ...]]] = attrgetter(ladder)
 
     def classified(self, named: frozenset[str]) -> tuple[list[PodClass], list[LeftOut]]:
         by_shape: defaultdict[int, list[Pod]] = defaultdict(list)
@@ -149,10 +153,7 @@ class _Classifier:
         return None
 
     def _add(self, facts: Facts, pods: Sequence[Pod]) -> None:
-        if self.problem.preferences is PreferencePolicy.IGNORE:
-            ladder = facts.ties.without_wishes
-        else:
-            ladder = facts.ties.ladder_with_taints if self.soft_taints else facts.ties.ladder
+        ladder = self.ladder_of(facts.ties)
         if not facts.shape.volumes:
             self.tried.append(PodClass(facts, pods, ladder))
             return

@@ -95,11 +95,8 @@ def _within_limits(claim: Place, account: Account, ranked: Ranked, ranks: int) -
 
 def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
     """The pods' and the daemons'; volumes are no resource of a claim."""
-    dimensions = offer.dimensions
-    names = dimensions.names
-    if min(used, default=0) > 0 and not dimensions.drivers:
-        own = Resources.in_order(names, tuple(used))
-    else:
+    names = offer.dimensions.names
+    if offer.dimensions.drivers or 0 in used:
         own = Resources.of(
             {
                 name: amount
@@ -107,6 +104,8 @@ def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
                 if amount > 0 and not name.startswith(ATTACHABLE)
             }
         )
+    else:
+        own = Resources.in_order(names, tuple(used))
     return own + choice.overhead if choice.overhead else own
 
 

@@ -234,9 +234,10 @@ def run_of(
     pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[tuple[NodeFilter, Need], int], start: int
 ) -> Run:
     """The run of one class with one of its demands; `numbers` tells equal questions apart."""
-    node_filter = required = pods.filter
+    own = pods.facts.filter
+    node_filter = required = own if pods.volumes is NO_VOLUMES else pods.filter
     question = widest = numbers.setdefault((required, need), len(numbers))
-    if demand.filter is not pods.facts.filter:
+    if demand.filter is not own:
         node_filter = demand.filter
         if pods.volumes is not NO_VOLUMES:
             node_filter = node_filter.narrowed(pods.volumes.alternatives)
