@@ -1,6 +1,7 @@
 """One pass over all classes of a problem, from nothing placed to everything placed that can be."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -202,14 +203,14 @@ def _priority(one: PodClass) -> int:
 
 def _whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
     """How many pods there are, and what they take together."""
-    load = [0] * dimensions
-    pods = 0
+    by_need: defaultdict[Need, int] = defaultdict(int)
     for one in classes:
-        count = len(one.pods)
-        pods += count
-        for d, amount in needs[one]:
+        by_need[needs[one]] += len(one.pods)
+    load = [0] * dimensions
+    for need, count in by_need.items():
+        for d, amount in need:
             load[d] += amount * count
-    return pods, load
+    return sum(by_need.values()), load
 
 
 def _topology(

@@ -200,7 +200,7 @@ class Explainer:
         """Which tie to other pods rules out every domain that the pool can serve."""
         plan, placing = run.plan, self._placing
         for host in plan.together:
-            if host.total or not plan.bootstraps:
+            if host.anywhere or not plan.bootstraps:
                 return NotTogether(host.count.key, ())
         for ap in plan.axes:
             axis = ap.axis

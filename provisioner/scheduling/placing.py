@@ -234,7 +234,9 @@ class Placing:
 
     def anywhere(self, plan: Plan) -> bool:
         """Whether any pod is counted that the class wants to be with."""
-        return any(one.total for one in plan.together) or any(one.total for ap in plan.axes for one in ap.together)
+        return any(one.anywhere for one in plan.together) or any(
+            one.anywhere for ap in plan.axes for one in ap.together
+        )
 
     def _bootstrap(self, run: Run, *, opening: bool) -> None:
         """The first of pods that want to be together: where most of them find room, on machines of now by preference."""
@@ -677,7 +679,6 @@ class Placing:
                 if counter.eligible != ALL and touched & ~counter.eligible:
                     pods = self._eligible_pods(run, touched & counter.eligible, count)
                 counter.counts[domain] += pods
-                counter.total += pods
             for counter, key in ap.holds:
                 pods = counter.counts[domain]
                 if pods > counter.held.get(key, 0):

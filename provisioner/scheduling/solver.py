@@ -67,7 +67,7 @@ class _Solution:
         self.classes, self.left_out = classify(problem, named)
         daemons = _daemons(problem)
         drivers = {driver for one in self.classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
-        wanted = [*(one.requests for one in self.classes), *(one.requests for one in daemons)]
+        wanted = {one.facts.requests for one in self.classes}.union(one.requests for one in daemons)
         dimensions = Dimensions.of(wanted, drivers)
         self.needs: Final = _needs(self.classes, dimensions)
         keep = len(problem.pools) + _SPARE_CATALOGUES
@@ -192,9 +192,10 @@ def _needs(classes: Iterable[PodClass], dimensions: Dimensions) -> dict[PodClass
     known: dict[Resources, Need] = {}
     needs = {}
     for one in classes:
-        need = known.get(one.requests)
+        requests = one.facts.requests
+        need = known.get(requests)
         if need is None:
-            need = known[one.requests] = dimensions.need(one.requests)
+            need = known[requests] = dimensions.need(requests)
         needs[one] = need
     return needs
 

@@ -80,7 +80,7 @@ class HostCounter:
         raised: places on which pods were put against what `held` allows, because they had no other.
     """
 
-    __slots__ = ("at_least", "count", "counts", "eligible", "held", "raised", "total")
+    __slots__ = ("at_least", "count", "counts", "eligible", "held", "raised")
 
     def __init__(self, count: Count, eligible: int) -> None:
         self.count: Final = count
@@ -88,7 +88,6 @@ class HostCounter:
         self.at_least: Final = [0]
         self.eligible = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
-        self.total = 0
         self.raised = 0
 
     def add(self, place: int, low: int, pods: int) -> None:
@@ -98,13 +97,17 @@ class HostCounter:
         counts, at_least = self.counts, self.at_least
         level = counts.get(place, 0)
         counts[place] = new = level + pods
-        self.total += pods
         while level < new:
             level += 1
             if level < len(at_least):
                 at_least[level] |= low
             else:
                 at_least.append(low)
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether there is any pod."""
+        return len(self.at_least) > 1
 
     def with_at_least(self, level: int) -> int:
         """Places with `level` pods or more."""
@@ -131,7 +134,7 @@ class DomainCounter:
         held: by (max_skew, min_domains), the most pods in a domain in which a spread constraint has placed one, once it had.
     """
 
-    __slots__ = ("axis", "count", "counts", "eligible", "held", "total")
+    __slots__ = ("axis", "count", "counts", "eligible", "held")
 
     def __init__(self, count: Count, axis: Axis, eligible: int) -> None:
         self.count: Final = count
@@ -139,12 +142,15 @@ class DomainCounter:
         self.counts: Final = [0] * len(axis.values)
         self.eligible = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
-        self.total = 0
 
     def add(self, domain: int, pods: int) -> None:
         """So many more pods in a domain."""
         self.counts[domain] += pods
-        self.total += pods
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether there is any pod."""
+        return any(self.counts)
 
     def scarce(self, usable: int, brought: int = 0) -> list[int]:
         """The domains that do not exist yet, and would hold too little for what was spread if a machine brought so much."""

@@ -31,14 +31,14 @@ def test_places_by_number_of_pods() -> None:
     counter.add(0, 1, 2)
     counter.add(1, 2, 1)
     assert [counter.with_at_least(level) for level in range(4)] == [ALL, 0b11, 0b01, 0]
-    assert counter.total == 3
+    assert counter.anywhere
     assert (counter.emptiest(0b11), counter.emptiest(0b111), counter.emptiest(0)) == (1, 0, 0)
 
 
 def test_a_place_that_does_not_count_is_not_counted() -> None:
     counter = HostCounter(ON_HOSTS, 0b10)
     counter.add(0, 1, 2)
-    assert counter.total == 0
+    assert not counter.anywhere
 
 
 def test_hosts_that_became_too_full_are_seen() -> None:
