@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL
@@ -27,7 +27,8 @@ class Attempt:
     Attributes:
         placing: the places.
         waiting: classes of which pods are left, and the number of the first of them.
-        delayed: whether any class had to wait until the others were placed.
+        delayed: classes that had to wait until the others were placed.
+        in_use: volume claims for one pod only that some pod uses.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Attempt:
         self.problem: Final = problem
         self.classes: Final = classes
         self.needs: Final = needs
-        self.delayed = False
+        self.delayed: Final[set[PodClass]] = set()
         self.waiting: dict[PodClass, int] = {}
         self._plans: Final[dict[Relations, Plan]] = {}
         self._numbers: Final[dict[tuple[NodeFilter, Need], int]] = {}
@@ -67,26 +68,27 @@ class Attempt:
                     for one in bins.bins
                 ]
             )
-        self._in_use: Final = _in_use(problem, classes)
+        self.in_use: Final = _in_use(problem, classes)
         self._unsettled: Final[set[Count]] = set()
 
     def claims(self) -> Iterable[Place]:
         """The places that are claims, in the order they were opened."""
         return self.placing.places[len(self.problem.bins) :]
 
-    def run(self, *, by_priority: bool, scattering: bool) -> None:
+    def run(self, *, by_priority: bool, scattering: bool, hurried: Collection[PodClass]) -> None:
         """Place everything.
 
         Args:
             scattering: pods that are counted and may choose go where few are counted, not to the first place.
             by_priority: finish each priority before the next; else hostname spread waits until all else is placed.
+            hurried: do not let these wait for hostname spread.
         """
         self.placing.scattering = scattering
         later: list[tuple[PodClass, int]] = []
         changed = False
         bands = [list(band) for _, band in itertools.groupby(self.classes, _priority)]
         for band in bands:
-            later += self._band(band)
+            later += self._band(band, hurried)
             if by_priority:
                 self._late(later)
                 later = []
@@ -122,13 +124,13 @@ class Attempt:
         hosts = {count for count, host in topology.hosts.items() if above(host, usable)}
         return hosts | self._unsettled | {count for count, one in topology.domains.items() if uneven(one, usable)}
 
-    def _band(self, classes: Sequence[PodClass]) -> list[tuple[PodClass, int]]:
+    def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
         later = []
         for one in classes:
-            start = self._place(one, 0, late=False)
+            start = self._place(one, 0, late=one in hurried)
             if start < len(one.pods):
-                if self._spread_over_hosts(one):
+                if self._spread_over_hosts(one) and one not in hurried:
                     later.append((one, start))
                 else:
                     self.waiting[one] = start
@@ -137,7 +139,7 @@ class Attempt:
     def _late(self, later: Iterable[tuple[PodClass, int]]) -> None:
         """Settle hostname spread."""
         for one, start in later:
-            self.delayed = True
+            self.delayed.add(one)
             left = self._place(one, start, late=True)
             if left < len(one.pods):
                 self.waiting[one] = left
@@ -166,7 +168,7 @@ class Attempt:
     def _place(self, one: PodClass, start: int, *, late: bool) -> int:
         limit = len(one.pods)
         exclusive = one.volumes.exclusive
-        if exclusive and (start or any(claim in self._in_use for claim in exclusive)):
+        if exclusive and (start or any(claim in self.in_use for claim in exclusive)):
             return start
         placing = self.placing
         for demand in one.ladder:
@@ -185,7 +187,7 @@ class Attempt:
             if start == limit or (exclusive and start):
                 break
         if exclusive and start:
-            self._in_use.update(exclusive)
+            self.in_use.update(exclusive)
         return start
 
     def run_for(self, one: PodClass, demand: Demand, start: int) -> Run:

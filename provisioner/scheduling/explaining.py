@@ -164,8 +164,9 @@ class Explainer:
 
     def reasons(self, one: PodClass) -> tuple[Reason, ...]:
         """Every constraint that keeps one more pod of a class out: of machines of now, then of each pool."""
-        if one.volumes.exclusive:
-            return (VolumeInUse(one.volumes.exclusive[0]),)
+        for claim in one.volumes.exclusive:
+            if claim in self._attempt.in_use:
+                return (VolumeInUse(claim),)
         run = self._attempt.run_for(one, one.ladder[-1], 0)
         question: object = (run.question, run.ports, id(run.plan), run.volumes)
         found = self._known.get(question)

@@ -37,6 +37,8 @@ from provisioner.scheduling.vectors import ATTACHABLE, Dimensions, Need, most
 from provisioner.scheduling.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
+Lead = tuple[DomainCounter, int, int, bool]
+"""(counter, max_skew, min_domains, whether it is the class's own spread)"""
 Pin = tuple[Axis, int]
 """(axis, domain); the domain -1 stands for machines without the label."""
 
@@ -359,7 +361,9 @@ class Placing:
                 break
             died = False
             before = placed
-            cautious = len(leads) == 1 and len(shares) > 1 and not (opening and self._surely_opens(run, axis, shares))
+            cautious = (
+                len(leads) == 1 and len(shares) > 1 and not (opening and self._surely_opens(run, leads[0], shares))
+            )
             for domain, share in shares:
                 wanted = min(share, limit - placed)
                 if cautious:  # no further than is right even if the next domain takes none
@@ -392,15 +396,18 @@ class Placing:
             )
         return placed
 
-    def _surely_opens(self, run: Run, axis: Axis, shares: Sequence[tuple[int, int]]) -> bool:
+    def _surely_opens(self, run: Run, lead: Lead, shares: Sequence[tuple[int, int]]) -> bool:
         """Whether new claims can be had in every domain, as many as need be."""
-        reach = self._openable(run, axis)
+        counter = lead[0]
+        if run.plan.together or counter.count in self.cautious:
+            return False
+        reach = self._openable(run, counter.axis)
         return all(domain in reach for domain, _ in shares) and not any(
             account.exact for account in self._ground(run.filter)[1]
         )
 
-    def _leads(self, run: Run, ap: AxisPlan) -> list[tuple[DomainCounter, int, int, bool]]:
-        """(counter, max_skew, min_domains, hard) of what the pods themselves raise."""
+    def _leads(self, run: Run, ap: AxisPlan) -> list[Lead]:
+        """What the pods themselves raise."""
         leads = [(counter, skew, least, True) for counter, skew, own, least in ap.spreads if own]
         if run.soft:
             leads += [(counter, skew, 1, False) for counter, skew in ap.wanted]
@@ -455,7 +462,7 @@ class Placing:
         self,
         run: Run,
         ap: AxisPlan,
-        leads: Sequence[tuple[DomainCounter, int, int, bool]],
+        leads: Sequence[Lead],
         legal: list[int],
         pods: int,
         *,
@@ -480,9 +487,7 @@ class Placing:
             ceiling = skew
         return water_fill(counter.counts, legal, pods, ceiling)
 
-    def _one_by_one(
-        self, run: Run, leads: Sequence[tuple[DomainCounter, int, int, bool]], legal: list[int]
-    ) -> list[tuple[int, int]]:
+    def _one_by_one(self, run: Run, leads: Sequence[Lead], legal: list[int]) -> list[tuple[int, int]]:
         """One pod for the domain that all counters together like best."""
         kind = [
             domain

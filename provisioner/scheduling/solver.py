@@ -35,7 +35,8 @@ _SPARE_CATALOGUES: Final = 4
 """Kept beside those of the problem at hand, for callers that ask about other pools in turn."""
 _MOST_ATTEMPTS: Final = 6
 _TURNS: Final = (False, True, False, True)
-"""Those who found no place for what others did are tried before them so often, in some turns with pods scattered."""
+"""Those who found no place for what others did are tried before them so often, and wait for nobody; in some turns with
+pods scattered."""
 _MOST_STATES: Final = 20_000
 _catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
 """By identity of the tuple, which is held so that the identity stays its own; the last used is last. What is kept is
@@ -70,6 +71,7 @@ class _Solution:
         wanted = {one.facts.requests for one in self.classes}.union(one.requests for one in daemons)
         dimensions = Dimensions.of(wanted, drivers)
         self.needs: Final = _needs(self.classes, dimensions)
+        self.hurried: Final[set[PodClass]] = set()
         keep = len(problem.pools) + _SPARE_CATALOGUES
         limits = problem.storage.attach_limits if drivers else {}
         self.offers: Final = [
@@ -110,7 +112,7 @@ class _Solution:
         attempt = Attempt(
             self.problem, self.classes, self.needs, self.offers, self.bins, self.tallies, self.daemons, cautious
         )
-        attempt.run(by_priority=by_priority, scattering=scattering)
+        attempt.run(by_priority=by_priority, scattering=scattering, hurried=self.hurried)
         return attempt
 
     def _best(self) -> Attempt:
@@ -120,14 +122,16 @@ class _Solution:
         could cost a pod its place that comes before others; then each priority is finished before the next.
         """
         attempt = self._legal(by_priority=False)
-        by_priority = attempt.delayed and len({one.shape.priority for one in self.classes}) > 1
+        by_priority = bool(attempt.delayed) and len({one.shape.priority for one in self.classes}) > 1
         if attempt.waiting and by_priority:
             attempt = self._legal(by_priority=True)
         for scattering in _TURNS:
             urgent = attempt.tied()
             if not urgent:
                 break
-            if not self._to_front(urgent) and not scattering:
+            waited = urgent & attempt.delayed
+            self.hurried.update(waited)
+            if not self._to_front(urgent) and not waited and not scattering:
                 continue
             other = self._legal(by_priority=by_priority, scattering=scattering)
             if other.left_by_priority() < attempt.left_by_priority():
