@@ -119,9 +119,11 @@ class Attempt:
 
     def broken(self) -> set[Count]:
         """The spread constraints that what was placed first holds no longer, because of what was placed later."""
-        usable = self.placing.usable
-        topology = self.placing.topology
-        hosts = {count for count, host in topology.hosts.items() if above(host, usable)}
+        placing = self.placing
+        usable, topology = placing.usable, placing.topology
+        hosts = {
+            count for count, host in topology.hosts.items() if host.held and above(host, usable, placing.machines(host))
+        }
         return hosts | self._unsettled | {count for count, one in topology.domains.items() if uneven(one, usable)}
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:

@@ -30,6 +30,7 @@ from provisioner.scheduling.topology import (
     ALL,
     Axis,
     DomainCounter,
+    HostCounter,
     Topology,
     water_fill,
 )
@@ -990,10 +991,27 @@ class Placing:
         """By spread, the number of pods on the emptiest machine."""
         floors = []
         for host, _, _, min_domains in spreads:
-            places = host.eligible & self.usable
             careful = host.count in self.cautious and not self.closing
-            floors.append(0 if careful or places.bit_count() < min_domains else host.emptiest(places))
+            few = min_domains > 1 and self.machines(host) < min_domains
+            floors.append(0 if careful or few else host.emptiest(host.eligible & self.usable))
         return floors
+
+    def machines(self, host: HostCounter) -> int:
+        """How many machines count for sure, whatever those to come turn out to be."""
+        places = host.eligible & self.usable
+        eligibility = host.count.eligibility
+        if eligibility is None or eligibility.terms is None:
+            return places.bit_count()
+        terms = eligibility.terms
+        number = 0
+        for i in members(places):
+            place = self.places[i]
+            account, state = place.account, place.state
+            if account is None or state is None:
+                number += 1
+            else:
+                number += any(account.offer.narrowed(state, term) is state for term in terms)
+        return number
 
     def forget(self) -> bool:
         """Whether a limit was loosened since the last call; if so, claims of limited pools are asked again."""

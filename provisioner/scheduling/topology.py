@@ -289,14 +289,17 @@ def _one_by_one(
     return [(domain, after[domain] - counts[domain]) for domain in order if after[domain] > counts[domain]]
 
 
-def above(counter: HostCounter, usable: int) -> bool:
-    """Whether a place holds more than its spread constraints allow now that everything is placed."""
-    if not counter.held:
-        return False
-    places = counter.eligible & usable
-    least = counter.emptiest(places)
+def above(counter: HostCounter, usable: int, machines: int) -> bool:
+    """Whether a place holds more than its spread constraints allow now that everything is placed.
+
+    Args:
+        counter: of the pods.
+        usable: every place.
+        machines: how many of them count for sure.
+    """
+    least = counter.emptiest(counter.eligible & usable)
     for (max_skew, min_domains), held in counter.held.items():
-        lowest = 0 if places.bit_count() < min_domains else least
+        lowest = 0 if machines < min_domains else least
         if held & ~counter.raised & counter.with_at_least(lowest + max_skew + 1):
             return True
     return False

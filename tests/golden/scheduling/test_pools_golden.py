@@ -97,6 +97,8 @@ ROWS: dict[str, Row] = {
         "p has kind=on-demand"),
     "a reservation that is used up is none": row(
         problem([pod("p", shape("1"))], pool(types=(with_reservation("res", 0),)), reservation_label=RESERVATION), "p has kind=on-demand"),
+    "no claim may become a type that the limit would not bear": row(
+        problem(pods(2, of_app("a", "100m", affinity=apart(HOST, app("a"))), "p"), pool(types=(SMALL, LARGE), limits={"cpu": "9"})), "2 machines"),
     # --- priority ---
     "a higher priority keeps its place though a lower one is larger": row(
         problem([pod("low", shape("4")), *pods(4, shape("1", priority=5), "high")], bins=[node("n")]), "low left: cpu", "high by host: 4"),
