@@ -1,6 +1,8 @@
 """One pass over all classes of a problem, from nothing placed to everything placed that can be."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL
@@ -10,7 +12,8 @@ from provisioner.scheduling.demands import Count, Demand, Relations
 from provisioner.scheduling.filters import NodeFilter
 from provisioner.scheduling.offers import Daemon, Offer
 from provisioner.scheduling.places import Account, Place, Reservations
-from provisioner.scheduling.placing import Placing, Plan, Run, run_of
+from provisioner.scheduling.placing import Placing
+from provisioner.scheduling.plans import Plan, Run, run_of
 from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.problem import MinValuesPolicy, Problem
 from provisioner.scheduling.topology import ALL, Axis, Topology, above, uneven
@@ -24,7 +27,8 @@ class Attempt:
     Attributes:
         placing: the places.
         waiting: classes of which pods are left, and the number of the first of them.
-        delayed: whether any class had to wait until the others were placed.
+        delayed: classes that had to wait until the others were placed.
+        in_use: volume claims for one pod only that some pod uses.
     """
 
     def __init__(
@@ -41,7 +45,7 @@ class Attempt:
         self.problem: Final = problem
         self.classes: Final = classes
         self.needs: Final = needs
-        self.delayed = False
+        self.delayed: Final[set[PodClass]] = set()
         self.waiting: dict[PodClass, int] = {}
         self._plans: Final[dict[Relations, Plan]] = {}
         self._numbers: Final[dict[tuple[NodeFilter, Need], int]] = {}
@@ -64,32 +68,40 @@ class Attempt:
                     for one in bins.bins
                 ]
             )
-        self._in_use: Final = _in_use(problem, classes)
+        self.in_use: Final = _in_use(problem, classes)
+        self._unsettled: Final[set[Count]] = set()
 
     def claims(self) -> Iterable[Place]:
         """The places that are claims, in the order they were opened."""
         return self.placing.places[len(self.problem.bins) :]
 
-    def run(self, *, by_priority: bool, scattering: bool) -> None:
+    def run(self, *, by_priority: bool, scattering: bool, hurried: Collection[PodClass]) -> None:
         """Place everything.
 
         Args:
             scattering: pods that are counted and may choose go where few are counted, not to the first place.
             by_priority: finish each priority before the next; else hostname spread waits until all else is placed.
+            hurried: do not let these wait for hostname spread.
         """
         self.placing.scattering = scattering
-        if not by_priority:
-            self._band(self.classes)
-        else:
-            band: list[PodClass] = []
-            for one in self.classes:
-                if band and band[0].shape.priority != one.shape.priority:
-                    self._band(band)
-                    band = []
-                band.append(one)
-            self._band(band)
-        while self.waiting and self._again(dict(self.waiting)):
-            pass
+        later: list[tuple[PodClass, int]] = []
+        changed = False
+        bands = [list(band) for _, band in itertools.groupby(self.classes, _priority)]
+        for band in bands:
+            later += self._band(band, hurried)
+            if by_priority:
+                self._late(later)
+                later = []
+            if self._changed():
+                changed = True
+                self._turns(band)
+        self._late(later)
+        if self._changed() or (changed and len(bands) > 1):
+            self._turns(self.classes)
+        if self.waiting and self.placing.cautious:
+            self.placing.closing = True  # no machine comes any more, so the true numbers are safe
+            self._turns(self.classes)
+        self._unsettled.update(self.placing.settle())
 
     def tied(self) -> set[PodClass]:
         """The classes with pods without a place that have to do with other pods: in another order they may find one."""
@@ -107,41 +119,50 @@ class Attempt:
 
     def broken(self) -> set[Count]:
         """The spread constraints that what was placed first holds no longer, because of what was placed later."""
-        usable = self.placing.usable
-        topology = self.placing.topology
-        cautious = dict.fromkeys(self.placing.cautious, True)
-        return {count for count, host in topology.hosts.items() if above(host, usable, cautious)} | {
-            count for count, counter in topology.domains.items() if uneven(counter, usable)
+        placing = self.placing
+        usable, topology = placing.usable, placing.topology
+        hosts = {
+            count for count, host in topology.hosts.items() if host.held and above(host, usable, placing.machines(host))
         }
+        return hosts | self._unsettled | {count for count, one in topology.domains.items() if uneven(one, usable)}
 
-    def _band(self, classes: Sequence[PodClass]) -> None:
+    def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
+        """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
         later = []
         for one in classes:
-            start = self._place(one, 0, late=False)
+            start = self._place(one, 0, late=one in hurried)
             if start < len(one.pods):
-                if self._spread_over_hosts(one):
+                if self._spread_over_hosts(one) and one not in hurried:
                     later.append((one, start))
                 else:
                     self.waiting[one] = start
+        return later
+
+    def _late(self, later: Iterable[tuple[PodClass, int]]) -> None:
+        """Settle hostname spread."""
         for one, start in later:
-            self.delayed = True
+            self.delayed.add(one)
             left = self._place(one, start, late=True)
             if left < len(one.pods):
                 self.waiting[one] = left
 
-    def _again(self, waiting: Mapping[PodClass, int]) -> bool:
-        """Ask once more for those without a place; whether any got one."""
+    def _turns(self, classes: Sequence[PodClass]) -> None:
+        """Ask those of `classes` once more that have pods without a place, as long as that changes anything."""
+        changed = True
+        while changed:
+            for one in [one for one in classes if one in self.waiting]:
+                left = self._place(one, self.waiting[one], late=True)
+                if left == len(one.pods):
+                    del self.waiting[one]
+                else:
+                    self.waiting[one] = left
+            changed = self._changed()
+
+    def _changed(self) -> bool:
+        """Whether anything happened since the last call by which a pod without a place may have one."""
         placing = self.placing
-        if not placing.forget() and (placing.topology.empty or not placing.touched):
-            return False
-        placing.touched = False
-        for one, start in sorted(waiting.items(), key=lambda entry: entry[0].facts.order):
-            left = self._place(one, start, late=True)
-            if left == len(one.pods):
-                del self.waiting[one]
-            else:
-                self.waiting[one] = left
-        return placing.touched
+        touched, placing.touched = placing.touched, False
+        return placing.forget() or (touched and not placing.topology.empty)
 
     def _spread_over_hosts(self, one: PodClass) -> bool:
         return any(spread.count.key == HOSTNAME_LABEL for spread in one.ladder[0].relations.spreads)
@@ -149,7 +170,7 @@ class Attempt:
     def _place(self, one: PodClass, start: int, *, late: bool) -> int:
         limit = len(one.pods)
         exclusive = one.volumes.exclusive
-        if exclusive and (start or any(claim in self._in_use for claim in exclusive)):
+        if exclusive and (start or any(claim in self.in_use for claim in exclusive)):
             return start
         placing = self.placing
         for demand in one.ladder:
@@ -168,7 +189,7 @@ class Attempt:
             if start == limit or (exclusive and start):
                 break
         if exclusive and start:
-            self._in_use.update(exclusive)
+            self.in_use.update(exclusive)
         return start
 
     def run_for(self, one: PodClass, demand: Demand, start: int) -> Run:
@@ -180,16 +201,20 @@ class Attempt:
         return run_of(one, demand, plan, self.needs[one], self._numbers, start)
 
 
+def _priority(one: PodClass) -> int:
+    return one.shape.priority
+
+
 def _whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
     """How many pods there are, and what they take together."""
-    load = [0] * dimensions
-    pods = 0
+    by_need: defaultdict[Need, int] = defaultdict(int)
     for one in classes:
-        count = len(one.pods)
-        pods += count
-        for d, amount in needs[one]:
+        by_need[needs[one]] += len(one.pods)
+    load = [0] * dimensions
+    for need, count in by_need.items():
+        for d, amount in need:
             load[d] += amount * count
-    return pods, load
+    return sum(by_need.values()), load
 
 
 def _topology(

@@ -71,12 +71,18 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One spread constraint: no domain may hold `max_skew` more than the emptiest; `own` if the pod counts itself."""
+    """One spread constraint: no domain may hold `max_skew` more than the emptiest.
+
+    Attributes:
+        own: whether the pod counts itself.
+        wish: it may be given up, so others need not mind it.
+    """
 
     count: Count
     max_skew: int
     min_domains: int
     own: bool
+    wish: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -302,7 +308,8 @@ class Ties:
             peers = Peers(frozenset((self.shape.namespace,)), self._with_keys(selector, one.match_label_keys))
             key = normalized_label(one.topology_key)
             count = _counted((key, (peers,), False, True, self._eligibility(one, keys)))
-            found.append(Spread(count, one.max_skew, one.min_domains or 1, peers.include(self.pod, {})))
+            wish = one.when_unsatisfiable == "ScheduleAnyway"
+            found.append(Spread(count, one.max_skew, one.min_domains or 1, peers.include(self.pod, {}), wish))
         return tuple(dict.fromkeys(found))
 
     def _eligibility(self, one: TopologySpreadConstraint, keys: tuple[str, ...]) -> Eligibility | None:
@@ -344,12 +351,14 @@ def _rank(shape: PodShape) -> int:
     if affinity is not None and affinity.pod_anti_affinity is not None:
         required = affinity.pod_anti_affinity.required
         if any(one.topology_key != HOSTNAME_LABEL for one in required):
-            return 2
+            return 3
         if required:
             return 0  # they need machines each, which the others can then fill
-    if shape.node_selector or shape.volumes or (affinity is not None and affinity.node_affinity is not None):
+    if shape.volumes:
         return 0
-    return 1
+    if shape.node_selector or (affinity is not None and affinity.node_affinity is not None):
+        return 1
+    return 2
 
 
 class Facts:
@@ -396,6 +405,10 @@ def facts_of(shape: PodShape) -> Facts:
     kept = shape.derived
     found = kept.get("facts")
     if found is None:
+        if shape.error:
+            raise FilterError(shape.error)
+        if shape.requests.negative:
+            raise FilterError("spec.containers.resources.requests: negative amount")
         found = kept["facts"] = Facts(shape, _ties_of(shape))
     return found  # type: ignore[return-value]
 

@@ -8,9 +8,9 @@ from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.limits import Ledger
-from provisioner.scheduling.offers import Offer, State
+from provisioner.scheduling.offers import Offer, State, pin
 from provisioner.scheduling.places import Account
-from provisioner.scheduling.placing import AxisPlan, Run
+from provisioner.scheduling.plans import AxisPlan, Run
 from provisioner.scheduling.ports import Ports, clash
 from provisioner.scheduling.reasons import (
     BinsRefuse,
@@ -164,10 +164,11 @@ class Explainer:
 
     def reasons(self, one: PodClass) -> tuple[Reason, ...]:
         """Every constraint that keeps one more pod of a class out: of machines of now, then of each pool."""
-        if one.volumes.exclusive:
-            return (VolumeInUse(one.volumes.exclusive[0]),)
+        for claim in one.volumes.exclusive:
+            if claim in self._attempt.in_use:
+                return (VolumeInUse(claim),)
         run = self._attempt.run_for(one, one.ladder[-1], 0)
-        question: object = (run.closed, run.ports, id(run.plan), run.volumes)
+        question: object = (run.question, run.ports, id(run.plan), run.volumes)
         found = self._known.get(question)
         if found is None:
             found = self._known[question] = self._reasons(one, run)
@@ -200,7 +201,7 @@ class Explainer:
         """Which tie to other pods rules out every domain that the pool can serve."""
         plan, placing = run.plan, self._placing
         for host in plan.together:
-            if host.total or not plan.bootstraps:
+            if host.anywhere or not plan.bootstraps:
                 return NotTogether(host.count.key, ())
         for ap in plan.axes:
             axis = ap.axis
@@ -212,11 +213,15 @@ class Explainer:
                 for value in account.offer.domains(state, axis.key)
                 if value in axis.index
             ]
-            found = self._on_axis(
-                run, ap, sorted(set(served)), bootstraps=plan.bootstraps and not placing.anywhere(plan)
-            )
+            domains = sorted(set(served))
+            found = self._on_axis(run, ap, domains, bootstraps=plan.bootstraps and not placing.anywhere(plan))
             if found is not None:
                 return found
+            for domain in domains:  # a machine's domain is settled with the pod, and then fewer types may be left
+                pinned = run.filter.narrowed((pin(axis.key, axis.values[domain]),))
+                constraint = explain(account, pinned, placing.first_need(run), run.ports)
+                if not isinstance(constraint, Unexplained):
+                    return constraint
         for host, skew, _, _ in plan.spreads:
             return Unspreadable(host.count.key, skew, ())
         return Unexplained()

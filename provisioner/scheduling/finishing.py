@@ -46,33 +46,35 @@ def _finished(claim: Place) -> PlannedClaim:
     if exact:
         ranks = _within_limits(claim, account, ranked, ranks)
     lowered = claim.min_values
-    key = (ranks, tuple(claim.charge.items()) if exact else None, None if lowered is None else tuple(lowered.items()))
+    key: object = ranks
+    if exact or lowered is not None:
+        key = ranks, tuple(claim.charge.items()), None if lowered is None else tuple(lowered.items())
     found = ranked.choices.get(key)
-    choice = found if isinstance(found, _Choice) else _choose(offer, state, ranked, ranks, lowered)
-    ranked.choices[key] = choice
+    if isinstance(found, _Choice):
+        choice = found
+    else:
+        choice = ranked.choices[key] = _choose(offer, state, ranked, ranks, lowered)
     pods: list[Pod] = []
     for part, start, end in claim.placed:
-        if end - start == 1:
-            pods.append(part.pods[start])
-        else:
-            pods += part.pods[start:end]
-    return PlannedClaim(
-        pool=offer.pool.name,
-        template=offer.pool.template,
-        requirements=choice.requirements,
-        labels=choice.labels,
-        requests=_requests(offer, used, choice),
-        pods=tuple(pods),
-        instance_types=choice.instance_types,
-        planned_type=choice.planned.name,
-        planned_zone=choice.offering.zone,
-        planned_capacity_type=choice.offering.capacity_type,
-        usd_per_hour=choice.offering.price,
-        capacity=choice.planned.capacity,
-        allocatable=choice.planned.allocatable,
-        charge=Resources.of(claim.charge) if exact else choice.charge,
-        min_values_relaxed=lowered is not None,
-        reservations=(claim.held,) if claim.held else (),
+        pods += part.pods[start:end]
+    planned, offering = choice.planned, choice.offering
+    return PlannedClaim(  # by position, which is three times as quick: in the order of its fields
+        offer.pool.name,
+        offer.pool.template,
+        choice.requirements,
+        choice.labels,
+        _requests(offer, used, choice),
+        tuple(pods),
+        choice.instance_types,
+        planned.name,
+        offering.zone,
+        offering.capacity_type,
+        offering.price,
+        planned.capacity,
+        planned.allocatable,
+        Resources.of(claim.charge) if exact else choice.charge,
+        lowered is not None,
+        (claim.held,) if claim.held else (),
     )
 
 
@@ -93,11 +95,8 @@ def _within_limits(claim: Place, account: Account, ranked: Ranked, ranks: int) -
 
 def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
     """The pods' and the daemons'; volumes are no resource of a claim."""
-    dimensions = offer.dimensions
-    names = dimensions.names
-    if min(used, default=0) > 0 and not dimensions.drivers:
-        own = Resources.in_order(names, tuple(used))
-    else:
+    names = offer.dimensions.names
+    if offer.dimensions.drivers or 0 in used:
         own = Resources.of(
             {
                 name: amount
@@ -105,6 +104,8 @@ def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
                 if amount > 0 and not name.startswith(ATTACHABLE)
             }
         )
+    else:
+        own = Resources.in_order(names, tuple(used))
     return own + choice.overhead if choice.overhead else own
 
 

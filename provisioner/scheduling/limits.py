@@ -59,7 +59,7 @@ class Slack:
     What a claim will be charged is bounded from what its pods take: it is planned as the cheapest type that fits, and
     the cheapest type that fits little is little. So, along types of rising price, each at least as large as the one before,
     a charge is at most `base` and so much for each unit of what its pods take. Types that break the order make the
-    bound the largest type's amount.
+    bound the largest type's amount. Room for one of the largest must be left, so that no list of types has to be cut.
     """
 
     def __init__(self, remaining: Mapping[str, int]) -> None:
@@ -96,7 +96,8 @@ class Slack:
             if not self._linear or name not in self._slopes:
                 return False
             bound = claims * self._base[name] + sum(map(float.__mul__, self._slopes[name], map(float, used)))
-            if not bound <= remaining:  # an infinite slope times nothing is no number
+            # any one of them may come to be the largest type; an infinite slope times nothing is no number
+            if not bound + self._largest[name] <= remaining:
                 return False
         return True
 

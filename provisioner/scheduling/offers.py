@@ -11,7 +11,7 @@ from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.limits import Stairs, stairs_of
 from provisioner.scheduling.ports import Ports, any_clash
 from provisioner.scheduling.problem import Pool
-from provisioner.scheduling.vectors import ATTACHABLE, UNLIMITED, Dimensions, Thresholds, Vector, frontier
+from provisioner.scheduling.vectors import ATTACHABLE, UNLIMITED, Dimensions, Need, Thresholds, Vector, frontier, most
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
@@ -190,6 +190,22 @@ class Offer:
     def tolerated(self, node_filter: NodeFilter) -> bool:
         """Whether pods with this filter tolerate the pool's taints."""
         return first_untolerated(node_filter.tolerations, self.pool.taints, node_filter.effects) is None
+
+    def admits(self, node_filter: NodeFilter) -> bool:
+        """Whether a new machine admits pods with this filter."""
+        return self.tolerated(node_filter) and any(
+            self.narrowed(self.base, term) is not None for term in node_filter.terms
+        )
+
+    def takes(self, node_filter: NodeFilter, need: Need) -> bool:
+        """Whether such a pod fits on a new machine that admits it."""
+        return self.tolerated(node_filter) and any(
+            most(point, need, 1)
+            for term in node_filter.terms
+            for state in (self.narrowed(self.base, term),)
+            if state is not None
+            for point in state.points
+        )
 
     def narrowed(self, state: State, term: Term) -> State | None:
         """`state` once a pod with `term` is on the claim; None where no type is left."""

@@ -1,7 +1,11 @@
 """Machines of now and claims while they are being filled: what room is left on each, and what a claim may still become."""
 
 from collections.abc import Mapping, Sequence
+from operator import sub
+from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL
 from provisioner.scheduling.bins import Bins
@@ -112,7 +116,10 @@ class Account:
         return not slack.covers(self._pods, self._load)
 
 
-class Place:
+_NOTHING: Final[Charge] = MappingProxyType({})
+
+
+class Place(msgspec.Struct, eq=False, gc=False):
     """One machine.
 
     Attributes:
@@ -129,53 +136,35 @@ class Place:
         min_values: what its pool's minValues were lowered to; None where they are kept.
     """
 
-    __slots__ = (
-        "account",
-        "attached",
-        "charge",
-        "head",
-        "heads",
-        "held",
-        "min_values",
-        "placed",
-        "settled",
-        "state",
-        "used",
-    )
-
-    def __init__(self, account: Account | None, state: State | None, head: list[int] | None) -> None:
-        self.account: Final = account
-        self.state = state
-        self.head = head
-        self.heads: tuple[Vector, ...] = ()
-        self.used: list[int] = []
-        self.placed: Final[list[Part]] = []
-        self.charge: Charge = {}
-        self.attached: set[Attachment] | None = None
-        self.held: Reservation = ""
-        self.settled: State | None = None
-        self.min_values: Mapping[str, int] | None = None
+    account: Account | None
+    state: State | None
+    head: list[int] | None
+    placed: list[Part]
+    heads: tuple[Vector, ...] = ()
+    used: Sequence[int] = ()
+    charge: Charge = _NOTHING
+    attached: set[Attachment] | None = None
+    held: Reservation = ""
+    settled: State | None = None
+    min_values: Mapping[str, int] | None = None
 
     def load(self) -> Sequence[int]:
         """By dimension, what the pods of a claim take."""
         if self.head is None or self.state is None:
             return self.used
-        return [have - left for have, left in zip(self.state.points[0], self.head, strict=True)]
+        return tuple(map(sub, self.state.points[0], self.head))
 
 
 def opened(account: Account, state: State) -> Place:
     """A claim without pods."""
     if account.exact or len(state.points) != 1:
-        place = Place(account, state, None)
-        place.heads = state.points
-        place.used = [0] * len(account.offer.dimensions.names)
-        return place
-    return Place(account, state, list(state.points[0]))
+        return Place(account, state, None, [], state.points, (0,) * len(account.offer.dimensions.names))
+    return Place(account, state, list(state.points[0]), [])
 
 
 def machines_of_now(bins: Bins) -> list[Place]:
     """A place for every bin."""
-    return [Place(None, None, list(room)) for room in bins.rooms]
+    return [Place(None, None, list(room), []) for room in bins.rooms]
 
 
 def make_exact(account: Account, claims: Sequence[Place]) -> None:
@@ -187,7 +176,7 @@ def make_exact(account: Account, claims: Sequence[Place]) -> None:
         if state is None:
             continue
         if place.head is not None:
-            place.used = list(place.load())
+            place.used = place.load()
             place.heads = (tuple(place.head),)
             place.head = None
         if ledger is not None:
@@ -337,10 +326,12 @@ def take(place: Place, state: State, need: Need, count: int) -> None:
                 place.head[d] -= amount * count
             place.state = state
             return
-        place.used = list(place.load())
+        place.used = place.load()
         place.head = None
+    used = list(place.used)
     for d, amount in need:
-        place.used[d] += amount * count
+        used[d] += amount * count
+    place.used = used
     place.state = state
     if account.exact:
         place.heads = left_of(state.points, place.used)

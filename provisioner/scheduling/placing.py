@@ -7,13 +7,12 @@ A claim on which a pod of some count is put gets its domain settled, so what is 
 spread takes the emptiest machine as empty until `late` looks at the true number, once all other claims are open.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from provisioner.scheduling.bins import Bins, Tally
 from provisioner.scheduling.bits import members
-from provisioner.scheduling.classes import PodClass
-from provisioner.scheduling.demands import Count, Demand, Relations
+from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.offers import State, pin
 from provisioner.scheduling.places import (
@@ -25,220 +24,24 @@ from provisioner.scheduling.places import (
     opened,
     take,
 )
+from provisioner.scheduling.plans import AxisPlan, HostSpread, Plan, Run
 from provisioner.scheduling.ports import Port, Ports, clash
 from provisioner.scheduling.topology import (
     ALL,
     Axis,
     DomainCounter,
-    Effects,
     HostCounter,
     Topology,
     water_fill,
 )
 from provisioner.scheduling.vectors import ATTACHABLE, Dimensions, Need, most
-from provisioner.scheduling.volumes import NO_VOLUMES, Attachment
+from provisioner.scheduling.volumes import Attachment
+from provisioner.values.requirement import Operator, Requirement, Requirements
 
+Lead = tuple[DomainCounter, int, int, bool]
+"""(counter, max_skew, min_domains, whether it is the class's own spread)"""
 Pin = tuple[Axis, int]
 """(axis, domain); the domain -1 stands for machines without the label."""
-_HostSpread = tuple[HostCounter, int, bool, int]
-"""(counter, max_skew, whether the pod counts itself, min_domains)"""
-_DomainSpread = tuple[DomainCounter, int, bool, int]
-
-
-class AxisPlan:
-    """What the relations of a class mean on one axis.
-
-    Attributes:
-        spreads: its own constraints.
-        wanted: counters that count it and by which other pods are spread, with the least skew of these.
-        together, apart: its affinity and anti-affinity.
-        blocked: where pods are that keep it away.
-        adds: counters that count it, or what it guards.
-        strict: whether a machine without the label is out of the question.
-        alone: two such pods cannot share a domain.
-        lead: (counter, max_skew, min_domains) of the only counter that the pods raise and that has to stay even; only
-            set where it decides alone.
-    """
-
-    __slots__ = ("adds", "alone", "apart", "axis", "blocked", "lead", "spreads", "strict", "together", "wanted")
-
-    def __init__(self, axis: Axis) -> None:
-        self.axis: Final = axis
-        self.spreads: list[_DomainSpread] = []
-        self.wanted: list[tuple[DomainCounter, int]] = []
-        self.together: list[DomainCounter] = []
-        self.apart: list[DomainCounter] = []
-        self.blocked: list[DomainCounter] = []
-        self.adds: list[DomainCounter] = []
-        self.strict = False
-        self.alone = False
-        self.lead: tuple[DomainCounter, int, int]
-
-
-class Plan:
-    """What the relations of a class mean in one attempt; attributes as of `AxisPlan`, places in place of domains.
-
-    Attributes:
-        plain: nothing at all.
-        single: two such pods cannot share a place.
-        guarded: counters that count it, and by which pods that are placed already are spread over hosts.
-        caps: (counter, max_skew) of hostname spreads by which the pods count themselves.
-        ties: whether anything besides hosts has to know where its pods are.
-    """
-
-    __slots__ = (
-        "adds",
-        "apart",
-        "axes",
-        "blocked",
-        "bootstraps",
-        "caps",
-        "even",
-        "guarded",
-        "plain",
-        "single",
-        "spreads",
-        "ties",
-        "together",
-    )
-
-    def __init__(self, relations: Relations, topology: Topology, skews: dict[Count, int]) -> None:
-        effects: Effects = topology.effects(relations.pod)
-        self.spreads: list[_HostSpread] = []
-        self.together: list[HostCounter] = []
-        self.apart: list[HostCounter] = []
-        self.blocked: Final = effects.blocked
-        self.adds: Final = list(effects.hosts)
-        axes: dict[Axis, AxisPlan] = {}
-
-        def on(axis: Axis) -> AxisPlan:
-            if axis not in axes:
-                axes[axis] = AxisPlan(axis)
-            return axes[axis]
-
-        for axis, some in effects.axes.items():
-            plan = on(axis)
-            plan.adds += some.adds
-            plan.blocked += some.blocked
-        for spread in relations.spreads:
-            own = topology.includes(spread.count, relations)
-            if spread.count.on_hosts:
-                self.spreads.append((topology.hosts[spread.count], spread.max_skew, own, spread.min_domains))
-            else:
-                counter = topology.domains[spread.count]
-                on(counter.axis).spreads.append((counter, spread.max_skew, own, spread.min_domains))
-        for counts, host_list, name in (
-            (relations.together, self.together, "together"),
-            (relations.apart, self.apart, "apart"),
-        ):
-            for count in counts:
-                if count.on_hosts:
-                    host_list.append(topology.hosts[count])
-                else:
-                    counter = topology.domains[count]
-                    getattr(on(counter.axis), name).append(counter)
-        for count in relations.guards:
-            if count.on_hosts:
-                self.adds.append(topology.hosts[count])
-            else:
-                on(topology.domains[count].axis).adds.append(topology.domains[count])
-        spread_by = {spread.count for spread in relations.spreads}
-        self.guarded: Final = [
-            (host, skews[host.count]) for host in effects.hosts if host.count in skews and host.count not in spread_by
-        ]
-        for plan in axes.values():
-            plan.strict = bool(plan.spreads or plan.together)
-            plan.alone = any(topology.includes(one.count, relations) for one in plan.apart)
-            plan.wanted = [
-                (one, skews[one.count]) for one in plan.adds if one.count in skews and one.count not in spread_by
-            ]
-        self.axes: Final = [axes[axis] for axis in sorted(axes, key=lambda one: one.key)]
-        self.single: Final = any(topology.includes(host.count, relations) for host in self.apart)
-        self.bootstraps: Final = bool(relations.together) and all(
-            topology.includes(count, relations) for count in relations.together
-        )
-        self.even: Final = self._even()
-        self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
-        self.ties: Final = bool(self.axes or self.guarded)
-        self.plain: Final = not (
-            self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
-        )
-
-    def _even(self) -> AxisPlan | None:
-        """The only axis, where shares by one counter settle everything."""
-        if len(self.axes) != 1:
-            return None
-        (ap,) = self.axes
-        if ap.together or ap.apart or ap.blocked:
-            return None
-        leads = [(counter, skew, least) for counter, skew, own, least in ap.spreads if own]
-        leads += [(counter, skew, 1) for counter, skew in ap.wanted]
-        if len(leads) != 1:
-            return None
-        (ap.lead,) = leads
-        return ap
-
-
-class Run:
-    """One class with one demand, while its pods are being placed.
-
-    Attributes:
-        pods: the class.
-        demand: its own node filter, by which nodes count for its spread.
-        filter: that and what its volumes demand.
-        start: number of its first pod without a place.
-        end: number after the last pod to be placed.
-        caps, ties: of the plan; ports are ties too.
-        easy: no term, port or volume has to be looked at on a claim.
-        soft: whether to leave room for the spread of other pods.
-    """
-
-    __slots__ = (
-        "caps",
-        "closed",
-        "demand",
-        "easy",
-        "end",
-        "filter",
-        "need",
-        "plan",
-        "pods",
-        "ports",
-        "soft",
-        "start",
-        "ties",
-        "volumes",
-    )
-
-    def __init__(
-        self,
-        pods: PodClass,
-        demand: NodeFilter,
-        node_filter: NodeFilter,
-        plan: Plan,
-        need: Need,
-        closed: int,
-        start: int,
-    ) -> None:
-        self.pods: Final = pods
-        self.demand: Final = demand
-        self.filter: Final = node_filter
-        self.plan: Final = plan
-        self.need: Final = need
-        self.closed: Final = closed
-        self.start = start
-        self.end = len(pods.pods)
-        self.ports: Final[Ports] = pods.facts.ports
-        self.volumes: Final[tuple[Attachment, ...]] = pods.volumes.attachments
-        self.caps: Final = plan.caps
-        self.easy: Final = node_filter.easy and not self.ports
-        self.soft = True
-        self.ties: Final = plan.ties or bool(self.ports)
-
-    @property
-    def left(self) -> int:
-        """Pods without a place."""
-        return self.end - self.start
 
 
 class Placing:
@@ -252,15 +55,17 @@ class Placing:
         self.dimensions: Final = dimensions
         self.topology: Final = topology
         self.cautious: Final = cautious
+        self._kept: Final = [counter for count, counter in topology.domains.items() if count in cautious]
         self.places: Final[list[Place]] = machines_of_now(bins)
         self.axes: Final = list(topology.axes.values())
         self.usable = bins.staying
         self.touched = False
         self.scattering = False
-        self._closed: Final[dict[int, int]] = {}
+        self.closing = False
+        self._roomy: Final[dict[int, int]] = {}
+        self._grounds: Final[dict[int, tuple[int, list[Account]]]] = {}
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
-        self._offers: Final[dict[tuple[NodeFilter, Axis], frozenset[int]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self.ports: Final[dict[Port, int]] = {}
@@ -333,8 +138,9 @@ class Placing:
 
     def place(self, run: Run, *, opening: bool) -> None:
         """Put as many pods of a run as find a place, on new claims too where `opening`."""
-        if not run.left:
+        if run.start >= run.end:
             return
+        opening = opening and not self.closing
         even = run.plan.even
         if even is not None and self._evenly(run, even):
             return
@@ -343,37 +149,41 @@ class Placing:
         if not opening or not run.left:
             return
         self._spread(run, opening=True)
-        if run.left and run.soft and (run.plan.guarded or any(one.wanted for one in run.plan.axes)):
-            run.soft = False  # nobody has a right to be left an empty domain
-            self._spread(run, opening=True)
-            run.soft = True
+        if run.left and run.plan.considerate:
+            self._inconsiderately(run, opening=True)
+
+    def _inconsiderately(self, run: Run, *, opening: bool) -> None:
+        """Put pods where they break the spread of others: nobody has a right to be left an empty domain."""
+        run.soft = False
+        self._spread(run, opening=opening)
+        run.soft = True
 
     def _evenly(self, run: Run, ap: AxisPlan) -> bool:
         """The common case: one axis, one counter that the pods raise, room for all; whether that was so."""
         axis = ap.axis
         counter, skew, least = ap.lead
         counts = counter.counts
-        universe = self._universe(run, counter)
-        if len(universe) < least:
+        domains: Sequence[int] = axis.numbers
+        universe: Collection[int] | None = self._reach.get((run.widest, axis))
+        full = universe is not None and len(universe) == len(counts)
+        if not full:
+            universe = domains = sorted(self._universe(run, counter))
+        if not universe or (least > 1 and not self._enough(universe, counter, least)):
             return False
-        total = len(universe)
-        domains: Sequence[int] = axis.numbers if total == len(counts) else sorted(universe)
-        for other, other_skew, own, other_least in ap.spreads:
-            if not own:
-                top = self.least(run, other, other_least) + other_skew
-                domains = [domain for domain in domains if other.counts[domain] <= top]
+        for other, other_skew, other_least in ap.others:
+            lowest = min(other.counts) if full and other_least <= 1 else self.least(run, other, other_least)
+            if max(other.counts) > lowest + other_skew:
+                domains = [domain for domain in domains if other.counts[domain] <= lowest + other_skew]
         ceiling: int | None = None
-        if len(domains) < total:
-            outside = min(counts[domain] for domain in universe if domain not in domains)
-            ceiling = outside + skew
+        if len(domains) < len(universe):
+            ceiling = min([counts[domain] for domain in universe if domain not in domains]) + skew
         candidates = self._candidates(run)
         if not candidates:
             return False
-        shares = water_fill(counts, domains, run.left, ceiling)
+        shares = water_fill(counts, domains, run.end - run.start, ceiling)
         if len(shares) > 1:
-            safe = (
-                min([counts[domain] for domain in universe]) + skew
-            )  # so far a domain may be filled even if no other is
+            # so far a domain may be filled even if no other is
+            safe = (min(counts) if full else min([counts[domain] for domain in universe])) + skew
             for domain, share in shares:
                 if counts[domain] + share > safe:
                     break
@@ -388,7 +198,7 @@ class Placing:
             places = candidates & axis.could[domain]
             if not places or self._fill(run, places, share, axis.pins[domain]) < share:
                 return False
-        return not run.left
+        return run.start >= run.end
 
     def _holds(self, run: Run, places: int, pods: int) -> bool:
         """Whether some of these places, looked at one after another, surely take so many pods of the class."""
@@ -400,15 +210,18 @@ class Placing:
             low = places & -places
             i = low.bit_length() - 1
             places ^= low
-            place = self.places[i]
-            if place.head is None:
+            head = self.places[i].head
+            if head is None:
                 continue
             cap = 1 if single else pods
-            for counter, skew in caps:
-                cap = min(cap, skew + counter.floor - counter.counts.get(i, 0))
-            pods -= most(place.head, need, cap) if cap > 0 else 0
-            if pods <= 0:
-                return True
+            for counter, top in caps:
+                rest = top - counter.counts.get(i, 0)
+                if rest < cap:  # noqa: PLR1730 - min() is a call
+                    cap = rest
+            if cap > 0:
+                pods -= most(head, need, cap)
+                if pods <= 0:
+                    return True
         return False
 
     def _spread(self, run: Run, *, opening: bool) -> None:
@@ -424,7 +237,9 @@ class Placing:
 
     def anywhere(self, plan: Plan) -> bool:
         """Whether any pod is counted that the class wants to be with."""
-        return any(one.total for one in plan.together) or any(one.total for ap in plan.axes for one in ap.together)
+        return any(one.anywhere for one in plan.together) or any(
+            one.anywhere for ap in plan.axes for one in ap.together
+        )
 
     def _bootstrap(self, run: Run, *, opening: bool) -> None:
         """The first of pods that want to be together: where most of them find room, on machines of now by preference."""
@@ -435,9 +250,9 @@ class Placing:
             return
         ap = axes[0]
         axis = ap.axis
-        candidates = self._candidates(run)
+        candidates = self._candidates(run, together=False)
         room = {domain: self._room(run, candidates & could, run.left) for domain, could in enumerate(axis.could)}
-        reach = self._reachable(run, axis)
+        reach = self._openable(run, axis)
         if not opening and reach and max(room.values(), default=0) < run.left:
             return  # rather all of them where a new machine can be had too
         order = sorted(
@@ -461,9 +276,8 @@ class Placing:
     def _within(self, run: Run, ap: AxisPlan, domain: int, others: Sequence[AxisPlan], *, opening: bool) -> None:
         if domain not in self._legal(run, ap, together=False):
             return
-        limit = run.left
-        if any(own for _, _, own, _ in ap.spreads) or ap.apart or run.plan.together:
-            limit = 1
+        alone = others or ap.spreads or ap.apart or run.plan.together
+        limit = 1 if alone else run.left  # all at once only where nothing else has a say
         self._over(run, others, 0, ap.axis.could[domain], limit, ((ap.axis, domain),), opening=opening, together=False)
 
     def _first_host(self, run: Run, *, opening: bool) -> None:
@@ -478,12 +292,14 @@ class Placing:
         new = self._largest_new(run)
         if not opening and most_pods < min(new, run.left):
             return
-        if best and most_pods >= min(new, run.left):
-            self._over(run, run.plan.axes, 0, best, 1, (), opening=False, together=False)
-        elif opening:
-            self._over(run, run.plan.axes, 0, 0, 1, (), opening=True, together=False)
-        if best and not self.anywhere(run.plan):
-            self._over(run, run.plan.axes, 0, candidates, 1, (), opening=False, together=False)
+        for places, open_one in (
+            (best if most_pods >= min(new, run.left) else 0, False),
+            (0, opening),
+            (candidates, False),
+        ):
+            self._over(run, run.plan.axes, 0, places, 1, (), opening=open_one, together=False)
+            if self.anywhere(run.plan):
+                break
 
     def _room(self, run: Run, places: int, limit: int) -> int:
         """How many pods of the class the places take as far as room goes, at most `limit`."""
@@ -546,7 +362,9 @@ class Placing:
                 break
             died = False
             before = placed
-            cautious = len(leads) == 1 and len(shares) > 1 and not (opening and self._surely_opens(run, axis, shares))
+            cautious = (
+                len(leads) == 1 and len(shares) > 1 and not (opening and self._surely_opens(run, leads[0], shares))
+            )
             for domain, share in shares:
                 wanted = min(share, limit - placed)
                 if cautious:  # no further than is right even if the next domain takes none
@@ -579,15 +397,18 @@ class Placing:
             )
         return placed
 
-    def _surely_opens(self, run: Run, axis: Axis, shares: Sequence[tuple[int, int]]) -> bool:
+    def _surely_opens(self, run: Run, lead: Lead, shares: Sequence[tuple[int, int]]) -> bool:
         """Whether new claims can be had in every domain, as many as need be."""
-        reach = self._reachable(run, axis)
+        counter = lead[0]
+        if run.plan.together or counter.count in self.cautious:
+            return False
+        reach = self._openable(run, counter.axis)
         return all(domain in reach for domain, _ in shares) and not any(
             account.exact for account in self._ground(run.filter)[1]
         )
 
-    def _leads(self, run: Run, ap: AxisPlan) -> list[tuple[DomainCounter, int, int, bool]]:
-        """(counter, max_skew, min_domains, hard) of what the pods themselves raise."""
+    def _leads(self, run: Run, ap: AxisPlan) -> list[Lead]:
+        """What the pods themselves raise."""
         leads = [(counter, skew, least, True) for counter, skew, own, least in ap.spreads if own]
         if run.soft:
             leads += [(counter, skew, 1, False) for counter, skew in ap.wanted]
@@ -614,7 +435,7 @@ class Placing:
         """The number in the emptiest domain that counts."""
         counts = counter.counts
         universe = self._universe(run, counter)
-        if len(universe) < min_domains:
+        if not self._enough(universe, counter, min_domains):
             return 0
         if len(universe) == len(counts):
             return min(counts)
@@ -623,21 +444,26 @@ class Placing:
     def _universe(self, run: Run, counter: DomainCounter) -> frozenset[int]:
         """The domains of eligible machines, and those in which the class itself may have a new one.
 
-        A domain where the class fits nothing may still come to exist by another class; where that has broken what was
-        placed before, every domain that is offered counts from the start.
+        A domain where the class fits nothing may still come to exist by another class: see `_harmless`.
         """
-        reach = self._reachable(run, counter.axis)
-        if counter.count in self.cautious:
-            reach = reach | self._offered(run, counter.axis)
+        reach = self._reach.get((run.widest, counter.axis))
+        if reach is None:
+            reach = self._reachable(run.required, run.widest, run.need, counter.axis)
         if len(reach) == len(counter.axis.values):
             return reach
         return reach.union(counter.existing(self.usable))
+
+    def _enough(self, universe: Collection[int], counter: DomainCounter, min_domains: int) -> bool:
+        """Whether there are as many domains as a spread constraint wants before it looks at the emptiest one."""
+        if min_domains > 1 and counter.count in self.cautious:  # some that can be had were not
+            return len(counter.existing(self.usable)) >= min_domains
+        return len(universe) >= min_domains
 
     def _shares(
         self,
         run: Run,
         ap: AxisPlan,
-        leads: Sequence[tuple[DomainCounter, int, int, bool]],
+        leads: Sequence[Lead],
         legal: list[int],
         pods: int,
         *,
@@ -653,17 +479,16 @@ class Placing:
         if len(leads) > 1:
             return self._one_by_one(run, leads, legal)
         counter, skew, least, hard = leads[0]
-        outside = [domain for domain in self._universe(run, counter) if domain not in legal]
+        universe = self._universe(run, counter)
+        outside = [domain for domain in universe if domain not in legal]
         ceiling: int | None = None
         if outside:
             ceiling = min(counter.counts[domain] for domain in outside) + skew
-        if hard and len(self._universe(run, counter)) < least:
+        if hard and not self._enough(universe, counter, least):
             ceiling = skew
         return water_fill(counter.counts, legal, pods, ceiling)
 
-    def _one_by_one(
-        self, run: Run, leads: Sequence[tuple[DomainCounter, int, int, bool]], legal: list[int]
-    ) -> list[tuple[int, int]]:
+    def _one_by_one(self, run: Run, leads: Sequence[Lead], legal: list[int]) -> list[tuple[int, int]]:
         """One pod for the domain that all counters together like best."""
         kind = [
             domain
@@ -682,7 +507,7 @@ class Placing:
         if len(legal) == 1:
             return legal
         candidates = self._candidates(run)
-        reach = self._reachable(run, axis) if opening else frozenset()
+        reach = self._openable(run, axis) if opening else frozenset()
 
         def first(domain: int) -> tuple[int, int, bool, int, int]:
             places = candidates & axis.could[domain]
@@ -692,40 +517,27 @@ class Placing:
 
         return sorted(legal, key=first)
 
-    def _reachable(self, run: Run, axis: Axis) -> frozenset[int]:
-        """The domains in which a new claim would take a pod of the class."""
-        key = (run.closed, axis)
+    def _reachable(self, node_filter: NodeFilter, number: int, need: Need, axis: Axis) -> frozenset[int]:
+        """The domains in which a new claim would take such a pod; `number` stands for filter and need."""
+        key = (number, axis)
         found = self._reach.get(key)
         if found is None:
             found = self._reach[key] = frozenset(
                 axis.index[value]
-                for account in self._ground(run.filter)[1]
-                for term in run.filter.terms
+                for account in self._ground(node_filter)[1]
+                for term in node_filter.terms
                 for state in (account.offer.narrowed(account.offer.base, term),)
                 if state is not None
                 for value in account.offer.domains(state, axis.key)
                 if value in axis.index
                 for narrower in (account.offer.narrowed(state, pin(axis.key, value)),)
-                if narrower is not None and any(most(point, run.need, 1) for point in narrower.points)
+                if narrower is not None and any(most(point, need, 1) for point in narrower.points)
             )
         return found
 
-    def _offered(self, run: Run, axis: Axis) -> frozenset[int]:
-        """The domains of available offerings that the pods' own node filter admits, however small the machines are."""
-        own = run.demand
-        key = (own, axis)
-        found = self._offers.get(key)
-        if found is None:
-            found = self._offers[key] = frozenset(
-                axis.index[value]
-                for account in self._ground(own)[1]
-                for term in own.terms
-                for state in (account.offer.narrowed(account.offer.base, term),)
-                if state is not None
-                for value in account.offer.domains(state, axis.key)
-                if value in axis.index
-            )
-        return found
+    def _openable(self, run: Run, axis: Axis) -> frozenset[int]:
+        """The domains in which a new claim would take a pod of the class now, by its wishes too."""
+        return self._reachable(run.filter, run.question, run.need, axis)
 
     # ------------------------------------------------------------------ places
 
@@ -733,24 +545,22 @@ class Placing:
         """Bins that admit pods with this filter, and pools that may."""
         found = self._base.get(node_filter)
         if found is None:
-            willing = [
-                account
-                for account in self.accounts
-                if account.offer.tolerated(node_filter)
-                and any(account.offer.narrowed(account.offer.base, term) is not None for term in node_filter.terms)
-            ]
+            willing = [account for account in self.accounts if account.offer.admits(node_filter)]
             found = self._base[node_filter] = (self.bins.admitting(node_filter), willing)
         return found
 
     def _candidates(self, run: Run, *, together: bool = True) -> int:
         """Places that may take one more pod of the class, as far as is known without looking at each."""
-        mask, willing = self._ground(run.filter)
+        number = run.question
+        known = self._grounds.get(number)
+        if known is None:
+            known = self._grounds[number] = self._ground(run.filter)
+            full = self.bins.everything & ~self.bins.roomy(run.need) if known[0] else 0
+            self._roomy[number] = ~full
+        mask, willing = known
         for account in willing:
             mask |= account.claims
-        closed = self._closed.get(run.closed)
-        if closed is None:
-            closed = self._closed[run.closed] = self.bins.everything & ~self.bins.roomy(run.need) if mask else 0
-        mask &= ~closed
+        mask &= self._roomy[number]
         plan = run.plan
         if plan.plain and not run.ports:
             return mask
@@ -758,10 +568,11 @@ class Placing:
             mask &= ~host.at_least[1] if len(host.at_least) > 1 else ALL
         for host in plan.apart:
             mask &= ~host.at_least[1] if len(host.at_least) > 1 else ALL
-        for host, skew, own, _ in plan.spreads:
-            level = host.floor + skew + (0 if own else 1)
-            if level < len(host.at_least):
-                mask &= ~host.at_least[level]
+        if plan.spreads:
+            for (host, _, own, _), top in zip(plan.spreads, run.tops, strict=True):
+                level = top if own else top + 1
+                if level < len(host.at_least):
+                    mask &= ~host.at_least[level]
         if together:
             for host in plan.together:
                 mask &= host.with_at_least(1)
@@ -797,9 +608,9 @@ class Placing:
         single = plan.single or bool(run.ports)
         easy = run.easy and not run.volumes
         fixed = ALL  # places whose domain need not be settled first
-        for axis, _ in pins:
-            fixed &= axis.fixed
-        adds, spreads = plan.adds, plan.spreads
+        for pinned in pins:
+            fixed &= pinned[0].fixed
+        adds = plan.adds
         start = first = run.start
         end = start + limit
         touched = closed = 0
@@ -808,8 +619,8 @@ class Placing:
             i = low.bit_length() - 1
             candidates ^= low
             cap = 1 if single else end - start
-            for counter, skew in caps:
-                rest = skew + counter.floor - counter.counts.get(i, 0)
+            for counter, top in caps:
+                rest = top - counter.counts.get(i, 0)
                 if rest < cap:  # noqa: PLR1730 - min() is a call
                     cap = rest
             if cap <= 0:
@@ -821,9 +632,8 @@ class Placing:
                 not run.volumes if account is None else easy and fixed & low and not account.exact
             ):
                 for d, amount in need:
-                    times = head[d] // amount
-                    if times < cap:  # noqa: PLR1730 - min() is a call
-                        cap = times
+                    if head[d] < amount * cap:
+                        cap = head[d] // amount
                 if cap <= 0:
                     closed |= low
                     continue
@@ -845,11 +655,11 @@ class Placing:
                 break
         run.start = start
         if closed:
-            self._closed[run.closed] |= closed
+            self._roomy[run.question] &= ~closed
         if touched:
             self.touched = True
-            for host, skew, _, least in spreads:
-                host.held[skew, least] = host.held.get((skew, least), 0) | touched
+            for host, key in plan.holds:
+                host.held[key] = host.held.get(key, 0) | touched
             if run.ties:
                 self._account_for(run, touched, start - first, pins)
         return start - first
@@ -859,26 +669,26 @@ class Placing:
         plan = run.plan
         if not run.soft:
             for host, _ in plan.guarded:
-                host.raised = True
+                host.raised |= touched
         for port in run.ports:
             self.ports[port] = self.ports.get(port, 0) | touched
         for ap in plan.axes:
-            if len(pins) == 1 and pins[0][0] is ap.axis:
-                domain = pins[0][1]
-            else:
-                domain = next((domain for axis, domain in pins if axis is ap.axis), -1)
+            domain = -1
+            for axis, pinned in pins:
+                if axis is ap.axis:
+                    domain = pinned
+                    break
             if domain < 0:
                 continue
             for counter in ap.adds:
-                if counter.eligible == ALL or not touched & ~counter.eligible:
-                    counter.add(domain, count)
-                else:
-                    counter.add(domain, self._eligible_pods(run, touched & counter.eligible, count))
-            for counter, skew, _, least in ap.spreads:
-                counter.held.setdefault((skew, least), set()).add(domain)
-            if not run.soft:
-                for counter, _ in ap.wanted:
-                    counter.raised = True
+                pods = count
+                if counter.eligible != ALL and touched & ~counter.eligible:
+                    pods = self._eligible_pods(run, touched & counter.eligible, count)
+                counter.counts[domain] += pods
+            for counter, key in ap.holds:
+                pods = counter.counts[domain]
+                if pods > counter.held.get(key, 0):
+                    counter.held[key] = pods
 
     def _eligible_pods(self, run: Run, places: int, count: int) -> int:
         """Of the last `count` pods of a run, those that were put on `places`."""
@@ -907,6 +717,8 @@ class Placing:
             state = offer.narrowed(place.state, term)
             if state is not None and run.ports:
                 state = offer.without(state, offer.clashing(run.ports))
+            if state is not None and self._kept:
+                state = self._harmless(account, state, self._kept, run)
             if state is None:
                 continue
             before = place.state
@@ -981,6 +793,48 @@ class Placing:
             found = self._joined[key] = terms
         return found
 
+    def _harmless(
+        self, account: Account, state: State, counters: Iterable[DomainCounter], run: Run | None = None
+    ) -> State | None:
+        """`state` less the domains that a machine must not bring to be, because a settled spread would find them too empty.
+
+        None where no domain is left. With `run`, a pod of it comes with the machine.
+        """
+        for counter in counters:
+            axis = counter.axis
+            brought = 1 if run is not None and any(counter in ap.adds for ap in run.plan.axes) else 0
+            scarce = counter.scarce(self.usable, brought)
+            if not scarce or not self._counts(counter.count, account, state):
+                continue
+            harmful = [axis.values[domain] for domain in self._domains_of(account, state, axis) if domain in scarce]
+            if harmful:
+                others = Requirements.of((Requirement.of(axis.key, Operator.NOT_IN, harmful),))
+                narrower = account.offer.narrowed(state, Term(others))
+                if narrower is None:
+                    return None
+                state = narrower
+        return state
+
+    def settle(self) -> set[Count]:
+        """Keep claims that may come to be in several domains out of those that break a spread; what that fails for."""
+        failed = set()
+        for count, counter in self.topology.domains.items():
+            axis = counter.axis
+            open_ones = 0
+            for domain in counter.scarce(self.usable):
+                open_ones |= axis.could[domain] & ~axis.fixed
+            for i in members(open_ones & counter.eligible & self.usable):
+                place = self.places[i]
+                if place.account is None or place.state is None:
+                    continue
+                state = self._harmless(place.account, place.state, [counter])
+                if state is None or not fitting(place, state, (), 1):
+                    failed.add(count)
+                elif state is not place.state:
+                    take(place, state, (), 0)
+                    self._narrowed(place, 1 << i, state, ())
+        return failed
+
     def _narrowed(self, place: Place, low: int, state: State, pins: tuple[Pin, ...]) -> None:
         """A claim has become less: it may have lost domains, or its claim to be counted."""
         for axis, domain in pins:
@@ -1029,8 +883,8 @@ class Placing:
         fixed = tuple(one for one in pins if one[1] >= 0)
         absent = [axis for axis, domain in pins if domain < 0]
         cap_all = 1 if run.plan.single or run.ports else limit
-        for counter, skew in run.caps:
-            cap_all = min(cap_all, skew + counter.floor)
+        for _, top in run.caps:
+            cap_all = min(cap_all, top)
         if cap_all <= 0:
             return 0
         for term in self._terms(run.filter, fixed):
@@ -1041,6 +895,8 @@ class Placing:
                 state = offer.narrowed(offer.base, term)
                 if state is not None and run.ports:
                     state = offer.without(state, offer.clashing(run.ports))
+                if state is not None and self._kept:
+                    state = self._harmless(account, state, self._kept, run)
                 if state is None:
                     continue
                 placed += self._open_in(run, account, state, limit - placed, cap_all, pins)
@@ -1069,7 +925,7 @@ class Placing:
                 head = list(point)
                 for d, amount in run.need:
                     head[d] -= amount * cap
-                place = Place(account, state, head)
+                place = Place(account, state, head, [])
             else:
                 place = opened(account, state)
                 cap = self._load(run, place, state, first, cap)
@@ -1096,8 +952,8 @@ class Placing:
         for counter in self.topology.picky:
             if self._counts(counter.count, account, state):
                 counter.eligible |= touched
-        for host, skew, _, least in plan.spreads:
-            host.held[skew, least] = host.held.get((skew, least), 0) | touched
+        for host, key in plan.holds:
+            host.held[key] = host.held.get(key, 0) | touched
         if run.ties:
             self._account_for(run, touched, start - begin, pins)
         return start - begin
@@ -1109,34 +965,53 @@ class Placing:
 
         Source: kube-scheduler 1.36, design 3b.9.
         """
-        spreads = [(host, skew, least) for host, skew, _, least in run.plan.spreads]
+        spreads = run.plan.spreads
         while run.left:
             before = run.start
-            for host, _, least in spreads:
-                host.floor = self._emptiest(host, least)
+            run.allow(self._emptiest(spreads))
             self.place(run, opening=False)
             if run.start == before:
                 break
-        if run.left:
+        if run.left and not self.closing:
             new = self._largest_new(run)
-            for host, skew, least in spreads:
-                ceiling = host.floor + skew if host.eligible & self.usable else new
+            floors = []
+            for (host, skew, _, least), floor in zip(spreads, self._emptiest(spreads), strict=True):
+                ceiling = floor + skew if host.eligible & self.usable else new
                 if host.count in self.cautious or least > 1:
                     ceiling = min(ceiling, skew)
-                tallest = max(1, min(new, ceiling))
-                machines = -(-run.left // tallest)
-                host.floor = -(-run.left // machines) - skew
+                machines = -(-run.left // max(1, min(new, ceiling)))
+                floors.append(-(-run.left // machines) - skew)
+            run.allow(floors)
             self.place(run, opening=True)
-        for host, _, _ in spreads:
-            host.floor = 0
+        if run.left and run.plan.considerate:
+            run.allow(self._emptiest(spreads))
+            self._inconsiderately(run, opening=False)
 
-    def _emptiest(self, host: HostCounter, min_domains: int) -> int:
-        if host.count in self.cautious:
-            return 0
+    def _emptiest(self, spreads: Sequence[HostSpread]) -> list[int]:
+        """By spread, the number of pods on the emptiest machine."""
+        floors = []
+        for host, _, _, min_domains in spreads:
+            careful = host.count in self.cautious and not self.closing
+            few = min_domains > 1 and self.machines(host) < min_domains
+            floors.append(0 if careful or few else host.emptiest(host.eligible & self.usable))
+        return floors
+
+    def machines(self, host: HostCounter) -> int:
+        """How many machines count for sure, whatever those to come turn out to be."""
         places = host.eligible & self.usable
-        if places.bit_count() < min_domains:
-            return 0
-        return host.emptiest(places)
+        eligibility = host.count.eligibility
+        if eligibility is None or eligibility.terms is None:
+            return places.bit_count()
+        terms = eligibility.terms
+        number = 0
+        for i in members(places):
+            place = self.places[i]
+            account, state = place.account, place.state
+            if account is None or state is None:
+                number += 1
+            else:
+                number += any(account.offer.narrowed(state, term) is state for term in terms)
+        return number
 
     def forget(self) -> bool:
         """Whether a limit was loosened since the last call; if so, claims of limited pools are asked again."""
@@ -1147,20 +1022,6 @@ class Placing:
                 ledger.loosened = False
                 loosened |= account.claims
         if loosened:
-            for key in self._closed:
-                self._closed[key] &= ~loosened
+            for key in self._roomy:
+                self._roomy[key] |= loosened
         return bool(loosened)
-
-
-def run_of(
-    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[tuple[NodeFilter, Need], int], start: int
-) -> Run:
-    """The run of one class with one of its demands; `numbers` tells equal questions apart."""
-    node_filter = demand.filter
-    if pods.volumes is not NO_VOLUMES:
-        node_filter = node_filter.narrowed(pods.volumes.alternatives)
-    key = (node_filter, need)
-    number = numbers.get(key)
-    if number is None:
-        number = numbers[key] = len(numbers)
-    return Run(pods, demand.filter, node_filter, plan, need, number, start)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.reasons import Reason
 from provisioner.values.requirement import Requirements
@@ -12,8 +14,7 @@ MAX_INSTANCE_TYPES = 600
 """Most instance types that one NodeClaim names. Source: core spec 3.7."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedClaim:
+class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
     """A machine to make.
 
     Attributes:
@@ -60,8 +61,7 @@ class PlannedClaim:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Unplaced:
+class Unplaced(msgspec.Struct, frozen=True, gc=False):
     """A pod that got no place, with every constraint that binds: one for all machines of now, one for each pool."""
 
     pod: Pod

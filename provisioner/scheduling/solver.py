@@ -22,7 +22,7 @@ from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.classes import PodClass, classify, sort_key
 from provisioner.scheduling.demands import Count, facts_of
 from provisioner.scheduling.explaining import Explainer
-from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.filters import FilterError, NodeFilter
 from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.offers import Daemon, Offer
 from provisioner.scheduling.problem import Pool, Problem
@@ -35,7 +35,8 @@ _SPARE_CATALOGUES: Final = 4
 """Kept beside those of the problem at hand, for callers that ask about other pools in turn."""
 _MOST_ATTEMPTS: Final = 6
 _TURNS: Final = (False, True, False, True)
-"""Those who found no place for what others did are tried before them so often, in some turns with pods scattered."""
+"""Those who found no place for what others did are tried before them so often, and wait for nobody; in some turns with
+pods scattered."""
 _MOST_STATES: Final = 20_000
 _catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
 """By identity of the tuple, which is held so that the identity stays its own; the last used is last. What is kept is
@@ -67,9 +68,10 @@ class _Solution:
         self.classes, self.left_out = classify(problem, named)
         daemons = _daemons(problem)
         drivers = {driver for one in self.classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
-        wanted = [*(one.requests for one in self.classes), *(one.requests for one in daemons)]
+        wanted = {one.facts.requests for one in self.classes}.union(one.requests for one in daemons)
         dimensions = Dimensions.of(wanted, drivers)
         self.needs: Final = _needs(self.classes, dimensions)
+        self.hurried: Final[set[PodClass]] = set()
         keep = len(problem.pools) + _SPARE_CATALOGUES
         limits = problem.storage.attach_limits if drivers else {}
         self.offers: Final = [
@@ -77,8 +79,20 @@ class _Solution:
             for pool in _in_order(problem.pools)
         ]
         self.bins: Final = Bins(problem.bins, dimensions)
+        if problem.bins:
+            self._captives_first()
         self.tallies: Final = self._tallies(exact=bool(named))
         self.daemons: Final = daemons
+
+    def _captives_first(self) -> None:
+        """Of one priority, those first that no pool takes: they have nothing but machines of now."""
+        known: dict[tuple[NodeFilter, Need], bool] = {}
+        for one in self.classes:
+            question = one.filter, self.needs[one]
+            if question not in known:
+                known[question] = any(offer.takes(*question) for offer in self.offers)
+        if not all(known.values()):
+            self.classes.sort(key=lambda one: (one.facts.order[0], known[one.filter, self.needs[one]]))
 
     def _tallies(self, *, exact: bool) -> list[Tally]:
         if not any(one.pods for one in self.problem.bins):
@@ -98,7 +112,7 @@ class _Solution:
         attempt = Attempt(
             self.problem, self.classes, self.needs, self.offers, self.bins, self.tallies, self.daemons, cautious
         )
-        attempt.run(by_priority=by_priority, scattering=scattering)
+        attempt.run(by_priority=by_priority, scattering=scattering, hurried=self.hurried)
         return attempt
 
     def _best(self) -> Attempt:
@@ -108,14 +122,16 @@ class _Solution:
         could cost a pod its place that comes before others; then each priority is finished before the next.
         """
         attempt = self._legal(by_priority=False)
-        by_priority = attempt.delayed and len({one.shape.priority for one in self.classes}) > 1
+        by_priority = bool(attempt.delayed) and len({one.shape.priority for one in self.classes}) > 1
         if attempt.waiting and by_priority:
             attempt = self._legal(by_priority=True)
         for scattering in _TURNS:
             urgent = attempt.tied()
             if not urgent:
                 break
-            if not self._to_front(urgent) and not scattering:
+            waited = urgent & attempt.delayed
+            self.hurried.update(waited)
+            if not self._to_front(urgent) and not waited and not scattering:
                 continue
             other = self._legal(by_priority=by_priority, scattering=scattering)
             if other.left_by_priority() < attempt.left_by_priority():
@@ -180,9 +196,10 @@ def _needs(classes: Iterable[PodClass], dimensions: Dimensions) -> dict[PodClass
     known: dict[Resources, Need] = {}
     needs = {}
     for one in classes:
-        need = known.get(one.requests)
+        requests = one.facts.requests
+        need = known.get(requests)
         if need is None:
-            need = known[one.requests] = dimensions.need(one.requests)
+            need = known[requests] = dimensions.need(requests)
         needs[one] = need
     return needs
 

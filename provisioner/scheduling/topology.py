@@ -76,37 +76,38 @@ class HostCounter:
         counts: by place; absent where none.
         at_least: by number, the places with so many or more; nothing at 0.
         eligible: the places that count.
-        floor: what is taken for the emptiest place's number; 0 is always safe, because a machine may be added.
         held: by (max_skew, min_domains), the places on which a spread constraint has placed a pod.
-        raised: some pod was placed against what `held` allows, because it had no other place.
+        raised: places on which pods were put against what `held` allows, because they had no other.
     """
 
-    __slots__ = ("at_least", "count", "counts", "eligible", "floor", "held", "raised", "total")
+    __slots__ = ("at_least", "count", "counts", "eligible", "held", "raised")
 
     def __init__(self, count: Count, eligible: int) -> None:
         self.count: Final = count
         self.counts: Final[dict[int, int]] = {}
         self.at_least: Final = [0]
         self.eligible = eligible
-        self.floor = 0
         self.held: Final[dict[tuple[int, int], int]] = {}
-        self.total = 0
-        self.raised = False
+        self.raised = 0
 
     def add(self, place: int, low: int, pods: int) -> None:
         """So many more pods on a place."""
         if self.eligible != ALL and not self.eligible & low:
             return
         counts, at_least = self.counts, self.at_least
-        old = counts.get(place, 0)
-        new = old + pods
-        counts[place] = new
-        self.total += pods
-        for level in range(old + 1, new + 1):
+        level = counts.get(place, 0)
+        counts[place] = new = level + pods
+        while level < new:
+            level += 1
             if level < len(at_least):
                 at_least[level] |= low
             else:
                 at_least.append(low)
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether there is any pod."""
+        return len(self.at_least) > 1
 
     def with_at_least(self, level: int) -> int:
         """Places with `level` pods or more."""
@@ -125,23 +126,41 @@ class HostCounter:
 
 
 class DomainCounter:
-    """Pods of one count by domain of an axis; attributes as of `HostCounter`, domains in place of places."""
+    """Pods of one count by domain of an axis.
 
-    __slots__ = ("axis", "count", "counts", "eligible", "held", "raised", "total")
+    Attributes:
+        counts: by domain.
+        eligible: the places that count.
+        held: by (max_skew, min_domains), the most pods in a domain in which a spread constraint has placed one, once it had.
+    """
+
+    __slots__ = ("axis", "count", "counts", "eligible", "held")
 
     def __init__(self, count: Count, axis: Axis, eligible: int) -> None:
         self.count: Final = count
         self.axis: Final = axis
         self.counts: Final = [0] * len(axis.values)
         self.eligible = eligible
-        self.held: Final[dict[tuple[int, int], set[int]]] = {}
-        self.total = 0
-        self.raised = False
+        self.held: Final[dict[tuple[int, int], int]] = {}
 
     def add(self, domain: int, pods: int) -> None:
         """So many more pods in a domain."""
         self.counts[domain] += pods
-        self.total += pods
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether there is any pod."""
+        return any(self.counts)
+
+    def scarce(self, usable: int, brought: int = 0) -> list[int]:
+        """The domains that do not exist yet, and would hold too little for what was spread if a machine brought so much."""
+        if not self.held:
+            return []
+        lowest = max(pods - max_skew for (max_skew, _), pods in self.held.items()) - brought
+        if lowest <= min(self.counts):
+            return []
+        existing = self.existing(usable)
+        return [domain for domain, pods in enumerate(self.counts) if pods < lowest and domain not in existing]
 
     def existing(self, usable: int) -> list[int]:
         """The domains that some eligible place of `usable` is known to be in."""
@@ -228,6 +247,8 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
         first = min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
     order = sorted(domains, key=counts.__getitem__)
+    if ceiling is None and pods <= _FEW:
+        return _one_by_one(counts, domains, order, pods)
     levels = [counts[domain] for domain in order]
     left, top, taken = pods, levels[0], 1
     total = len(order)
@@ -253,30 +274,47 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
     return shares
 
 
-def above(counter: HostCounter, usable: int, cautious: Mapping[Count, bool]) -> bool:
-    """Whether a place holds more than its spread constraints allow now that everything is placed."""
-    if not counter.held or counter.raised or cautious.get(counter.count):
-        return False
-    places = counter.eligible & usable
-    least = counter.emptiest(places)
+_FEW: Final = 4
+"""So many pods are quicker shared out one by one."""
+
+
+def _one_by_one(
+    counts: Sequence[int], domains: Sequence[int], order: Sequence[int], pods: int
+) -> list[tuple[int, int]]:
+    """As `water_fill`; of equals the first of `domains` is filled first, and shares are in this `order`."""
+    levels = [counts[domain] for domain in domains]
+    for _ in range(pods):
+        levels[levels.index(min(levels))] += 1
+    after = dict(zip(domains, levels, strict=True))
+    return [(domain, after[domain] - counts[domain]) for domain in order if after[domain] > counts[domain]]
+
+
+def above(counter: HostCounter, usable: int, machines: int) -> bool:
+    """Whether a place holds more than its spread constraints allow now that everything is placed.
+
+    Args:
+        counter: of the pods.
+        usable: every place.
+        machines: how many of them count for sure.
+    """
+    least = counter.emptiest(counter.eligible & usable)
     for (max_skew, min_domains), held in counter.held.items():
-        lowest = 0 if places.bit_count() < min_domains else least
-        if held & counter.with_at_least(lowest + max_skew + 1):
+        lowest = 0 if machines < min_domains else least
+        if held & ~counter.raised & counter.with_at_least(lowest + max_skew + 1):
             return True
     return False
 
 
 def uneven(counter: DomainCounter, usable: int) -> bool:
     """The same of domains."""
-    if not counter.held or counter.raised:
+    if not counter.held:
         return False
     existing = counter.existing(usable)
     least = min((counter.counts[domain] for domain in existing), default=0)
-    for (max_skew, min_domains), held in counter.held.items():
-        lowest = 0 if len(existing) < min_domains else least
-        if any(counter.counts[domain] > lowest + max_skew for domain in held):
-            return True
-    return False
+    return any(
+        pods > max_skew + (0 if len(existing) < min_domains else least)
+        for (max_skew, min_domains), pods in counter.held.items()
+    )
 
 
 def places_in(could: int) -> list[int]:

@@ -535,6 +535,7 @@ SCENARIOS: dict[str, Scenario] = {
             volume_claim("ca", "@-s", "@-va"),
             volume_claim("cb", "@-s", "@-vb"),
         ),
+        claims=3,
     ),
     "a zonal volume draws its pod's friends along": Scenario(
         (

@@ -12,7 +12,9 @@ at the cost of pods of lower priority.
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
@@ -582,7 +584,7 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
         candidates = _good(problem, pool, listed, pool.requirements, [pod.shape], opened)
         found = [option for option in candidates if not _held(problem, result, option)]
         strict = problem.min_values is MinValuesPolicy.STRICT
-        if found and not (strict and _short(pool.requirements, found)):
+        if any(not (strict and _short(pool.requirements, one)) for one in _alike(found, keys)):
             yield f"on a new {min(option.type.name for option in found)} of {pool.name}"
 
 
@@ -645,6 +647,15 @@ def _held(problem: Problem, result: Result, option: Option) -> bool:
     return sum(1 for claim in result.claims if name in claim.reservations) >= option.offering.reservation_capacity
 
 
+def _alike(found: Iterable[Option], keys: Iterable[str]) -> list[list[Option]]:
+    """The machines by domain: a claim says the domain of its machine wherever that matters to anybody."""
+    listed = sorted(set(keys) - {names.HOSTNAME_LABEL})
+    by_domain: dict[tuple[str | None, ...], list[Option]] = {}
+    for one in found:
+        by_domain.setdefault(tuple(one.labels.get(key) for key in listed), []).append(one)
+    return list(by_domain.values())
+
+
 def _short(wanted: Requirements, found: Iterable[Option]) -> bool:
     """Whether machines of these kinds have too few values for the minValues."""
     listed = list(found)
@@ -673,7 +684,7 @@ def _priority_wrong(problem: Problem, result: Result) -> Iterator[str]:
         seen.add(one.pod.shape.key)
         kept = Result(
             claims=tuple(
-                replace(claim, pods=pods)
+                structs.replace(claim, pods=pods)
                 for claim in result.claims
                 if (pods := tuple(pod for pod in claim.pods if pod.shape.priority >= priority))
             ),

@@ -504,7 +504,7 @@ class World:
             if len(longest) == len(listed):
                 break
         else:
-            longest = self.copy()._search(listed, longest) or longest
+            longest = self._patiently(listed) or self.copy()._search(listed, longest) or longest
         for pod, name in longest:
             self.machine(name).placed.append(pod)
         return longest
@@ -525,6 +525,22 @@ class World:
                 break
             waiting = left
         return order
+
+    def _patiently(self, listed: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
+        """An order in which each turn is of the first that can be bound, those that look at others first; None for none."""
+        for backwards in (False, True):
+            attempt = self.copy()
+            by_name = {one.name: one for one in attempt.machines}
+            waiting = sorted(listed, key=lambda one: one[0].uid, reverse=backwards)
+            waiting.sort(key=lambda one: -_looks_at_others(one[0]))
+            order = []
+            while turn := next((one for one in waiting if not attempt.refusal(one[0], by_name[one[1]])), None):
+                by_name[turn[1]].placed.append(turn[0])
+                waiting.remove(turn)
+                order.append(turn)
+            if not waiting:
+                return order
+        return None
 
     def _search(self, listed: list[tuple[Pod, str]], longest: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
         """Another order, looked for from the start with those first that `longest` leaves over; None where none is found."""

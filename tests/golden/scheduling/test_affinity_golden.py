@@ -195,6 +195,18 @@ ROWS: dict[str, Row] = {
         problem([pod("p", shape(affinity=apart(ZONE, DB)))], bins=[node("n", running=[running("old")])]), "p on n"),
     "anti-affinity over capacity types": row(
         problem(pods(2, of_app("db", affinity=apart(KIND, DB)), "p"), ALL), "p by kind: 1 1"),
+    "the first of its kind with two terms over different keys": row(
+        problem([pod("p", of_app("db", affinity=Affinity(pod_affinity=PodAffinity(required=(
+            meant(HOST, LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=("z",)),))),
+            meant(ZONE, DB, namespace_selector=LabelSelector()))))))], bins=[node("n", labels={ZONE: "b"})]),
+        "p on n"),
+    "drawn to their own kind over two keys and spread over one of them": row(
+        problem(pods(2, of_app("db", "100m", affinity=Affinity(pod_affinity=PodAffinity(required=(meant(ZONE, DB), meant(KIND, DB)))),
+                               topology_spread_constraints=(spread(ZONE, DB),)), "p"), ONE),
+        "1 of p left: "),
+    "the first of its kind has a new machine where those of now are shunned": row(
+        problem([pod("p", of_app("db", affinity=both(to=meant(HOST, DB), off=meant(ZONE, WEB))))], ONE, bins=[node("n", labels={ZONE: "b"}, running=[running("old", "web")])]),
+        "p on new small"),
     # --- together ---
     "near one kind and apart from one's own": row(
         problem([pod("cache", of_app("cache", selector={ZONE: "b"})),

@@ -6,6 +6,7 @@ from provisioner.apis import names
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.problem import MinValuesPolicy
 from provisioner.values.requirement import Requirements
+from provisioner.values.taints import Taint, Toleration
 from tests.support.golden import Row, check, row
 from tests.support.problems import (
     FAT,
@@ -15,6 +16,7 @@ from tests.support.problems import (
     apart,
     app,
     instance_type,
+    near,
     node,
     of_app,
     offering,
@@ -95,6 +97,8 @@ ROWS: dict[str, Row] = {
         "p has kind=on-demand"),
     "a reservation that is used up is none": row(
         problem([pod("p", shape("1"))], pool(types=(with_reservation("res", 0),)), reservation_label=RESERVATION), "p has kind=on-demand"),
+    "no claim may become a type that the limit would not bear": row(
+        problem(pods(2, of_app("a", "100m", affinity=apart(HOST, app("a"))), "p"), pool(types=(SMALL, LARGE), limits={"cpu": "9"})), "2 machines"),
     # --- priority ---
     "a higher priority keeps its place though a lower one is larger": row(
         problem([pod("low", shape("4")), *pods(4, shape("1", priority=5), "high")], bins=[node("n")]), "low left: cpu", "high by host: 4"),
@@ -106,6 +110,14 @@ ROWS: dict[str, Row] = {
         "high has zone=a", "low left: "),
     "a higher priority that waits for nothing comes first though it is younger": row(
         problem([pod("old", shape("4"), age=100), pod("new", shape("4", priority=1))], bins=[node("n")]), "new on n", "old left: cpu"),
+    "a higher priority that waits for its friend keeps its place": row(
+        problem([pod("friend", of_app("y", "100m", priority=9)), pod("high", shape("1500m", priority=9, affinity=near(ZONE, app("y")))), pod("low", shape("1"))],
+                bins=[node("n", "2", labels={ZONE: "a"})]),
+        "friend on n", "high on n", "low left: cpu"),
+    "a pod that only a machine of now admits has it before one that could have a new one": row(
+        problem([pod("p", shape("500m")), pod("q", shape("1", tolerations=[Toleration(operator="Exists")]))],
+                pool(types=(SMALL,), taints=[Taint(key="d", effect="NoSchedule")]), bins=[node("n", "1")]),
+        "p on n", "q on new small"),
     "negative priorities come last": row(
         problem([pod("spare", shape("4", priority=-10)), pod("p", shape("1"))], bins=[node("n")]), "p on n", "spare left: cpu"),
 }  # fmt: skip

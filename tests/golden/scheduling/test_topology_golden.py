@@ -23,6 +23,7 @@ from tests.support.problems import (
     pods,
     pool,
     problem,
+    shape,
     spread,
     term,
 )
@@ -242,6 +243,29 @@ ROWS: dict[str, Row] = {
         problem(web(3, spread(ZONE, WEB), cpu="3"),
                 pool(types=(instance_type("ab", "4", "8Gi", zones=["a", "b"]), instance_type("c", "2", "4Gi", zones=["c"])))),
         "web by zone: 2 1", "nothing left"),
+    "a machine for other pods is a domain of hostname spread too": row(
+        problem([*web(2, spread(HOST, WEB), cpu="100m", priority=9), pod("other", of_app("x", "3"))], pool(types=(MEDIUM,)),
+                bins=[node("n", "1", running=plain(1)), node("m", "1", running=plain(1, name="older"))]),
+        "nothing left"),
+    "two spreads over machines by the same pods, the wider one with its own skew": row(
+        problem(web(2, spread(HOST, WEB, min_domains=3), spread(HOST, WEB, 2)), pool(types=(SMALL,)), bins=[node("n")]), "nothing left", "1 machine"),
+    "a machine for other pods keeps out of a zone that a settled spread would find empty": row(
+        problem([*web(2, spread(ZONE, WEB, 2), cpu="2", selector={"team": "blue"}, priority=9), pod("other", shape("1"))], ONE,
+                bins=[node("n", "4", labels={ZONE: "b", "team": "blue"}, running=plain(1))]),
+        "web by zone: 2", "nothing left"),
+    "a zone that no limit lets in is none that minDomains counts": row(
+        problem(web(3, spread(ZONE, WEB, min_domains=3)), pool(types=(LARGE,), limits={"nodes": "2"})), "2 machines", "web by zone: 1 1", "1 of web left: "),
+    "machines that are only rather not wanted are domains of a spread": row(
+        problem(web(3, spread(KIND, WEB), cpu="100m"), pool("default", (KIND, "In", ["on-demand"]), types=(SMALL,), taints=[Taint(key="t", effect="PreferNoSchedule")]),
+                bins=[node("n", labels={KIND: "spot"})]),
+        "web by kind: 2 1"),
+    "a spread that is only wished for keeps no machine away": row(
+        problem([*web(3, spread(ZONE, WEB, when_unsatisfiable=SOFT), selector={ZONE: "a"}, priority=9), *web(1, name="other", selector={ZONE: "b"})], ONE),
+        "nothing left", "other-00000 has zone=b"),
+    "pods spread over machines go first where others would keep them out": row(
+        problem([*web(1, spread(KIND, WEB, min_domains=3), spread(HOST, app("x")), cpu="2"), *plain(1, "100m", "other")],
+                pool("default", (KIND, "In", ["on-demand"]), types=(LARGE,))),
+        "nothing left"),
     # --- defaults of the cluster ---
     "the cluster's default spread is for pods that have none": row(
         problem(owned(pods(3, of_app("web", "2"), "web"), "rs"), ONE,

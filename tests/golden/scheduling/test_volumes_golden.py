@@ -223,6 +223,11 @@ ROWS: dict[str, Row] = {
         problem([pod("w-b", of_app("web", "2", volumes=uses("c"), topology_spread_constraints=(spread(ZONE, app("web")),))),
                  *pods(2, of_app("web", "2", topology_spread_constraints=(spread(ZONE, app("web")),)), "w")], ONE, storage=storage(*BOUND_B)),
         "w by zone: 1 1 1", "w-b has zone=b"),
+    "those whose volumes leave them one zone go before others of their size, though all select nodes": row(
+        problem([pod(name, of_app("web", volumes=uses(*claims), selector={"own": "y"}, topology_spread_constraints=(spread(ZONE, app("web")),)))
+                 for name, claims in (("web-a", ["ca"]), ("web-b", ["cb"]), ("web-any", []))], pool(types=(SMALL,), labels={"own": "y"}),
+                storage=storage(volume("va", "a"), volume_claim("ca", volume="va"), volume("vb", "b"), volume_claim("cb", volume="vb"))),
+        "3 machines", "web by zone: 1 1 1"),
     "a zone full for the spread leaves the pod whose volume is there": row(
         problem([pod("w", of_app("web", "2", volumes=uses("c"), topology_spread_constraints=(spread(ZONE, app("web")),)))], ONE,
                 bins=[node("m", "0", labels={ZONE: "a"}), node("n", "0", labels={ZONE: "b"}, running=[pod("old", of_app("web"))])], storage=storage(*BOUND_B)),

@@ -1,10 +1,10 @@
 """The NodeClaim that is written for a planned one."""
 
-import dataclasses
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from provisioner.apis import names
 from provisioner.apis.hash import nodepool_hash
@@ -90,14 +90,14 @@ def test_annotations_are_the_templates_with_hash_and_plan() -> None:
 
 def test_a_claim_says_that_its_min_values_were_relaxed() -> None:
     of = pool()
-    relaxed = dataclasses.replace(planned(of), min_values_relaxed=True)
+    relaxed = structs.replace(planned(of), min_values_relaxed=True)
     assert claim_body(relaxed, of, "general-abcde")["metadata"]["annotations"][names.MIN_VALUES_RELAXED] == "true"
 
 
 def test_min_values_are_written_with_their_requirement() -> None:
     of = pool()
     one = Requirement.of(names.INSTANCE_TYPE_LABEL, "In", ["a", "b"], min_values=2)
-    body = claim_body(dataclasses.replace(planned(of), requirements=Requirements.of([one])), of, "general-abcde")
+    body = claim_body(structs.replace(planned(of), requirements=Requirements.of([one])), of, "general-abcde")
     (written,) = as_claim(body).spec.requirements
     assert (written.key, sorted(written.values), written.min_values) == (names.INSTANCE_TYPE_LABEL, ["a", "b"], 2)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from provisioner.apis import names
 from provisioner.scheduling.problem import Problem
@@ -26,7 +27,7 @@ GOOD = solve(ASKED)
 
 
 def with_claim(**changes: Any) -> Result:
-    return replace(GOOD, claims=(replace(GOOD.claims[0], **changes), *GOOD.claims[1:]))
+    return replace(GOOD, claims=(structs.replace(GOOD.claims[0], **changes), *GOOD.claims[1:]))
 
 
 CLAIM = GOOD.claims[0]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from msgspec import structs
 
 from provisioner.apis import names
 from provisioner.apis.core import ContainerPort
@@ -70,7 +71,7 @@ def unpinned(result: Result) -> Result:
         return Requirements.of(one for key, one in requirements.items() if key != ZONE)
 
     return replace(
-        result, claims=tuple(replace(claim, requirements=freed(claim.requirements)) for claim in result.claims)
+        result, claims=tuple(structs.replace(claim, requirements=freed(claim.requirements)) for claim in result.claims)
     )
 
 
@@ -143,12 +144,12 @@ DAMAGE: dict[str, Damage] = {
     "minValues said to be relaxed though they are kept": changed(
         replace(problem(pods(1, prefix="p"), pool(types=(SMALL,), min_values={ZONE: 1})), min_values=MinValuesPolicy.BEST_EFFORT),
         "tells wrongly whether minValues were relaxed",
-        lambda result: replace(result, claims=(replace(result.claims[0], min_values_relaxed=True),)),
+        lambda result: replace(result, claims=(structs.replace(result.claims[0], min_values_relaxed=True),)),
     ),
     "a reservation that is said to be held without asking for it": changed(
         problem(pods(1, prefix="p"), ONE),
         "holds reservations and may become something else",
-        lambda result: replace(result, claims=(replace(result.claims[0], reservations=("r",)),)),
+        lambda result: replace(result, claims=(structs.replace(result.claims[0], reservations=("r",)),)),
     ),
 }  # fmt: skip
 

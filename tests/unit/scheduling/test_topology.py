@@ -31,14 +31,14 @@ def test_places_by_number_of_pods() -> None:
     counter.add(0, 1, 2)
     counter.add(1, 2, 1)
     assert [counter.with_at_least(level) for level in range(4)] == [ALL, 0b11, 0b01, 0]
-    assert counter.total == 3
+    assert counter.anywhere
     assert (counter.emptiest(0b11), counter.emptiest(0b111), counter.emptiest(0)) == (1, 0, 0)
 
 
 def test_a_place_that_does_not_count_is_not_counted() -> None:
     counter = HostCounter(ON_HOSTS, 0b10)
     counter.add(0, 1, 2)
-    assert counter.total == 0
+    assert not counter.anywhere
 
 
 def test_hosts_that_became_too_full_are_seen() -> None:
@@ -46,12 +46,14 @@ def test_hosts_that_became_too_full_are_seen() -> None:
     counter.add(0, 1, 2)
     counter.add(1, 2, 1)
     counter.held[1, 1] = 0b01
-    assert not above(counter, 0b11, {})
-    assert above(counter, 0b111, {})  # one more machine, and it is empty
+    assert not above(counter, 0b11, 2)
+    assert above(counter, 0b111, 3)  # one more machine, and it is empty
     counter.held[1, 1] = 0b10
-    assert not above(counter, 0b111, {})
+    assert not above(counter, 0b111, 3)
     counter.held[1, 4] = 0b01
-    assert above(counter, 0b11, {})  # fewer machines than minDomains: none may hold two
+    assert above(counter, 0b11, 2)  # fewer machines than minDomains: none may hold two
+    counter.raised = 0b01
+    assert not above(counter, 0b11, 2)  # by pods that had no other place
 
 
 def test_a_place_settles_in_one_domain() -> None:
@@ -70,10 +72,15 @@ def test_domains_that_became_uneven_are_seen() -> None:
     counter = DomainCounter(IN_ZONES, axis, ALL)
     axis.enter(0b1, [0])
     counter.add(0, 2)
-    counter.held[1, 1] = {0}
+    counter.held[1, 1] = counter.counts[0]
+    assert counter.scarce(0b1) == [1]
+    assert counter.scarce(0b1, brought=1) == []
     assert not uneven(counter, 0b1)  # the only domain there is
     axis.enter(0b10, [1])
     assert counter.existing(0b11) == [0, 1]
     assert uneven(counter, 0b11)
-    counter.raised = True
-    assert not uneven(counter, 0b11)  # somebody had no other place
+    counter.add(1, 1)
+    counter.add(0, 5)
+    assert not uneven(counter, 0b11)  # those that came later are not spread
+    counter.held[1, 1] = counter.counts[0]
+    assert uneven(counter, 0b11)

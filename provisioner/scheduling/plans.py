@@ -1,0 +1,262 @@
+"""What the relations of a class mean in one attempt, and the class while its pods are being placed."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.demands import Count, Demand, Relations
+from provisioner.scheduling.filters import NodeFilter
+from provisioner.scheduling.ports import Ports
+from provisioner.scheduling.topology import Axis, DomainCounter, Effects, HostCounter, Topology
+from provisioner.scheduling.vectors import Need
+from provisioner.scheduling.volumes import NO_VOLUMES, Attachment
+
+HostSpread = tuple[HostCounter, int, bool, int]
+"""(counter, max_skew, whether the pod counts itself, min_domains)"""
+_DomainSpread = tuple[DomainCounter, int, bool, int]
+
+
+class AxisPlan:
+    """What the relations of a class mean on one axis.
+
+    Attributes:
+        spreads: its own constraints.
+        holds: (counter, (max_skew, min_domains)) of those that are no wishes: what came later must not break them.
+        wanted: counters that count it and by which other pods are spread, with the least skew of these.
+        together, apart: its affinity and anti-affinity.
+        blocked: where pods are that keep it away.
+        adds: counters that count it, or what it guards.
+        strict: whether a machine without the label is out of the question.
+        alone: two such pods cannot share a domain.
+        lead: (counter, max_skew, min_domains) of the only counter that the pods raise and that has to stay even; only
+            set where it decides alone.
+        others: the same of the other spreads, then.
+    """
+
+    __slots__ = (
+        "adds",
+        "alone",
+        "apart",
+        "axis",
+        "blocked",
+        "holds",
+        "lead",
+        "others",
+        "spreads",
+        "strict",
+        "together",
+        "wanted",
+    )
+
+    def __init__(self, axis: Axis) -> None:
+        self.axis: Final = axis
+        self.spreads: list[_DomainSpread] = []
+        self.holds: list[tuple[DomainCounter, tuple[int, int]]] = []
+        self.wanted: list[tuple[DomainCounter, int]] = []
+        self.together: list[DomainCounter] = []
+        self.apart: list[DomainCounter] = []
+        self.blocked: list[DomainCounter] = []
+        self.adds: list[DomainCounter] = []
+        self.strict = False
+        self.alone = False
+        self.lead: tuple[DomainCounter, int, int]
+        self.others: list[tuple[DomainCounter, int, int]]
+
+
+class Plan:
+    """What the relations of a class mean in one attempt; attributes as of `AxisPlan`, places in place of domains.
+
+    Attributes:
+        plain: nothing at all.
+        single: two such pods cannot share a place.
+        guarded: counters that count it, and by which pods that are placed already are spread over hosts.
+        tops, caps: as of `Run`, while the emptiest machine is taken as empty: 0 is always right, a machine may be added.
+        ties: whether anything besides hosts has to know where its pods are.
+        considerate: whether the pods leave room for the spread of others while they can.
+    """
+
+    __slots__ = (
+        "adds",
+        "apart",
+        "axes",
+        "blocked",
+        "bootstraps",
+        "caps",
+        "considerate",
+        "even",
+        "guarded",
+        "holds",
+        "plain",
+        "single",
+        "spreads",
+        "ties",
+        "together",
+        "tops",
+    )
+
+    def __init__(self, relations: Relations, topology: Topology, skews: dict[Count, int]) -> None:
+        effects: Effects = topology.effects(relations.pod)
+        self.spreads: list[HostSpread] = []
+        self.holds: list[tuple[HostCounter, tuple[int, int]]] = []
+        self.together: list[HostCounter] = []
+        self.apart: list[HostCounter] = []
+        self.blocked: Final = effects.blocked
+        self.adds: Final = list(effects.hosts)
+        axes: dict[Axis, AxisPlan] = {}
+
+        def on(axis: Axis) -> AxisPlan:
+            if axis not in axes:
+                axes[axis] = AxisPlan(axis)
+            return axes[axis]
+
+        for axis, some in effects.axes.items():
+            plan = on(axis)
+            plan.adds += some.adds
+            plan.blocked += some.blocked
+        for spread in relations.spreads:
+            own = topology.includes(spread.count, relations)
+            key = spread.max_skew, spread.min_domains
+            if spread.count.on_hosts:
+                host = topology.hosts[spread.count]
+                self.spreads.append((host, spread.max_skew, own, spread.min_domains))
+                if not spread.wish:
+                    self.holds.append((host, key))
+            else:
+                counter = topology.domains[spread.count]
+                plan = on(counter.axis)
+                plan.spreads.append((counter, spread.max_skew, own, spread.min_domains))
+                if not spread.wish:
+                    plan.holds.append((counter, key))
+        for counts, host_list, name in (
+            (relations.together, self.together, "together"),
+            (relations.apart, self.apart, "apart"),
+        ):
+            for count in counts:
+                if count.on_hosts:
+                    host_list.append(topology.hosts[count])
+                else:
+                    counter = topology.domains[count]
+                    getattr(on(counter.axis), name).append(counter)
+        for count in relations.guards:
+            if count.on_hosts:
+                self.adds.append(topology.hosts[count])
+            else:
+                on(topology.domains[count].axis).adds.append(topology.domains[count])
+        spread_by = {spread.count for spread in relations.spreads}
+        self.guarded: Final = [
+            (host, skews[host.count]) for host in effects.hosts if host.count in skews and host.count not in spread_by
+        ]
+        for plan in axes.values():
+            plan.strict = bool(plan.spreads or plan.together)
+            plan.alone = any(topology.includes(one.count, relations) for one in plan.apart)
+            plan.wanted = [
+                (one, skews[one.count]) for one in plan.adds if one.count in skews and one.count not in spread_by
+            ]
+        self.axes: Final = [axes[axis] for axis in sorted(axes, key=lambda one: one.key)]
+        self.single: Final = any(topology.includes(host.count, relations) for host in self.apart)
+        self.bootstraps: Final = bool(relations.together) and all(
+            topology.includes(count, relations) for count in relations.together
+        )
+        self.even: Final = self._even()
+        self.tops: Final = [skew for _, skew, _, _ in self.spreads]
+        self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
+        self.ties: Final = bool(self.axes or self.guarded)
+        self.considerate: Final = bool(self.guarded or any(plan.wanted for plan in self.axes))
+        self.plain: Final = not (
+            self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
+        )
+
+    def _even(self) -> AxisPlan | None:
+        """The only axis, where shares by one counter settle everything."""
+        if len(self.axes) != 1:
+            return None
+        (ap,) = self.axes
+        if ap.together or ap.apart or ap.blocked:
+            return None
+        leads = [(counter, skew, least) for counter, skew, own, least in ap.spreads if own]
+        leads += [(counter, skew, 1) for counter, skew in ap.wanted]
+        if len(leads) != 1:
+            return None
+        (ap.lead,) = leads
+        ap.others = [(counter, skew, least) for counter, skew, own, least in ap.spreads if not own]
+        return ap
+
+
+class Run(msgspec.Struct, eq=False, gc=False):
+    """One class with one demand, while its pods are being placed.
+
+    Attributes:
+        pods: the class.
+        filter: of nodes, by its wishes and its volumes.
+        required: the same without wishes.
+        question, widest: numbers of the questions "where does such a pod fit", by `filter` and by `required`.
+        start: number of its first pod without a place.
+        end: number after the last pod to be placed.
+        tops: by hostname spread of the plan, the most pods on a place that it allows.
+        caps: the same of those spreads by which the pods count themselves.
+        ties: of the plan; ports are ties too.
+        easy: no term, port or volume has to be looked at on a claim.
+        soft: whether to leave room for the spread of other pods.
+    """
+
+    pods: PodClass
+    filter: NodeFilter
+    required: NodeFilter
+    plan: Plan
+    need: Need
+    question: int
+    widest: int
+    start: int
+    end: int
+    ports: Ports
+    volumes: tuple[Attachment, ...]
+    tops: Sequence[int]
+    caps: Sequence[tuple[HostCounter, int]]
+    easy: bool
+    ties: bool
+    soft: bool = True
+
+    @property
+    def left(self) -> int:
+        """Pods without a place."""
+        return self.end - self.start
+
+    def allow(self, floors: Sequence[int]) -> None:
+        """Spread over hosts by these numbers of pods, one a spread, on the emptiest machine."""
+        spreads = self.plan.spreads
+        self.tops = [floor + skew for floor, (_, skew, _, _) in zip(floors, spreads, strict=True)]
+        self.caps = [(host, top) for top, (host, _, own, _) in zip(self.tops, spreads, strict=True) if own]
+
+
+def run_of(
+    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[tuple[NodeFilter, Need], int], start: int
+) -> Run:
+    """The run of one class with one of its demands; `numbers` tells equal questions apart."""
+    own = pods.facts.filter
+    node_filter = required = own if pods.volumes is NO_VOLUMES else pods.filter
+    question = widest = numbers.setdefault((required, need), len(numbers))
+    if demand.filter is not own:
+        node_filter = demand.filter
+        if pods.volumes is not NO_VOLUMES:
+            node_filter = node_filter.narrowed(pods.volumes.alternatives)
+        question = numbers.setdefault((node_filter, need), len(numbers))
+    ports = pods.facts.ports
+    return Run(
+        pods,
+        node_filter,
+        required,
+        plan,
+        need,
+        question,
+        widest,
+        start,
+        len(pods.pods),
+        ports,
+        pods.volumes.attachments,
+        plan.tops,
+        plan.caps,
+        node_filter.easy and not ports,
+        plan.ties or bool(ports),
+    )
