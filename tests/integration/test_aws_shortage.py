@@ -27,7 +27,7 @@ def cheapest(ec2: Ec2, share: float) -> list[str]:
     """The cheapest types of what the pool may launch, by their price on demand."""
     pages = ec2.client("ec2").get_paginator("describe_instance_type_offerings").paginate()
     kinds = {one["InstanceType"] for page in pages for one in page["InstanceTypeOfferings"]}
-    ours = [kind for kind in kinds if re.fullmatch(r"[cmr][5-9]\w*\.[24]xlarge", kind)]
+    ours = [kind for kind in kinds if re.fullmatch(r"[cmr][5-9][\w-]*\.[24]xlarge", kind)]
     prices = ec2.prices([(kind, ec2.vpc.zones[0], "on-demand") for kind in ours])
     ordered = [kind for kind, _, _ in sorted(prices, key=lambda one: (prices[one], one))]
     return ordered[: int(len(ordered) * share)]
