@@ -179,7 +179,7 @@ class RegionMarket:
         except _FAILURES as error:
             _log.warning("reading the market failed, what was known stays", what=question, error=str(error))
             failures = self._failures[question] = self._failures.get(question, 0) + 1
-            return min(_RETRY_SECONDS * 2 ** min(failures - 1, 16), _LONGEST_RETRY_SECONDS)
+            return min(_RETRY_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY_SECONDS)
         return seconds
 
     # ------------------------------------------------------------------ what there is
