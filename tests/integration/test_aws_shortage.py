@@ -54,6 +54,7 @@ def test_a_thousand_pods_while_offerings_are_sold_out(share: float) -> None:
             counts = figures(cluster)
             sent = [call.at for call in aws.ec2.log() if call.action == "CreateFleet"]
             nodes = len(aws.ec2.alive())
+            ended = [line for line in aws.log().splitlines() if "deleting nodeclaim" in line]
     finally:
         cluster.down()
     busiest = max(sum(start <= other < start + 10 for other in sent) for start in sent)
@@ -62,7 +63,7 @@ def test_a_thousand_pods_while_offerings_are_sold_out(share: float) -> None:
         f"{PODS} pods on {nodes} nodes after {took:.0f} s: {created:.0f} claims created, {deleted:.0f} deleted, "
         f"{len(sent)} calls of CreateFleet, at most {busiest} in ten seconds"
     )
-    assert deleted < 0.1 * created
+    assert deleted < 0.1 * created, "\n".join(ended)
     assert busiest <= 20
     assert len(sent) <= 1.5 * nodes
 
