@@ -5,9 +5,10 @@ Writes until Initialized, the create included: labels and status after the launc
 Node that takes long to become ready costs one pair more.
 
 A claim is not deleted for a shortage: it stays, says so in its condition Launched, and is tried again when its provider expects more. It gives way
-only when nothing that it allows can ever be had, or when its pods can go elsewhere while all that it allows is refused.
+only when nothing that it allows can ever be had, or when its pods can go elsewhere while all that it allows is refused (`fallback`).
 """
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -26,6 +27,7 @@ from provisioner.cloudprovider.errors import (
 )
 from provisioner.cloudprovider.types import CloudProvider, Machine
 from provisioner.controllers import registration
+from provisioner.controllers.fallback import Fallback
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.store import ClaimWriter, age_seconds
 from provisioner.kube import resources
@@ -44,6 +46,7 @@ READY_GRACE_SECONDS = 2.0
 FINALIZE_REQUEUE_SECONDS = 5.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run; one claim at a time is enough to make the fallback come.
 ELSEWHERE_SECONDS = 1.0
+FAILED_TERMINATION = "FailedTermination"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
 
@@ -76,12 +79,15 @@ class Lifecycle:
         self._register, self._health, self._elsewhere = register, health, elsewhere
         self._joined_at: dict[str, float] = {}
         self._asked_elsewhere = float("-inf")
+        self._fallback, self._falling = Fallback(), threading.Lock()
 
     def reconcile(self, name: str) -> Result:
         """One look at one claim, and what follows from it."""
         claim = self._cluster.claim(name)
         if claim is None:
             self._joined_at.pop(name, None)
+            with self._falling:
+                self._fallback.gone(name)
             return DONE
         if not claim.metadata.uid or not self._manages(claim):
             return DONE
@@ -133,22 +139,31 @@ class Lifecycle:
             self._not_launched(claim, reason, error)
             return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
         self._launched(claim, machine)
+        with self._falling:
+            age = age_seconds(claim.metadata.creation_timestamp, self._clock.now())
+            self._fallback.launched(claim.metadata.name, age, self._clock.monotonic())
         return self._deadline(claim)
 
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
         self._event(claim, "Warning", "InsufficientCapacityError", f"NodeClaim {claim.metadata.name} event: {error}")
-        if error.retry_after is None or (error.exhausted and self._find_elsewhere(claim)):
+        if error.retry_after is None or (error.exhausted and self._leaves(claim)):
             return self._give_up(claim, "insufficient_capacity", unhealthy=False)
         self._not_launched(claim, names.INSUFFICIENT_CAPACITY, error)
         return Result(requeue_after=error.retry_after)
 
-    def _find_elsewhere(self, claim: NodeClaim) -> bool:
-        now = self._clock.monotonic()
-        if now - self._asked_elsewhere < ELSEWHERE_SECONDS:
+    def _leaves(self, claim: NodeClaim) -> bool:
+        """Whether a claim that has nothing left to try gives way to other places for its pods."""
+        name, now = claim.metadata.name, self._clock.monotonic()
+        with self._falling:
+            if not self._fallback.may_leave(name, now) or now - self._asked_elsewhere < ELSEWHERE_SECONDS:
+                return False
+            self._asked_elsewhere = now
+        if not self._elsewhere(name):
             return False
-        self._asked_elsewhere = now
-        return self._elsewhere(claim.metadata.name)
+        with self._falling:
+            self._fallback.left(name, self._clock.monotonic())
+        return True
 
     def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
         self._writer.status(
@@ -252,6 +267,9 @@ class Lifecycle:
             self._provider.delete(claim)  # a provider that is done at once says so now
         except MachineNotFoundError:
             pass
+        except CloudError as error:
+            self._event(claim, "Warning", FAILED_TERMINATION, not_ended(claim, error))
+            return Result(failed=True)
         else:
             self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
             return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
@@ -285,6 +303,12 @@ def reference_of(claim: NodeClaim) -> ObjectReference:
     return ObjectReference(
         api_version="karpenter.sh/v1", kind="NodeClaim", name=claim.metadata.name, uid=claim.metadata.uid
     )
+
+
+def not_ended(claim: NodeClaim, error: CloudError) -> str:
+    """What the event `FAILED_TERMINATION` says."""
+    machine = claim.status.provider_id or f"the machine of NodeClaim {claim.metadata.name}"
+    return f"{machine} could not be ended, it is tried again: {error}"
 
 
 def node_reference(node: Node) -> ObjectReference:

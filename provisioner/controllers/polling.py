@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube.errors import ApiError
 from provisioner.support import logs
@@ -41,7 +43,7 @@ class Poller:
         """One round; seconds until the next one, whatever happened."""
         try:
             return self._poll()
-        except (ApiError, CloudError) as error:
+        except (ApiError, CloudError, BotoCoreError, ClientError) as error:
             _log.warning("a round failed, it is tried again", what=self._name, error=str(error))
         except Exception:
             _log.exception("a round failed, it is tried again", what=self._name)

@@ -159,14 +159,21 @@ def problem_of(
 
 
 def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, ...]]:
-    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no machine to come."""
+    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no machine to come.
+
+    Other claims that have no machine yet are no place to go either: they may wait for the same.
+    """
     gone = next((view for view in snapshot.nodes if view.claim is not None and view.claim.name == claim_name), None)
     if gone is None:
         return snapshot, ()
     freed = gone.capacity + Resources.of({names.NODES: 1})
     rest = replace(
         snapshot,
-        nodes=tuple(view for view in snapshot.nodes if view is not gone),
+        nodes=tuple(
+            view
+            for view in snapshot.nodes
+            if view is not gone and (view.claim is None or view.claim.status.provider_id)
+        ),
         pools=tuple(
             replace(view, used=view.used - freed) if view.pool.metadata.name == gone.pool else view
             for view in snapshot.pools

@@ -1,5 +1,6 @@
 """Launches over HTTP against the emulator: how many calls, what hangs for whom, what is left after a crash at any point."""
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +9,14 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
 from provisioner.cloudprovider.aws.shortage import Offer
-from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, MachineNotFoundError
+from provisioner.cloudprovider.errors import (
+    CloudError,
+    CreateError,
+    InsufficientCapacityError,
+    MachineNotFoundError,
+)
 from tests.support.ec2 import Ec2, Fault
 from tests.support.launching import CLOCK, Claims, Ground, Kill, alive, node_class_of, rig
 
@@ -203,11 +210,11 @@ class Trouble:
 
 
 TROUBLES = {
-    "CreateFleet is throttled": Trouble(Fault("CreateFleet", "throttled", times=5), "RequestLimitExceeded"),
-    "CreateFleet fails": Trouble(Fault("CreateFleet", "500", times=5), "InternalError"),
+    "CreateFleet is throttled": Trouble(Fault("CreateFleet", "throttled", times=4), "RequestLimitExceeded"),
+    "CreateFleet fails": Trouble(Fault("CreateFleet", "500", times=4), "InternalError"),
     "CreateFleet is denied": Trouble(Fault("CreateFleet", "denied", times=1), "Unauthorized"),
     "CreateFleet works and nobody hears": Trouble(
-        Fault("CreateFleet", "timeout-after-effect", times=5), "LaunchFailed"
+        Fault("CreateFleet", "timeout-after-effect", times=4), "LaunchFailed"
     ),
     "CreateLaunchTemplate is throttled": Trouble(
         Fault("CreateLaunchTemplate", "throttled", times=8), "RequestLimitExceeded"
@@ -332,6 +339,90 @@ def test_a_claim_that_goes_before_its_machine_is_known(ec2: Ec2, ground: Ground)
         second.start()
         assert second.wait(20, lambda: len(claims.machines()) == 2)
     settled(ec2, claims)
+
+
+ENDS = {
+    "TerminateInstances is throttled": Fault("TerminateInstances", "throttled", times=4),
+    "TerminateInstances fails": Fault("TerminateInstances", "500", times=4),
+    "TerminateInstances is denied": Fault("TerminateInstances", "denied", times=1),
+    "TerminateInstances works and nobody hears": Fault("TerminateInstances", "timeout-after-effect", times=4),
+    "TerminateInstances knows nothing yet": Fault("TerminateInstances", "not-found", times=1),
+    "DescribeInstances is throttled": Fault("DescribeInstances", "throttled", times=4),
+    "DescribeInstances fails": Fault("DescribeInstances", "500", times=4),
+    "DescribeInstances is denied": Fault("DescribeInstances", "denied", times=1),
+    "DescribeInstances is late": Fault("DescribeInstances", "stale", times=2, seconds=60),
+}
+
+
+@pytest.mark.parametrize("fault", ENDS.values(), ids=ENDS)
+def test_a_machine_ends_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fault) -> None:
+    claims = Claims()
+    (name,) = claims.add(1, {TYPE: SMALL})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15)
+        CLOCK.sleep(1.1)
+        ec2.script([fault])
+        for _ in range(20):  # as the lifecycle does until it is told that the machine is gone
+            try:
+                made.launcher.delete(claims.get(name))
+            except MachineNotFoundError:
+                break
+            except CloudError:
+                continue
+            if not alive(ec2):
+                break
+            CLOCK.sleep(0.1)
+    assert not alive(ec2)
+
+
+AFTER_A_CRASH = {
+    "DescribeInstances is throttled": (True, Fault("DescribeInstances", "throttled", times=4)),
+    "DescribeInstances fails": (True, Fault("DescribeInstances", "500", times=4)),
+    "DescribeInstances is denied": (True, Fault("DescribeInstances", "denied", times=1)),
+    "CreateFleet is throttled": (False, Fault("CreateFleet", "throttled", times=4)),
+    "CreateFleet fails": (False, Fault("CreateFleet", "500", times=4)),
+    "CreateFleet is denied": (False, Fault("CreateFleet", "denied", times=1)),
+    "CreateFleet works and nobody hears": (False, Fault("CreateFleet", "timeout-after-effect", times=4)),
+}
+
+
+@pytest.mark.parametrize(("effect", "fault"), AFTER_A_CRASH.values(), ids=AFTER_A_CRASH)
+def test_trouble_after_a_crash(ec2: Ec2, ground: Ground, effect: bool, fault: Fault) -> None:
+    claims, node_class = Claims(), node_class_of(ground)
+    claims.add(4, {TYPE: SMALL})
+    with rig(ground, claims, [node_class], kill=Kill("create_fleet", effect=effect)) as first:
+        first.start()
+        assert first.wait(15, first.mortal.dead.is_set)
+        assert first.wait(5, lambda: not first.launcher_busy())
+    ec2.script([fault])
+    with rig(ground, claims, [node_class]) as second:
+        second.start()
+        assert second.wait(40), (claims.errors, ec2.calls())
+    settled(ec2, claims)
+
+
+TEMPLATE_ENDS = {
+    "DeleteLaunchTemplate is denied": Fault("DeleteLaunchTemplate", "denied", times=1),
+    "DeleteLaunchTemplate fails": Fault("DeleteLaunchTemplate", "500", times=4),
+    "DeleteLaunchTemplate works and nobody hears": Fault("DeleteLaunchTemplate", "timeout-after-effect", times=1),
+    "DeleteLaunchTemplate finds nothing": Fault("DeleteLaunchTemplate", "not-found", times=1),
+}
+
+
+@pytest.mark.parametrize("fault", TEMPLATE_ENDS.values(), ids=TEMPLATE_ENDS)
+def test_a_template_goes_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fault) -> None:
+    claims, client = Claims(), ground.aws.client("ec2")
+    claims.add(1, {TYPE: ["m5.large"]}, node_class="going")
+    with rig(ground, claims, [node_class_of(ground, "going")]) as made:
+        made.start()
+        assert made.wait(15)
+        ec2.script([fault])
+        with contextlib.suppress(DiscoveryError):
+            made.templates.drop("going")
+        made.templates.drop("going")
+    tag = [{"Name": "tag:karpenter.k8s.aws/ec2nodeclass", "Values": ["going"]}]
+    assert not client.describe_launch_templates(Filters=tag)["LaunchTemplates"]
 
 
 def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:

@@ -50,7 +50,7 @@ _LOOK_SECONDS: Final = 15.0
 """How often a book of prices is asked whether it is time; it keeps its own intervals."""
 _DISCOUNT_SECONDS: Final = 60.0
 _PREFIX_SECONDS: Final = 300.0
-_RETRY_SECONDS: Final = (2.0, 60.0)  # while there is no answer yet; after the first
+_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 2.0, 60.0
 _READERS: Final = 3
 _FAILURES: Final = (BotoCoreError, ClientError, WireError, ApiError, OSError, ValueError)
 
@@ -156,7 +156,7 @@ class RegionMarket:
         if settings.prefix_delegation is None:
             questions[PREFIXES] = self._read_prefixes
         self._questions: Mapping[str, Callable[[], float]] = questions
-        self._answered: set[str] = set()
+        self._failures: dict[str, int] = {}
         self._queue = KeyedQueue("aws-market", self._refresh, clock, workers=_READERS)
 
     def start(self) -> None:
@@ -175,10 +175,11 @@ class RegionMarket:
         """
         try:
             seconds = self._questions[question]()
-            self._answered.add(question)
+            self._failures.pop(question, None)
         except _FAILURES as error:
             _log.warning("reading the market failed, what was known stays", what=question, error=str(error))
-            return _RETRY_SECONDS[question in self._answered]
+            failures = self._failures[question] = self._failures.get(question, 0) + 1
+            return min(_RETRY_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY_SECONDS)
         return seconds
 
     # ------------------------------------------------------------------ what there is

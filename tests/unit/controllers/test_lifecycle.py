@@ -19,6 +19,7 @@ from provisioner.cloudprovider.errors import (
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.types import CloudProvider, Machine
+from provisioner.controllers.fallback import PATIENCE
 from provisioner.controllers.lifecycle import ELSEWHERE_SECONDS, Lifecycle
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.store import ClaimWriter
@@ -152,8 +153,10 @@ CASES = {
         lambda: World(SHORT), Result(requeue_after=7.0), reason="Unknown/InsufficientCapacity"
     ),
     "what can never be launched is given up": Case(lambda: World(NEVER), Result(), deleted=True),
-    "a shortage of everything, and pods that fit elsewhere": Case(
-        lambda: World(SHORT, elsewhere=lambda _: True), Result(), deleted=True
+    "pods that fit elsewhere are not sent there at once": Case(
+        lambda: World(SHORT, elsewhere=lambda _: True),
+        Result(requeue_after=7.0),
+        reason="Unknown/InsufficientCapacity",
     ),
     "pods that fit elsewhere, while something may still come": Case(
         lambda: World(OPEN, elsewhere=lambda _: True),
@@ -211,6 +214,22 @@ def test_a_machine_in_the_end() -> None:
     assert world.reason == "True/Launched"
 
 
+PLACES = {
+    "pods that fit elsewhere are sent there in the end": (SHORT, True, True),
+    "not where there is no place": (SHORT, False, False),
+    "not while something may still come": (OPEN, True, False),
+}
+
+
+@pytest.mark.parametrize(("answer", "fits", "deleted"), PLACES.values(), ids=PLACES)
+def test_a_claim_gives_way(answer: CloudError, fits: bool, deleted: bool) -> None:
+    world = World(answer, elsewhere=lambda _: fits)
+    world.look()
+    world.clock.advance(PATIENCE)
+    world.look()
+    assert world.api.deleted is deleted
+
+
 def test_other_places_are_looked_for_now_and_then_only() -> None:
     asked: list[str] = []
 
@@ -219,6 +238,8 @@ def test_other_places_are_looked_for_now_and_then_only() -> None:
         return False
 
     world = World(SHORT, elsewhere=elsewhere)
+    world.look()
+    world.clock.advance(PATIENCE)
     for _ in range(10):
         world.clock.advance(ELSEWHERE_SECONDS / 4)
         world.look()

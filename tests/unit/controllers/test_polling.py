@@ -1,6 +1,7 @@
 import threading
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.polling import Poller
@@ -8,6 +9,8 @@ from provisioner.kube.errors import ServerError
 
 FAILURES = {
     "an error of the cloud": CloudError("down"),
+    "an answer of AWS": ClientError({"Error": {"Code": "UnauthorizedOperation"}}, "DescribeInstances"),
+    "no way to AWS": EndpointConnectionError(endpoint_url="https://ec2"),
     "an error of the API server": ServerError(500, "InternalError", "down"),
     "a defect": RuntimeError("oops"),
 }

@@ -208,6 +208,7 @@ def test_without_a_claim_its_pods_wait_and_its_share_of_the_limits_is_free() -> 
     world, one = world_of(pool(limits={"cpu": "10", "nodes": "3"})), pod("one")
     world.add(one)
     world.cluster.claim_changed(None, claim("a", pods=(one,)))
+    world.cluster.claim_changed(None, claim("waits-too"))
     world.machine("b")
     rest, pods = without(world.cluster.snapshot(), "a")
     assert pods == (one,)
@@ -215,7 +216,7 @@ def test_without_a_claim_its_pods_wait_and_its_share_of_the_limits_is_free() -> 
     problem = problem_of(rest, pods, lambda _: TYPES, frozenset(), lambda _: True)
     (left,) = problem.pools
     assert left.remaining is not None
-    assert dict(left.remaining) == {"cpu": 6000, "nodes": 2}
+    assert dict(left.remaining) == {"cpu": 2000, "nodes": 1}
 
 
 def test_without_a_claim_that_is_gone_nothing_changes() -> None:

@@ -177,14 +177,19 @@ def test_what_cannot_be_read_stays_as_it_was(question: str, field: str) -> None:
     before = found.types(node_class())
     setattr(world, field, EndpointConnectionError(endpoint_url="https://ec2"))
     clock.advance(86400)
-    assert found.refresh(question) == 60.0
+    found.refresh(question)
     assert found.types(node_class()) is before
 
 
-def test_a_first_answer_is_asked_for_again_soon() -> None:
+def test_what_failed_is_asked_again_soon_then_later() -> None:
     world = World()
+    found = world.market(FakeClock())
+    good, world.region = world.region, EndpointConnectionError(endpoint_url="https://ec2")
+    assert [found.refresh(market.CATALOGUE) for _ in range(8)] == [2, 4, 8, 16, 32, 60, 60, 60]
+    world.region = good
+    assert found.refresh(market.CATALOGUE) == 12 * 3600
     world.region = EndpointConnectionError(endpoint_url="https://ec2")
-    assert world.market(FakeClock()).refresh(market.CATALOGUE) == 2.0
+    assert found.refresh(market.CATALOGUE) == 2
 
 
 def test_a_region_without_types_is_no_answer() -> None:

@@ -1,0 +1,55 @@
+"""When the pods of a claim that cannot be launched are sent elsewhere. Pure; times are monotonic seconds. Not thread-safe.
+
+"Elsewhere" is a hope: what nobody has tried lately looks like capacity. So one claim goes first, after it has waited for a while; when a claim that was
+made after it is launched soon, more may follow, else the others stay where they are. So a shortage of everything costs
+next to no claims, and a NodePool that others can stand in for is left within a minute.
+"""
+
+from typing import Final
+
+PATIENCE: Final = 30.0
+"""Seconds for which everything that a claim allows was refused, again and again, before it may give way."""
+
+SOON: Final = 30.0
+"""A claim that is launched within so many seconds of a departure shows that it was right."""
+
+AGAIN: Final = 600.0
+"""Seconds after which one claim may try again, if nothing came of the last departure."""
+
+GROWTH: Final = 2
+MOST: Final = 64
+
+
+class Fallback:
+    """Who has waited how long, and how many may leave."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._left: float | None = None
+        self._allowed = 1
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def may_leave(self, claim: str, now: float) -> bool:
+        """Whether a claim, whose launch was just refused with nothing left to try, may give way."""
+        since = self._since.setdefault(claim, now)
+        if self._left is not None and now - self._left >= AGAIN:
+            self._allowed = max(1, self._allowed)
+        return self._allowed > 0 and now - since >= PATIENCE
+
+    def left(self, claim: str, now: float) -> None:
+        """It gave way."""
+        self._since.pop(claim, None)
+        self._allowed -= 1
+        self._left = now
+
+    def launched(self, claim: str, age: float, now: float) -> None:
+        """A claim that was made `age` seconds ago is launched."""
+        self._since.pop(claim, None)
+        if self._left is not None and now - self._left <= SOON and age <= now - self._left:
+            self._allowed = min(MOST, self._allowed + GROWTH)
+
+    def gone(self, claim: str) -> None:
+        """It does not exist any more."""
+        self._since.pop(claim, None)
