@@ -50,10 +50,10 @@ class Attempt:
         self._plans: Final[dict[Relations, Plan]] = {}
         self._numbers: Final[dict[tuple[NodeFilter, Need], int]] = {}
         pods, load = _whole(classes, needs, len(bins.dimensions.names))
-        reservations = Reservations(problem.reservation_label)
+        self._reservations: Final = Reservations(problem.reservation_label)
         best_effort = problem.min_values is MinValuesPolicy.BEST_EFFORT
         accounts = [
-            Account(number, offer, pods, load, reservations, best_effort=best_effort)
+            Account(number, offer, pods, load, self._reservations, best_effort=best_effort)
             for number, offer in enumerate(offers)
         ]
         topology = _topology(problem, classes, accounts, bins, tallies)
@@ -100,6 +100,9 @@ class Attempt:
             self._turns(self.classes)
         if self.waiting and self.placing.cautious:
             self.placing.closing = True  # no machine comes any more, so the true numbers are safe
+            self._turns(self.classes)
+        if self.waiting and self._reservations.left:
+            self.placing.give_reservations_up()
             self._turns(self.classes)
         self._unsettled.update(self.placing.settle())
 

@@ -23,10 +23,15 @@ Part = tuple[PodClass, int, int]
 
 
 class Reservations:
-    """How many machines are left of every reservation; claims hold one each."""
+    """How many machines are left of every reservation; claims hold one each.
+
+    Attributes:
+        kept: whether a claim keeps what it holds rather than become a machine that takes more pods: what is reserved is paid for.
+    """
 
     def __init__(self, label: str) -> None:
         self.label: Final = label
+        self.kept = True
         self.left: Final[dict[Reservation, int]] = {}
         self._options: Final[dict[State, list[tuple[Reservation, State]]]] = {}
         self._bought: Final[dict[State, State | None]] = {}
@@ -266,15 +271,20 @@ def _rows(place: Place, account: Account, state: State) -> int:
 def _most_of_any(
     account: Account, reservations: Reservations, place: Place, state: State, need: Need, limit: int
 ) -> int:
-    """The most pods that what can be bought holds, or a reservation that has a machine left."""
+    """The most pods that a reservation with a machine left holds; where none holds any, that what can be bought does.
+
+    Source: Karpenter core spec 3.10, strict mode. Differs: pods that find no other place may have the machine bought after all.
+    """
     count = 0
-    bought = reservations.bought(account.offer, state)
-    if bought is not None:
-        count = _most_exactly(account, place, bought, need, limit)
     for one, narrower in reservations.options(account.offer, state):
         if count < limit and (reservations.left[one] > 0 or one == place.held):
             count = max(count, _most_exactly(account, place, narrower, need, limit))
-    return count
+    if reservations.kept and (count or place.held):
+        return count
+    bought = reservations.bought(account.offer, state)
+    if bought is None or count == limit:
+        return count
+    return max(count, _most_exactly(account, place, bought, need, limit))
 
 
 def _most_of(heads: Sequence[Sequence[int]], need: Need, limit: int) -> int:

@@ -1013,6 +1013,17 @@ class Placing:
                 number += any(account.offer.narrowed(state, term) is state for term in terms)
         return number
 
+    def give_reservations_up(self) -> None:
+        """From now on a claim may become a machine that is bought, where that takes more pods."""
+        for account in self.accounts:
+            if account.reservations is not None:
+                account.reservations.kept = False
+                self._ask_again(account.claims)
+
+    def _ask_again(self, claims: int) -> None:
+        for key in self._roomy:
+            self._roomy[key] |= claims
+
     def forget(self) -> bool:
         """Whether a limit was loosened since the last call; if so, claims of limited pools are asked again."""
         loosened = 0
@@ -1022,6 +1033,5 @@ class Placing:
                 ledger.loosened = False
                 loosened |= account.claims
         if loosened:
-            for key in self._roomy:
-                self._roomy[key] |= loosened
+            self._ask_again(loosened)
         return bool(loosened)

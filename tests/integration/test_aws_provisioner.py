@@ -75,6 +75,28 @@ def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws
     _look_for_secrets(aws)
 
 
+def test_a_reservation_is_used_for_as_many_machines_as_it_has_whatever_the_pool(aws: AwsCluster) -> None:
+    reservation = aws.ec2.add_reservation("m5.large", "us-west-2a", 2)
+    aws.node_class("reserving", capacityReservationSelectorTerms=[{"id": reservation}])
+    kinds = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["reserved", "on-demand"]}
+    for name in ("one", "other"):
+        aws.pool(name, node_class="reserving", requirements=(kinds,))
+    size = {"cpu": "1200m", "memory": "4Gi"}  # one a machine of m5.large
+    for name in ("one", "other"):
+        aws.deploy(name, 2, size, nodeSelector={names.NODEPOOL_LABEL: name})
+    aws.await_running(4)
+    aws.eventually(lambda: len(aws.initialized()) == len(aws.claims()), "every claim is initialised")
+    reserved = [one for one in aws.claims() if one.metadata.labels[names.CAPACITY_TYPE_LABEL] == "reserved"]
+    bought = [one for one in aws.claims() if one.metadata.labels[names.CAPACITY_TYPE_LABEL] == "on-demand"]
+    assert len(reserved) == 2
+    assert bought
+    assert {one.metadata.labels["karpenter.k8s.aws/capacity-reservation-id"] for one in reserved} == {reservation}
+    assert [one["reservation"] for one in aws.ec2.alive() if one["reservation"]] == [reservation, reservation]
+    for name in ("one", "other"):
+        aws.deploy(name, 0)
+    aws.await_empty()
+
+
 def _look_for_secrets(aws: AwsCluster) -> None:
     """A launch is over: its log at the lowest level has neither credentials nor user data, and nothing was forbidden."""
     log = aws.log()

@@ -92,6 +92,13 @@ ROWS: dict[str, Row] = {
         problem([pod("p", shape("1"))], pool(types=(with_reservation("res", 1),)), reservation_label=RESERVATION), "p has kind=reserved"),
     "a reservation is used for as many machines as it has": row(
         problem(pods(3, shape("2"), "p"), pool(types=(with_reservation("res", 2),)), reservation_label=RESERVATION), "3 machines", "p by kind: 2 1"),
+    "a reservation is kept rather than grown into a machine that takes more": row(
+        problem(pods(3, shape("2"), "p"), pool(types=(with_reservation("res", 2), LARGE)), reservation_label=RESERVATION),
+        "3 machines", "p by kind: 2 1"),
+    "pods that must share a machine have a bought one where no reservation holds them": row(
+        problem(pods(2, of_app("a", "1500m", affinity=near(HOST, app("a"))), "p"), pool(types=(with_reservation("res", 2), LARGE)),
+                reservation_label=RESERVATION),
+        "1 machines", "nothing left"),
     "a pod that wants no reserved capacity buys": row(
         problem([pod("p", shape(selector={KIND: "on-demand"}))], pool(types=(with_reservation("res", 1),)), reservation_label=RESERVATION),
         "p has kind=on-demand"),
