@@ -815,6 +815,14 @@ class Placing:
                 state = narrower
         return state
 
+    def unsettled(self, account: Account, run: Run) -> str | None:
+        """The label over which any new machine for the pods would break a spread that is kept; None for none."""
+        for counter in self._kept:
+            states = [account.offer.narrowed(account.offer.base, term) for term in run.filter.terms]
+            if all(one is None or self._harmless(account, one, [counter], run) is None for one in states):
+                return counter.axis.key
+        return None
+
     def settle(self) -> set[Count]:
         """Keep claims that may come to be in several domains out of those that break a spread; what that fails for."""
         failed = set()
