@@ -39,6 +39,7 @@ from provisioner.scheduling.reasons import (
     Untolerated,
     VolumeInUse,
     VolumesElsewhere,
+    WouldUnsettle,
 )
 from provisioner.scheduling.topology import DomainCounter
 from provisioner.scheduling.vectors import Need, Thresholds, Vector, most
@@ -224,7 +225,8 @@ class Explainer:
                     return constraint
         for host, skew, _, _ in plan.spreads:
             return Unspreadable(host.count.key, skew, ())
-        return Unexplained()
+        key = placing.unsettled(account, run)
+        return Unexplained() if key is None else WouldUnsettle(key)
 
     def _on_axis(self, run: Run, ap: AxisPlan, served: list[int], *, bootstraps: bool) -> Constraint | None:
         axis = ap.axis

@@ -592,7 +592,7 @@ class Placing:
         """Pods into places of one domain each axis, first those that are there, then new ones; how many."""
         placed = 0
         may_open = opening and not (together and run.plan.together)
-        if may_open and self.scattering and not run.plan.spreads:
+        if may_open and self.scattering:
             placed = self._open(run, limit, pins)
         if mask and placed < limit:
             candidates = self._candidates(run, together=together) & mask
@@ -815,6 +815,14 @@ class Placing:
                 state = narrower
         return state
 
+    def unsettled(self, account: Account, run: Run) -> str | None:
+        """The label over which any new machine for the pods would break a spread that is kept; None for none."""
+        for counter in self._kept:
+            states = [account.offer.narrowed(account.offer.base, term) for term in run.filter.terms]
+            if all(one is None or self._harmless(account, one, [counter], run) is None for one in states):
+                return counter.axis.key
+        return None
+
     def settle(self) -> set[Count]:
         """Keep claims that may come to be in several domains out of those that break a spread; what that fails for."""
         failed = set()
@@ -912,20 +920,23 @@ class Placing:
         plan, places = run.plan, self.places
         first = self.first_need(run)
         plain = first is run.need and not account.exact and len(state.points) == 1
+        counting = [host for host in plan.adds if host.eligible == ALL or self._counts(host.count, account, state)]
         start = begin = run.start
         end = start + limit
         touched = 0
+        rest: list[int] = []  # of a machine with `full` pods
+        full = 0
         while start < end:
             cap = min(cap_all, end - start)
             if plain:
-                point = state.points[0]
-                cap = most(point, run.need, cap)
-                if not cap:
-                    break
-                head = list(point)
-                for d, amount in run.need:
-                    head[d] -= amount * cap
-                place = Place(account, state, head, [])
+                if cap != full:
+                    cap = full = most(state.points[0], run.need, cap)
+                    if not cap:
+                        break
+                    rest = list(state.points[0])
+                    for d, amount in run.need:
+                        rest[d] -= amount * cap
+                place = Place(account, state, rest.copy(), [])
             else:
                 place = opened(account, state)
                 cap = self._load(run, place, state, first, cap)
@@ -937,10 +948,9 @@ class Placing:
             place.placed.append((run.pods, start, start + cap))
             start += cap
             touched |= low
-            for host in plan.adds:
-                if host.eligible == ALL or self._counts(host.count, account, state):
-                    host.eligible |= low
-                    host.add(i, low, cap)
+            for host in counting:
+                host.eligible |= low
+                host.add(i, low, cap)
         if not touched:
             return 0
         run.start = start
@@ -966,7 +976,7 @@ class Placing:
         Source: kube-scheduler 1.36, design 3b.9.
         """
         spreads = run.plan.spreads
-        while run.left:
+        while run.left and not (self.scattering and not self.closing):
             before = run.start
             run.allow(self._emptiest(spreads))
             self.place(run, opening=False)

@@ -187,6 +187,16 @@ class Unspreadable:
 
 
 @dataclass(frozen=True, slots=True)
+class WouldUnsettle:
+    """A machine would bring a domain to be that is too empty for the spread of other pods."""
+
+    key: str
+
+    def __str__(self) -> str:
+        return f"a new machine would break the topology spread of other pods over {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
 class NotTogether:
     """Required pod affinity: the pods that it names are in no domain that the pool can serve."""
 
@@ -276,6 +286,7 @@ Constraint = (
     | LimitsReached
     | MinValuesUnmet
     | Unspreadable
+    | WouldUnsettle
     | NotTogether
     | NotApart
     | PortsTaken

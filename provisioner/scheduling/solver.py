@@ -134,8 +134,7 @@ class _Solution:
             if not self._to_front(urgent) and not waited and not scattering:
                 continue
             other = self._legal(by_priority=by_priority, scattering=scattering)
-            if other.left_by_priority() < attempt.left_by_priority():
-                attempt = other
+            attempt = min(attempt, other, key=_badness)  # of equals the first
         return attempt
 
     def _to_front(self, urgent: set[PodClass]) -> bool:
@@ -172,6 +171,10 @@ class _Solution:
                 found.append((one.shape, tuple(one.pods[start:]), explainer.reasons(one)))
         found.sort(key=lambda entry: sort_key(entry[0]))
         return tuple([Unplaced(pod, reasons) for _, pods, reasons in found for pod in pods])
+
+
+def _badness(attempt: Attempt) -> tuple[bool, list[tuple[int, int]]]:
+    return bool(attempt.broken()), attempt.left_by_priority()
 
 
 _NOBODY: Final = Tally(frozenset(), (), (), ())

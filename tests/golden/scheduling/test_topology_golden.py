@@ -266,6 +266,11 @@ ROWS: dict[str, Row] = {
         problem([*web(1, spread(KIND, WEB, min_domains=3), spread(HOST, app("x")), cpu="2"), *plain(1, "100m", "other")],
                 pool("default", (KIND, "In", ["on-demand"]), types=(LARGE,))),
         "nothing left"),
+    "a machine that would break a settled spread of higher priority is not made, and the reason says so": row(
+        problem([*web(2, spread(ZONE, WEB), cpu="2", priority=9), pod("p", shape("100m", selector={ZONE: "a"}))],
+                pool(types=(instance_type("tiny", "1", "2Gi", zones=["a"]), instance_type("c", "2", "4Gi", zones=["c"]))),
+                bins=[node("n", "0", labels={ZONE: "b"}, running=plain(2))]),
+        "web by zone: 2", "p left: would break the topology spread of other pods over topology.kubernetes.io/zone"),
     # --- defaults of the cluster ---
     "the cluster's default spread is for pods that have none": row(
         problem(owned(pods(3, of_app("web", "2"), "web"), "rs"), ONE,
