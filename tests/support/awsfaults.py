@@ -6,7 +6,6 @@ A row is met by a class of its own kind of fault, so that many rows happen at on
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -75,6 +74,12 @@ def actions() -> tuple[str, ...]:
     called = {row.action for row in PERMISSIONS if not row.through} - _ONLY_CHECKED | _REHEARSED
     batched = {"sqs:DeleteMessage": "DeleteMessageBatch"}
     return tuple(sorted({batched.get(action, action.partition(":")[2]) for action in called}))
+
+
+def mutating() -> frozenset[str]:
+    """Those actions of them that make, change or end something for a class or a claim."""
+    reads = ("Describe", "Get", "List", "Receive")
+    return frozenset(one for one in actions() if not one.startswith(reads)) - {"RunInstances", "DeleteMessageBatch"}
 
 
 def elsewhere(action: str, kind: str) -> str:
@@ -196,9 +201,7 @@ class Life:
         """Live it; what was seen."""
         with self._watching():
             self._begin()
-            print("begun", time.monotonic())
             self._launch()
-            print("launched", time.monotonic())
             self._note(EARLY_ROWS)
             self._end()
             self._note(LATE_ROWS)
