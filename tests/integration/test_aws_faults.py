@@ -2,7 +2,9 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pytest
@@ -240,34 +242,42 @@ def test_a_reader_of_the_process_goes_on(aws: AwsCluster, clients: AwsClients, f
 # ------------------------------------------------------------------ kill -9
 
 
-def kill_after(aws: AwsCluster, action: str, trigger: Callable[[], object], **match: str) -> None:
-    """Kill the provisioner when a call has had its effect and before it hears so, and start another."""
-    aws.ec2.reset_calls()
-    aws.ec2.script([Fault(action, "timeout-after-effect", times=1, seconds=WAIT, match=match)])
-    trigger()
-    aws.eventually(
-        lambda: any(one.action == action and one.code is None for one in aws.ec2.log()) and aws.ec2.hits()[0][1],
-        f"{action} is called",
-    )
-    SystemClock().sleep(0.2)  # the effect comes a moment after the call
-    aws.cluster.signal(PROVISIONER, signal.SIGKILL)
-    aws.ec2.script()
-    start(aws)
+@dataclass(frozen=True)
+class Step:
+    """The provisioner is killed when a call has had its effect and before it hears so; `begin` makes it come to that call."""
+
+    action: str
+    begin: Callable[[], object]
+    match: Mapping[str, str] = field(default_factory=dict)
+
+
+def kill_at_each(aws: AwsCluster, steps: Sequence[Step]) -> None:
+    """Kill and start again at each of the steps; the next call is held before the process that makes it starts."""
+
+    def hold(following: Sequence[Step]) -> None:
+        aws.ec2.reset_calls()
+        held = [Fault(one.action, "timeout-after-effect", 1, seconds=WAIT, match=one.match) for one in following[:1]]
+        aws.ec2.script(held)
+
+    def is_held(action: str) -> bool:
+        waiting = any(one.action == action and one.code is None for one in aws.ec2.log())
+        return waiting and aws.ec2.hits()[0][1] == 1
+
+    hold(steps)
+    for number, step in enumerate(steps, 1):
+        step.begin()
+        aws.eventually(partial(is_held, step.action), f"{step.action} is called")
+        SystemClock().sleep(0.2)  # the effect comes a moment after the call
+        aws.cluster.signal(PROVISIONER, signal.SIGKILL)
+        hold(steps[number:])
+        start(aws)
 
 
 def test_a_process_that_is_killed_after_any_call_leaves_nothing_twice(aws: AwsCluster, seen: Seen) -> None:
-    killed: set[str] = set()
+    assert seen.machines, "the provisioner runs"
 
-    def kill(action: str, trigger: Callable[[], object], **match: str) -> None:
-        kill_after(aws, action, trigger, **match)
-        killed.add(action)
-
-    def nothing() -> None:
-        """The process goes on by itself."""
-
-    def restart() -> None:
-        aws.cluster.signal(PROVISIONER, signal.SIGKILL)
-        start(aws)
+    def goes_on() -> None:
+        """It comes to the next call by itself."""
 
     def equal(machines: int) -> None:
         """So many claims, each with a machine of its own, and no other machine."""
@@ -275,28 +285,43 @@ def test_a_process_that_is_killed_after_any_call_leaves_nothing_twice(aws: AwsCl
         owners = sorted(one.status.provider_id.rpartition("/")[2] for one in aws.claims())
         assert owners == sorted(one["id"] for one in aws.ec2.alive())
 
-    kill("CreateInstanceProfile", lambda: aws.node_class("mortal"))
-    kill("AddRoleToInstanceProfile", nothing)
-    kill("CreateLaunchTemplate", lambda: aws.pool("mortal", node_class="mortal", ready=False))
-    aws.pool("mortal", node_class="mortal", disruption={"consolidateAfter": "Never"})
-    kill("CreateFleet", lambda: aws.create_claims(aws.claim("mortal"), 3), DryRun="")
-    equal(3)
-    kill("CreateTags", restart)  # a new process begins with those that may lack tags
-    equal(3)
-    aws.eventually(lambda: all(NODECLAIM_TAG in one["tags"] for one in aws.ec2.alive()), "every machine is tagged")
-    (first, *others) = aws.claims()
-    kill("TerminateInstances", lambda: aws.client.delete(NODECLAIMS, first.name))
-    aws.eventually(lambda: len(aws.claims()) == 2, "the claim is gone")
-    equal(2)
-    for one in others:
-        aws.client.delete(NODECLAIMS, one.name)
-    aws.await_empty()
-    aws.client.delete(NODEPOOLS, "mortal")
-    kill("RemoveRoleFromInstanceProfile", lambda: aws.client.delete(EC2NODECLASSES, "mortal"))
-    kill("DeleteInstanceProfile", nothing)
-    kill("DeleteLaunchTemplate", nothing)
+    def launch() -> None:
+        aws.pool("mortal", node_class="mortal", disruption={"consolidateAfter": "Never"})
+        aws.create_claims(aws.claim("mortal"), 3)
+
+    def tag() -> None:
+        equal(3)
+        aws.cluster.signal(PROVISIONER, signal.SIGKILL)
+        start(aws)  # a new process begins with those that may lack tags
+
+    def end_one() -> None:
+        equal(3)
+        aws.eventually(lambda: all(NODECLAIM_TAG in one["tags"] for one in aws.ec2.alive()), "every machine is tagged")
+        aws.client.delete(NODECLAIMS, aws.claims()[0].name)
+
+    def end_all() -> None:
+        aws.eventually(lambda: len(aws.claims()) == 2, "the claim is gone")
+        equal(2)
+        for one in aws.claims():
+            aws.client.delete(NODECLAIMS, one.name)
+        aws.await_empty()
+        aws.client.delete(NODEPOOLS, "mortal")
+        aws.client.delete(EC2NODECLASSES, "mortal")
+
+    steps = [
+        Step("CreateInstanceProfile", lambda: aws.node_class("mortal")),
+        Step("AddRoleToInstanceProfile", goes_on),
+        Step("CreateLaunchTemplate", goes_on),
+        Step("CreateFleet", launch, {"DryRun": ""}),
+        Step("CreateTags", tag),
+        Step("TerminateInstances", end_one),
+        Step("RemoveRoleFromInstanceProfile", end_all),
+        Step("DeleteInstanceProfile", goes_on),
+        Step("DeleteLaunchTemplate", goes_on),
+    ]
+    assert {one.action for one in steps} == mutating()
+    kill_at_each(aws, steps)
     aws.eventually(lambda: not aws.client.list(EC2NODECLASSES), "the class is gone", WAIT)
     left = aws.ec2.left()
-    assert killed == mutating()
     assert left["templates"] == {}
     assert list(left["profiles"]) == [aws.ec2.vpc.profile]
