@@ -1,10 +1,12 @@
 """Everything that may go wrong with every call of AWS, over a running provisioner: what a user sees, what is called, what is left in the end."""
 
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -43,6 +45,8 @@ from tests.support.awsfaults import (
 )
 from tests.support.clock import FakeClock
 from tests.support.ec2 import Fault
+
+REPOSITORY: Final = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
 
@@ -84,6 +88,14 @@ def test_every_fault_of_every_action_is_a_row_or_is_told_why_not() -> None:
     others = {(action, kind) for action in actions() for kind in KINDS if elsewhere(action, kind)}
     assert ours | others == {(action, kind) for action in actions() for kind in KINDS}
     assert not ours & others
+
+
+def test_the_tests_that_cover_other_rows_are_there() -> None:
+    told = {elsewhere(action, kind) for action in actions() for kind in KINDS}
+    named = {found for text in told for found in re.findall(r"(tests/\S+\.py): (test_\w+)", text)}
+    assert len(named) >= 8
+    for path, test in named:
+        assert f"def {test}(" in (REPOSITORY / path).read_text(encoding="utf-8"), test
 
 
 # ------------------------------------------------------------------ what a user sees

@@ -52,6 +52,7 @@ LATE: Final[Mapping[str, tuple[str, ...]]] = {
 REGION: Final = ("DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts")
 """What the process reads for everybody, again and again until there is an answer."""
 
+_READING: Final = ("Describe", "Get", "List", "Receive")
 _NOTHING_NAMED: Final = "it names nothing that could be missing"
 _NOTHING_OF_OURS: Final = "it reads nothing that we make: an older answer is as good"
 _CHANGES: Final = "it changes something, and reads nothing that may be old"
@@ -78,37 +79,37 @@ def actions() -> tuple[str, ...]:
 
 def mutating() -> frozenset[str]:
     """Those actions of them that make, change or end something for a class or a claim."""
-    reads = ("Describe", "Get", "List", "Receive")
-    return frozenset(one for one in actions() if not one.startswith(reads)) - {"RunInstances", "DeleteMessageBatch"}
+    return frozenset(one for one in actions() if not one.startswith(_READING)) - {"RunInstances", "DeleteMessageBatch"}
+
+
+_ELSEWHERE: Final[Mapping[tuple[str, str], str]] = {
+    **dict.fromkeys(
+        ((action, "not-found") for action in ("CreateInstanceProfile", "CreateLaunchTemplate", *REGION)), _NOTHING_NAMED
+    ),
+    ("DescribeInstanceStatus", "not-found"): _NOTHING_NAMED,
+    ("DeleteInstanceProfile", "not-found"): _GONE,
+    ("DeleteLaunchTemplate", "not-found"): _GONE,
+    ("ReceiveMessage", "not-found"): f"{_DAY_TWO}: test_a_queue_that_is_missing_is_looked_up_again",
+    ("DeleteMessageBatch", "not-found"): f"{_DAY_TWO}: test_a_queue_that_is_missing_is_looked_up_again",
+    ("AddRoleToInstanceProfile", "not-found"): f"{_NODECLASS}: test_what_keeps_a_class_from_being_ready",
+}
+_ALL_ELSEWHERE: Final[Mapping[str, str]] = {
+    "GetParameter": (
+        f"{_DISCOVERY}: test_one_failed_reading_never_shrinks_the_list; "
+        f"{_NODECLASS}: test_a_new_class_waits_for_a_call_that_fails_and_says_so"
+    ),
+    "DescribeInstanceStatus": f"{_DAY_TWO}: test_while_ec2_does_not_say_nobody_is_marked",
+    "ReceiveMessage": f"{_DAY_TWO}: test_no_trouble_of_the_queue_loses_a_notice",
+    "DeleteMessageBatch": f"{_DAY_TWO}: test_no_trouble_of_the_queue_loses_a_notice",
+    **dict.fromkeys((*REGION, "DescribeCluster", "GetManagedResource", "GetQueueUrl"), _READERS),
+}
 
 
 def elsewhere(action: str, kind: str) -> str:
     """The test that covers a row which is not one of ours, or why it cannot happen; "" for ours."""
     if kind == "stale" and action not in _READS_OURS:
-        reads = action.startswith(("Describe", "Get", "List", "Receive"))
-        return _NOTHING_OF_OURS if reads else _CHANGES
-    if kind == "not-found" and action in {"CreateInstanceProfile", "CreateLaunchTemplate", *REGION}:
-        return _NOTHING_NAMED
-    if kind == "not-found" and action in {"DeleteInstanceProfile", "DeleteLaunchTemplate"}:
-        return _GONE
-    if kind == "not-found" and action in {"DescribeInstanceStatus", "ReceiveMessage", "DeleteMessageBatch"}:
-        if action == "DescribeInstanceStatus":
-            return _NOTHING_NAMED
-        return f"{_DAY_TWO}: test_a_queue_that_is_missing_is_looked_up_again"
-    return {
-        "GetParameter": f"{_DISCOVERY}: test_one_failed_reading_never_shrinks_the_list; {_NODECLASS}",
-        "DescribeInstanceStatus": f"{_DAY_TWO}: test_while_ec2_does_not_say_nobody_is_marked",
-        "ReceiveMessage": f"{_DAY_TWO}: test_no_trouble_of_the_queue_loses_a_notice",
-        "DeleteMessageBatch": f"{_DAY_TWO}: test_no_trouble_of_the_queue_loses_a_notice",
-        "DescribeCluster": _READERS,
-        "GetManagedResource": _READERS,
-        "GetQueueUrl": _READERS,
-        **dict.fromkeys(REGION, _READERS),
-    }.get(action, "") or (
-        f"{_NODECLASS}: test_what_keeps_a_class_from_being_ready[no role]"
-        if (action, kind) == ("AddRoleToInstanceProfile", "not-found")
-        else ""
-    )
+        return _NOTHING_OF_OURS if action.startswith(_READING) else _CHANGES
+    return _ELSEWHERE.get((action, kind)) or _ALL_ELSEWHERE.get(action, "")
 
 
 @dataclass(frozen=True, slots=True)
