@@ -13,10 +13,10 @@ PATIENCE: Final = 30.0
 SOON: Final = 30.0
 """A claim that is launched within so many seconds of a departure shows that it was right."""
 
-AGAIN: Final = 600.0
-"""Seconds after which one claim may try again, if nothing came of the last departure."""
+AGAIN, LONGEST = 60.0, 600.0
+"""Seconds after which one claim may try again, if nothing came of the last departure; doubling, up to so many."""
 
-GROWTH: Final = 2
+GROWTH: Final = 4
 MOST: Final = 64
 
 
@@ -27,6 +27,7 @@ class Fallback:
         self._since: dict[str, float] = {}
         self._left: float | None = None
         self._allowed = 1
+        self._again = AGAIN
 
     def __len__(self) -> int:
         return len(self._since)
@@ -34,8 +35,9 @@ class Fallback:
     def may_leave(self, claim: str, now: float) -> bool:
         """Whether a claim, whose launch was just refused with nothing left to try, may give way."""
         since = self._since.setdefault(claim, now)
-        if self._left is not None and now - self._left >= AGAIN:
-            self._allowed = max(1, self._allowed)
+        if self._allowed == 0 and self._left is not None and now - self._left >= self._again:
+            self._allowed = 1
+            self._again = min(LONGEST, self._again * 2)
         return self._allowed > 0 and now - since >= PATIENCE
 
     def left(self, claim: str, now: float) -> None:
@@ -49,6 +51,7 @@ class Fallback:
         self._since.pop(claim, None)
         if self._left is not None and now - self._left <= SOON and age <= now - self._left:
             self._allowed = min(MOST, self._allowed + GROWTH)
+            self._again = AGAIN
 
     def gone(self, claim: str) -> None:
         """It does not exist any more."""

@@ -44,8 +44,8 @@ REGISTRATION_TIMEOUT = timedelta(minutes=15)
 #: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
 READY_GRACE_SECONDS = 2.0
 FINALIZE_REQUEUE_SECONDS = 5.0
-#: Asking whether the pods of a claim could go elsewhere is a planning run; one claim at a time is enough to make the fallback come.
-ELSEWHERE_SECONDS = 1.0
+#: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
+ELSEWHERE_SECONDS = 0.5
 FAILED_TERMINATION = "FailedTermination"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
@@ -146,24 +146,25 @@ class Lifecycle:
 
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
-        self._event(claim, "Warning", "InsufficientCapacityError", f"NodeClaim {claim.metadata.name} event: {error}")
-        if error.retry_after is None or (error.exhausted and self._leaves(claim)):
+        name, wait = claim.metadata.name, error.retry_after
+        self._event(claim, "Warning", "InsufficientCapacityError", f"NodeClaim {name} event: {error}")
+        if wait is None:
             return self._give_up(claim, "insufficient_capacity", unhealthy=False)
+        if error.exhausted:
+            now = self._clock.monotonic()
+            with self._falling:
+                may = self._fallback.may_leave(name, now)
+                turn = now - self._asked_elsewhere >= ELSEWHERE_SECONDS
+                if may and turn:
+                    self._asked_elsewhere = now
+            if may and turn and self._elsewhere(name):
+                with self._falling:
+                    self._fallback.left(name, self._clock.monotonic())
+                return self._give_up(claim, "insufficient_capacity", unhealthy=False)
+            if may and not turn:
+                wait = min(wait, ELSEWHERE_SECONDS)  # the next turn may be this one's
         self._not_launched(claim, names.INSUFFICIENT_CAPACITY, error)
-        return Result(requeue_after=error.retry_after)
-
-    def _leaves(self, claim: NodeClaim) -> bool:
-        """Whether a claim that has nothing left to try gives way to other places for its pods."""
-        name, now = claim.metadata.name, self._clock.monotonic()
-        with self._falling:
-            if not self._fallback.may_leave(name, now) or now - self._asked_elsewhere < ELSEWHERE_SECONDS:
-                return False
-            self._asked_elsewhere = now
-        if not self._elsewhere(name):
-            return False
-        with self._falling:
-            self._fallback.left(name, self._clock.monotonic())
-        return True
+        return Result(requeue_after=wait)
 
     def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
         self._writer.status(

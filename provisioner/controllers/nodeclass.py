@@ -25,7 +25,6 @@ from provisioner.cloudprovider.aws.discovery.profiles import ProfileError, Profi
 from provisioner.cloudprovider.aws.discovery.rehearsal import Rehearsal, Rehearsed, sized
 from provisioner.cloudprovider.aws.discovery.subnets import Subnet
 from provisioner.cloudprovider.aws.discovery.verdicts import Finding
-from provisioner.cloudprovider.aws.errors import classify_exception
 from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
 from provisioner.cloudprovider.aws.userdata.inputs import Cluster, UserDataError
 from provisioner.cloudprovider.aws.validation import INVALID_USER_DATA, unsupported_alias, validate
@@ -325,7 +324,7 @@ class NodeClassController:
         try:
             if not self._isolated:
                 self._profiles.delete_all(node_class)
-            self._drop_templates(node_class)
+            self._templates.drop(node_class.name)
         except CloudError as error:
             self._recorder.publish(reference, "Warning", CLEAN_UP_FAILED, f"it cannot go yet: {error}")
             return Result(requeue_after=_RETRY_SECONDS)
@@ -335,12 +334,6 @@ class NodeClassController:
         _userdata_bytes.replace(node_class.name, ())
         _log.info("ec2nodeclass cleaned up", nodeclass=node_class.name)
         return DONE
-
-    def _drop_templates(self, node_class: EC2NodeClass) -> None:
-        try:
-            self._templates.drop(node_class.name)
-        except Exception as error:
-            raise DiscoveryError("ec2:DescribeLaunchTemplates", classify_exception(error)) from error
 
 
 class ProfileCollector:

@@ -10,7 +10,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.aws.instances import Instance, instance_id_of
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.limits import TokenBucket
@@ -102,11 +102,11 @@ class TaggingController:
                 self._allowance.take()
                 self._tag(machine.id, lacking)
             self._writer.metadata(claim, annotations=dict(_TAGGED))
-        except (MachineNotFoundError, NotFound):
+        except NotFound:
             return DONE
         except Conflict:
             return Result(requeue_after=1.0)
-        except CloudError as error:
+        except CloudError as error:  # "not found" too: EC2 may not know it everywhere, and if it is gone its claim goes
             _log.info("tagging failed, it is tried again", nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE

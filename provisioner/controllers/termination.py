@@ -14,9 +14,9 @@ from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
-from provisioner.cloudprovider.errors import MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.lifecycle import node_reference, reference_of
+from provisioner.controllers.lifecycle import FAILED_TERMINATION, node_reference, not_ended, reference_of
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.registration import merged, patch_node
 from provisioner.controllers.store import ClaimWriter
@@ -264,6 +264,9 @@ class Termination:
                 self._provider.delete(claim)
             except MachineNotFoundError:
                 pass
+            except CloudError as error:
+                self._recorder.publish(reference_of(claim), "Warning", FAILED_TERMINATION, not_ended(claim, error))
+                return Result(failed=True)
             else:
                 return Result(requeue_after=INSTANCE_REQUEUE_SECONDS)
         return self._let_go(node, claim)
@@ -311,6 +314,8 @@ class Termination:
             self._provider.get(claim.status.provider_id)
         except MachineNotFoundError:
             return True
+        except CloudError:  # while nobody says, its pods leave as from any other
+            return False
         return False
 
     def _let_go(self, node: Node, claim: NodeClaim | None) -> Result:

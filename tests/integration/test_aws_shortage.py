@@ -15,7 +15,7 @@ from tests.support.ec2 import Ec2, Fault
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(900)]
 
 PODS = 1000
-FACTOR = 20.0
+FACTOR = 60.0
 HALF_AN_HOUR = 1800.0
 CLOCK = SystemClock()
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from provisioner.apis import ec2
-from provisioner.cloudprovider.aws.errors import Kind, classify_exception
+from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
+from provisioner.cloudprovider.aws.errors import Failure, Kind, classify_exception
 from provisioner.cloudprovider.aws.templates import Template, TemplateUses, ours
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -94,7 +95,7 @@ class LaunchTemplates:
         found = self._list({"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._cluster]})
         expired = set(self.uses.expired(found, self._clock.now()))
         return sum(
-            self._delete(name)
+            self._delete(name) is None
             for name, tags in found.items()
             if name in expired or tags.get(ec2.NODECLASS_TAG) not in classes
         )
@@ -103,13 +104,19 @@ class LaunchTemplates:
         """Delete all of one class, which is going away; how many there were.
 
         Raises:
-            botocore.exceptions.ClientError, BotoCoreError: they could not be listed.
+            DiscoveryError: they could not be listed, or one of them not be deleted.
         """
-        found = self._list(
-            {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._cluster]},
-            {"Name": f"tag:{ec2.NODECLASS_TAG}", "Values": [node_class]},
-        )
-        return sum(map(self._delete, found))
+        try:
+            found = self._list(
+                {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._cluster]},
+                {"Name": f"tag:{ec2.NODECLASS_TAG}", "Values": [node_class]},
+            )
+        except Exception as error:
+            raise DiscoveryError("ec2:DescribeLaunchTemplates", classify_exception(error)) from error
+        failures = [failure for name in found if (failure := self._delete(name)) is not None]
+        if failures:
+            raise DiscoveryError("ec2:DeleteLaunchTemplate", failures[0])
+        return len(found)
 
     # ------------------------------------------------------------------ one template
 
@@ -147,17 +154,19 @@ class LaunchTemplates:
             return
         _log.info("made a launch template", name=wanted.name)
 
-    def _delete(self, name: str) -> int:
+    def _delete(self, name: str) -> Failure | None:
+        """Why it is still there; None when it is gone."""
         self.forget([name])  # first: a launch that needs it now makes it again
         try:
             self._aws.client("ec2").delete_launch_template(LaunchTemplateName=name)
         except Exception as error:
             failure = classify_exception(error)
-            if failure.kind is not Kind.NOT_FOUND:
-                _log.warning("a launch template could not be deleted", name=name, error=str(failure))
-            return 0
+            if failure.kind is Kind.NOT_FOUND:
+                return None
+            _log.warning("a launch template could not be deleted", name=name, error=str(failure))
+            return failure
         _log.info("deleted a launch template", name=name)
-        return 1
+        return None
 
     def _list(self, *filters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         """Tags by name of those that are ours."""

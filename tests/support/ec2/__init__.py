@@ -268,6 +268,10 @@ class Ec2:
         """Replace the fault script; without faults nothing goes wrong any more."""
         self._ask("script", faults=[asdict(one) for one in faults])
 
+    def hits(self) -> list[tuple[int, int]]:
+        """Of every fault of the script, in its order: calls that matched it, and those that it hit."""
+        return [(matched, hit) for matched, hit in self._ask("hits")]
+
     def interrupt(self, instance_id: str, kind: str = "spot", **details: Any) -> Any:
         """Trouble for one machine; the event that was sent, where one was.
 

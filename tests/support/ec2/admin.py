@@ -63,6 +63,7 @@ class Admin:
             "calls": lambda _: self._log(),
             "reset-calls": self._reset,
             "script": self._script,
+            "hits": lambda _: world.script.hits(),
             "instances": lambda _: self._instances(),
             "interrupt": self._interrupt,
             "send": self._send,

@@ -100,6 +100,10 @@ class Script:
         """Forget the former script."""
         self._lines = [_Line(one, self._seconds()) for one in faults]
 
+    def hits(self) -> list[tuple[int, int]]:
+        """Of every fault of the script, in its order: calls that matched it, and those that it hit."""
+        return [(line.passed, line.hits) for line in self._lines]
+
     def of_call(self, action: str, request: Mapping[str, Any]) -> list[Fault]:
         """What hits this call."""
         return [

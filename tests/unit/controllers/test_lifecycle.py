@@ -16,17 +16,18 @@ from provisioner.cloudprovider.errors import (
     CreateError,
     InsufficientCapacityError,
     LaunchUnderWayError,
+    MachineNotFoundError,
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.types import CloudProvider, Machine
 from provisioner.controllers.fallback import PATIENCE
-from provisioner.controllers.lifecycle import ELSEWHERE_SECONDS, Lifecycle
+from provisioner.controllers.lifecycle import ELSEWHERE_SECONDS, FAILED_TERMINATION, Lifecycle
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
-from provisioner.support.workers import Result
+from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import claim
 
@@ -44,6 +45,7 @@ class Provider:
 
     def __init__(self, answer: CloudError | Machine) -> None:
         self.answer, self.created = answer, 0
+        self.ends: list[CloudError] = []
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         one = claim("c").spec.node_class_ref
@@ -54,6 +56,9 @@ class Provider:
         if isinstance(self.answer, CloudError):
             raise self.answer
         return self.answer
+
+    def delete(self, _: NodeClaim) -> None:
+        raise self.ends.pop(0)
 
 
 class Api:
@@ -98,6 +103,7 @@ class World:
     age: timedelta = timedelta(seconds=1)
     mark: str = ""
     waits: bool = False
+    deleted: bool = False
 
     def __post_init__(self) -> None:
         known = claim("c", annotations={names.LAUNCH_ANNOTATION: self.mark} if self.mark else {})
@@ -110,6 +116,9 @@ class World:
                 last_transition_time=NOON,
             )
             known = msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, conditions=(told,)))
+        if self.deleted:
+            meta = msgspec.structs.replace(known.metadata, deletion_timestamp=NOON)
+            known = msgspec.structs.replace(known, metadata=meta)
         self.clock = FakeClock(NOON + self.age)
         self.provider, self.api, self.events = Provider(self.answer), Api(known), Events()
         cluster = Cluster(lambda _: {}, self.clock.now)
@@ -212,6 +221,15 @@ def test_a_machine_in_the_end() -> None:
     world.look()
     assert world.api.claim.status.provider_id == MACHINE.provider_id
     assert world.reason == "True/Launched"
+
+
+def test_an_end_that_fails_is_told_and_tried_again() -> None:
+    world = World(MACHINE, deleted=True)
+    world.provider.ends = [CloudError("UnauthorizedOperation"), MachineNotFoundError("i-1")]
+    assert world.look() == Result(failed=True)
+    assert world.events.reasons == [FAILED_TERMINATION]
+    assert world.look() == DONE
+    assert world.provider.ends == []
 
 
 PLACES = {

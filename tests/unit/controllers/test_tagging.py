@@ -86,10 +86,13 @@ def test_a_claim_tagged_by_an_old_karpenter_gets_what_is_new() -> None:
     assert is_due(stage.server.claim("a"))
 
 
-def test_a_machine_that_is_gone_is_not_tagged_again() -> None:
+def test_a_machine_that_ec2_does_not_know_is_tried_again_until_its_claim_goes() -> None:
     stage = Stage({})
     stage.error = MachineNotFoundError("x")
+    assert stage.controller.reconcile("a") == Result(failed=True)
+    stage.error = None
     assert stage.controller.reconcile("a") == DONE
+    assert stage.tagged
 
 
 def test_machines_in_a_zone_that_is_shifted_away_from_wait() -> None:
