@@ -61,7 +61,7 @@ def aws() -> Iterator[AwsCluster]:
     cluster = DevCluster(temporary=True, extender=False, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
-        with aws_cluster(cluster, clock_factor=10.0, data="small") as one:
+        with aws_cluster(cluster, clock_factor=10.0, data="small", rate_limits=False) as one:
             start(one)
             yield one
     finally:

@@ -5,19 +5,22 @@ A row is met by a class of its own kind of fault, so that many rows happen at on
 
 import contextlib
 import signal
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG, EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, is_true
 from provisioner.cli.harness import applying
 from provisioner.cloudprovider.aws.discovery.profiles import Naming
 from provisioner.cloudprovider.aws.permissions import PERMISSIONS
+from provisioner.kube.config import connect
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS
+from provisioner.kube.watch import EventKind, Reflector
+from provisioner.support.clock import SystemClock
 from tests.support.awscluster import CLUSTER, PROVISIONER, AwsCluster, node_class, pool
 from tests.support.ec2 import Fault
 
@@ -185,6 +188,9 @@ class Seen:
         return sorted(one[2:] for one in self.conditions if one[:2] == (kind, name))
 
 
+Conditioned = EC2NodeClass | NodeClaim
+
+
 class Life:
     """Classes, pools and claims from their beginning to their end, with every fault of the table.
 
@@ -342,28 +348,39 @@ class Life:
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[None]:
-        """Look at every class and claim again and again, as somebody with a terminal would."""
-        stop = threading.Event()
-
-        def look() -> None:
-            while not stop.wait(0.1):
-                for kind, found in (
-                    ("class", self._client.list(EC2NODECLASSES)),
-                    ("claim", self._client.list(NODECLAIMS)),
-                ):
-                    self.seen.conditions |= {
-                        (kind, one.metadata.name, cond.type, cond.status, cond.reason, cond.message)
-                        for one in found
-                        for cond in one.status.conditions
-                    }
-
-        thread = threading.Thread(target=look, name="watching", daemon=True)
-        thread.start()
+        """Hear of every version of every class and claim."""
+        clock = SystemClock()
+        connection = connect(str(self._aws.cluster.kubeconfig), user_agent="dovetail-test-watch")
+        reflectors: tuple[Reflector[Any], ...] = (
+            Reflector(connection, EC2NODECLASSES, handlers=[Noting("class", self.seen)], clock=clock),
+            Reflector(connection, NODECLAIMS, handlers=[Noting("claim", self.seen)], clock=clock),
+        )
+        for one in reflectors:
+            one.start()
         try:
             yield
         finally:
-            stop.set()
-            thread.join(10)
+            for one in reflectors:
+                one.stop()
+            connection.close()
+
+
+class Noting:
+    """A handler that keeps every condition that objects of one kind ever had."""
+
+    def __init__(self, kind: str, seen: Seen) -> None:
+        self._kind, self._seen = kind, seen
+
+    def on_event(self, kind: EventKind, old: Conditioned | None, new: Conditioned | None) -> None:
+        """One version."""
+        if new is not None:
+            self._seen.conditions |= {
+                (self._kind, new.metadata.name, one.type, one.status, one.reason, one.message)
+                for one in new.status.conditions
+            }
+
+    def on_sync(self) -> None:
+        """Nothing: every version counts alike."""
 
 
 def early_fault(row: Row, profiles: Mapping[str, str]) -> Fault:

@@ -133,8 +133,8 @@ class Emulator:
     ) -> Answer:
         world = self.world
         with world.lock:
-            faults = world.script.of_call(action, request)
             allowed = not world.setup.rates or service != "ec2" or self._limits.allows(action)
+            faults = world.script.of_call(action, request) if allowed else []  # a call hits one trouble at a time
         if not allowed:
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.", 503)
         stale = 0.0
