@@ -43,7 +43,7 @@ integration: install ## tests on the real control plane
 	$(PYTEST) $(PARALLEL) tests/integration
 
 bench: install ## benchmarks; figures also in results/*.json
-	$(PYTEST) tests/bench -m bench -s -p no:randomly -o python_files='bench_*.py'
+	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py -m bench -s -p no:randomly -o python_files='bench_*.py'
 
 bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|latency|all)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all)

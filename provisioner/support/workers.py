@@ -321,7 +321,7 @@ class Pool:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._unfinished = 0
         self._closed = False
 
     def submit(self, call: Callable[[], None]) -> None:
@@ -334,7 +334,8 @@ class Pool:
             if self._closed:
                 raise RuntimeError(f"pool {self.name} is closed")
             self._calls.put(_Call(call))
-            if self._calls.qsize() > self._idle and len(self._threads) < self.workers:
+            self._unfinished += 1
+            if len(self._threads) < min(self._unfinished, self.workers):
                 thread = threading.Thread(target=self._work, name=f"{self.name}-{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -353,17 +354,15 @@ class Pool:
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             call = self._calls.get()
-            with self._lock:
-                self._idle -= 1
             if call is None:
                 return
             try:
                 call.run()
             except Exception:
                 _log.exception("a call failed", pool=self.name)
+            with self._lock:
+                self._unfinished -= 1
 
 
 @dataclass(slots=True)

@@ -15,14 +15,16 @@ from provisioner.cloudprovider.aws.learned import MemoryTable
 from provisioner.cloudprovider.aws.shortage import Shortages
 from provisioner.cloudprovider.aws.templates import TemplateUses
 from provisioner.devcluster.cluster import DevCluster
-from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES
+from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES, NODEPOOLS
 from provisioner.support.clock import SystemClock
 from provisioner.values.resources import Resources
 from tests.support.awscluster import CLUSTER, PROVISIONER, AwsCluster, aws_cluster
+from tests.support.iam import default_policies
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
 
 SECRET = "marker-in-the-user-data"
+DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 TOKEN = "FwoGZXIvYXdzEXAMPLETOKENOFASESSION"
 
 
@@ -32,9 +34,9 @@ def aws() -> Iterator[AwsCluster]:
     cluster = DevCluster(temporary=True, extender=False, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
-        with aws_cluster(cluster, clock_factor=4.0) as one:
+        with aws_cluster(cluster, policies=default_policies(CLUSTER), clock_factor=4.0) as one:
             one.start(
-                "--nominate=true",
+                *("--nominate=true", "--enable-zonal-shift"),
                 kubeconfig=one.account(),
                 environment={"LOG_LEVEL": "debug", "AWS_SESSION_TOKEN": TOKEN, "SYSTEM_NAMESPACE": "dovetail-system"},
             )
@@ -46,7 +48,7 @@ def aws() -> Iterator[AwsCluster]:
 
 
 def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws: AwsCluster) -> None:
-    aws.deploy("web", 1)
+    aws.deploy("web", 1, nodeSelector={names.NODEPOOL_LABEL: "general"})
     aws.await_running(1)
     (claim,) = aws.eventually(aws.initialized, "the claim is initialised")
     (node,) = aws.machine_nodes()
@@ -54,25 +56,49 @@ def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws
     assert claim.status.provider_id == node.spec.provider_id == f"aws:///{machine['zone']}/{machine['id']}"
     assert claim.metadata.labels[names.INSTANCE_TYPE_LABEL] == machine["type"]
     assert machine["tags"][ec2.CLUSTER_NAME_TAG] == CLUSTER
-    (node_class,) = aws.client.list(EC2NODECLASSES)
+    node_class = aws.client.get(EC2NODECLASSES, "default")
     assert is_true(node_class.status.conditions, names.READY)
     memory, uses = MemoryTable(), TemplateUses()
     now = SystemClock().now()
 
-    def learned() -> int:
+    def learned() -> int | None:
         for table in tables_of(Shortages(), memory, uses):
             kept = aws.client.list(CONFIGMAPS, "dovetail-system")
             wanted = {table.map_name(index) for index in range(MAX_PARTS)}
             table.read([one.data for one in kept if one.metadata.name in wanted], now)
-        return len(memory)
+        return memory.lookup(machine["type"], claim.status.image_id, "AL2023") if len(uses) else None
 
-    aws.eventually(learned, "the memory of the machine is kept")
-    found = memory.lookup(machine["type"], claim.status.image_id, "AL2023")
+    found = aws.eventually(learned, "the memory of the machine is kept, and which templates are in use")
     assert found == Resources.parse(node.status.capacity)["memory"]
-    assert len(uses) >= 1
     aws.deploy("web", 0)
     aws.await_empty()
     _look_for_secrets(aws)
+
+
+def test_the_whole_life_of_a_machine_needs_no_more_than_karpenter_asks_for(aws: AwsCluster) -> None:
+    aws.node_class("mortal")
+    aws.pool("mortal", node_class="mortal")
+    aws.deploy("brief", 2, nodeSelector={names.NODEPOOL_LABEL: "mortal"})
+    aws.await_running(2)
+    aws.eventually(
+        lambda: all(ec2.NODECLAIM_TAG in machine["tags"] for machine in aws.ec2.alive()), "the machines are tagged"
+    )
+    aws.deploy("brief", 0)
+    aws.await_empty()
+    aws.client.delete(NODEPOOLS, "mortal")
+    aws.client.delete(EC2NODECLASSES, "mortal")
+    aws.eventually(
+        lambda: all(one.name != "mortal" for one in aws.client.list(EC2NODECLASSES)),
+        "the class is gone, with profile and templates",
+    )
+    calls = aws.ec2.log()
+    called = {(one.service, one.action) for one in calls}
+    assert sorted(f"{one.service}:{one.action}" for one in calls if one.code in DENIED) == []
+    assert called >= {
+        *(("ec2", "CreateFleet"), ("ec2", "CreateTags"), ("ec2", "TerminateInstances")),
+        *(("ec2", "DeleteLaunchTemplate"), ("iam", "CreateInstanceProfile"), ("iam", "DeleteInstanceProfile")),
+        *(("sqs", "ReceiveMessage"), ("arc-zonal-shift", "GetManagedResource")),
+    }
 
 
 def test_a_reservation_is_used_for_as_many_machines_as_it_has_whatever_the_pool(aws: AwsCluster) -> None:

@@ -33,7 +33,13 @@ def cheapest(ec2: Ec2, share: float) -> list[str]:
     return ordered[: int(len(ordered) * share)]
 
 
-@pytest.mark.parametrize("share", [0.9, 1.0], ids=["nine of ten", "all that the pool may launch"])
+@pytest.mark.parametrize(
+    "share",
+    [
+        pytest.param(0.9, id="nine of ten"),
+        pytest.param(1.0, id="all that the pool may launch", marks=pytest.mark.bench),  # waits half a minute for EC2
+    ],
+)
 def test_a_thousand_pods_while_offerings_are_sold_out(share: float) -> None:
     cluster = DevCluster(temporary=True, extender=False, progress=progress_for(sys.__stderr__))
     cluster.up()

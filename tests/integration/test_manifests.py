@@ -336,6 +336,7 @@ ALLOWED = """
 provisioner create nodeclaims.karpenter.sh
 provisioner patch nodeclaims.karpenter.sh/status
 provisioner create pods/eviction
+provisioner delete pods
 provisioner patch nodes
 webhook watch secrets dovetail-webhook-tls -n dovetail-system
 webhook patch mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
@@ -348,7 +349,6 @@ REFUSED = """
 provisioner get secrets -n dovetail-system
 provisioner list secrets
 provisioner create pods
-provisioner delete pods
 provisioner patch pods
 provisioner create pods/exec
 provisioner create nodepools.karpenter.sh

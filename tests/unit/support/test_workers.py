@@ -269,3 +269,11 @@ def test_nothing_works_without_workers() -> None:
         KeyedQueue("test", lambda key: None, workers=0)
     with pytest.raises(ValueError, match="pool x needs at least one worker, not 0"):
         Pool(0, "x")
+
+
+def test_a_call_never_waits_behind_another_while_a_thread_may_be_started() -> None:
+    for _ in range(30):  # three of ten runs would fail if threads were counted as idle that have taken a call
+        together = threading.Barrier(24, timeout=10.0)
+        with pool(24) as threads:
+            for outcome in run_parallel(threads, lambda _: together.wait(), range(24)):  # noqa: B023  (called in the block)
+                outcome.unwrap()
