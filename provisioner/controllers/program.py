@@ -12,6 +12,7 @@ from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
+from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.clouds import Cloud, Parts
 from provisioner.controllers.disruption import Disruption
@@ -215,7 +216,7 @@ class Controllers:
         self._lifecycle = Lifecycle(
             cluster,
             client,
-            provider,
+            metered(provider, "nodeclaim.lifecycle", clock),
             self._writer,
             recorder,
             metrics,
@@ -239,7 +240,14 @@ class Controllers:
         )
         self._evictions = Evictions(cluster, client, recorder, metrics, clock, workers=options.workers(10, 100))
         self._termination = Termination(
-            cluster, client, provider, self._writer, self._evictions, recorder, metrics, clock
+            cluster,
+            client,
+            metered(provider, "node.termination", clock),
+            self._writer,
+            self._evictions,
+            recorder,
+            metrics,
+            clock,
         )
         self._nodes = KeyedQueue(
             "node-termination", self._termination.reconcile, clock, workers=options.workers(10, 100)
@@ -249,7 +257,7 @@ class Controllers:
             PoolController(
                 cluster,
                 client,
-                provider,
+                metered(provider, "nodepool", clock),
                 self._writer,
                 metrics,
                 clock,
@@ -262,7 +270,7 @@ class Controllers:
         self._provisioner = Provisioner(
             cluster,
             client,
-            provider,
+            metered(provider, "provisioner", clock),
             recorder,
             metrics,
             self._creates,

@@ -3,12 +3,56 @@
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from provisioner.support.clock import Clock
+from provisioner.support.metrics import histogram
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+_SECONDS: Final = histogram(
+    "karpenter_cloudprovider_batcher_batch_time_seconds", "How long calls were gathered.", ("batcher",)
+)
+_SIZES: Final = histogram(
+    "karpenter_cloudprovider_batcher_batch_size",
+    "Callers that one call served.",
+    ("batcher",),
+    buckets=(
+        1,
+        2,
+        4,
+        5,
+        10,
+        15,
+        20,
+        25,
+        30,
+        40,
+        50,
+        75,
+        100,
+        125,
+        150,
+        175,
+        200,
+        225,
+        250,
+        275,
+        300,
+        350,
+        400,
+        450,
+        500,
+    ),
+)
+
+
+def batched(batcher: str, seconds: float, size: int) -> None:
+    """One batch was sent: `size` callers after `seconds`."""
+    _SECONDS.labels(batcher).observe(seconds)
+    _SIZES.labels(batcher).observe(size)
+
 
 Run = Callable[[Sequence[K]], Mapping[K, V | Exception]]
 
@@ -17,6 +61,7 @@ Run = Callable[[Sequence[K]], Mapping[K, V | Exception]]
 class _Window(Generic[K, V]):
     """One call to come. `keys` keeps order and drops repetitions."""
 
+    opened: float
     keys: dict[K, None] = field(default_factory=dict)
     closed: bool = False
     done: bool = False
@@ -36,12 +81,20 @@ class Gatherer(Generic[K, V]):
         idle: seconds.
         longest: seconds.
         most: keys in one window.
+        batcher: its name in metrics.
     """
 
     def __init__(
-        self, clock: Clock, run: Run[K, V], *, idle: float = 0.1, longest: float = 1.0, most: int = 500
+        self,
+        clock: Clock,
+        run: Run[K, V],
+        *,
+        idle: float = 0.1,
+        longest: float = 1.0,
+        most: int = 500,
+        batcher: str = "",
     ) -> None:
-        self._clock, self._run = clock, run
+        self._clock, self._run, self._batcher = clock, run, batcher
         self._idle, self._longest, self._most = idle, longest, most
         self._changed = threading.Condition()
         self._open: _Window[K, V] | None = None
@@ -56,7 +109,7 @@ class Gatherer(Generic[K, V]):
             window = self._open
             leads = window is None
             if window is None:
-                window = self._open = _Window()
+                window = self._open = _Window(self._clock.monotonic())
             window.keys[key] = None
             if len(window.keys) >= self._most:
                 self._close(window)
@@ -88,6 +141,7 @@ class Gatherer(Generic[K, V]):
             self._open = None
 
     def _answer(self, window: _Window[K, V]) -> None:
+        batched(self._batcher, self._clock.monotonic() - window.opened, len(window.keys))
         try:
             window.answers = self._run(tuple(window.keys))
         except Exception as error:

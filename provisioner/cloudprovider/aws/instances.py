@@ -37,8 +37,8 @@ _Tags = tuple[tuple[str, str], ...]
 _Tagging = tuple[str, _Tags]
 _FAILED = counter(
     "karpenter_cloudprovider_instance_termination_failures_total",
-    "Terminations that AWS refused, by its reason.",
-    ("reason",),
+    "Terminations that AWS refused.",
+    ("zone", "zone_id"),
 )
 
 
@@ -165,9 +165,13 @@ class Instances:
         shifted: Callable[[], Container[str]] = frozenset,
     ) -> None:
         self._aws, self._cluster, self._shifted = aws, cluster, shifted
-        self._descriptions: Gatherer[str, Instance] = Gatherer(clock, self._describe, idle=idle)
-        self._terminations: Gatherer[str, str] = Gatherer(clock, self._terminate, idle=idle)
-        self._tags: Gatherer[_Tagging, None] = Gatherer(clock, self._create_tags, idle=idle)
+        self._descriptions: Gatherer[str, Instance] = Gatherer(
+            clock, self._describe, idle=idle, batcher="describe_instances"
+        )
+        self._terminations: Gatherer[str, str] = Gatherer(
+            clock, self._terminate, idle=idle, batcher="terminate_instances"
+        )
+        self._tags: Gatherer[_Tagging, None] = Gatherer(clock, self._create_tags, idle=idle, batcher="create_tags")
 
     def get(self, provider_id: str) -> Instance:
         """The instance of that provider ID; asked for now.
@@ -217,7 +221,11 @@ class Instances:
             return
         if found.zone_id in self._shifted():
             raise InstanceError(f"{found.id} is left while traffic is shifted away from {found.zone} ({found.zone_id})")
-        self._terminations.ask(found.id)
+        try:
+            self._terminations.ask(found.id)
+        except InstanceError:
+            _FAILED.labels(found.zone, found.zone_id).inc()
+            raise
 
     def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
         """Tag an instance; instances that get the same tags at about the same time are tagged by one call.
@@ -246,7 +254,6 @@ class Instances:
             failure = classify_exception(error)
             if len(ids) > 1 and failure.kind is Kind.NOT_FOUND:  # one that is gone fails the call for all
                 return {instance: said for one in ids for instance, said in self._terminate([one]).items()}
-            _FAILED.labels(failure.reason).inc()
             return dict.fromkeys(ids, _told(failure.kind, ids[0], str(failure)))
         ended = {one["InstanceId"] for one in answer.get("TerminatingInstances", ())}
         silent = InstanceError("EC2 did not say that the instance terminates")

@@ -36,6 +36,7 @@ from provisioner.cloudprovider.aws.errors import (
     classify_exception,
     launch_error,
 )
+from provisioner.cloudprovider.aws.gathering import batched
 from provisioner.cloudprovider.aws.instances import Instance, InstanceError, Instances, instance_id_of
 from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
 from provisioner.cloudprovider.aws.ordering import Around, Made, Order
@@ -66,6 +67,9 @@ SETTLE_SECONDS: Final = 10.0
 YOUNG_SECONDS: Final = 30.0
 """For so long after a launch "not found" may mean "not found yet"."""
 
+FLEXIBLE: Final = 5
+"""Instance types from which on a launch counts as flexible."""
+
 _LOOK_SECONDS: Final = 2.0
 _SHORT_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 15.0
@@ -78,7 +82,7 @@ _NO_TYPES: Final = "InstanceTypeResolutionFailed"
 _FAILURES = counter(
     "karpenter_cloudprovider_instance_launch_failures_total",
     "Refusals of launches; the zone is empty where a whole call failed.",
-    ("zone", "capacity_type", "reason"),
+    ("zone", "zone_id", "capacity_type", "reason"),
 )
 _log = logs.get_logger(__name__)
 
@@ -201,6 +205,8 @@ class Launcher:
         self._given: dict[str, float] = {}  # when a claim got its machine
         self._gone: dict[str, None] = {}
         self._pacing = Pacing()
+        self._zone_ids: dict[str, str] = {}
+        self._gathered = 0.0
         self._lanes: dict[str, Pool] = {}
         self._markers = Pool(_MARKERS, "marks")
         self._stopping = False
@@ -306,7 +312,8 @@ class Launcher:
         idle, longest = self._settings.fleet_idle.total_seconds(), self._settings.fleet_longest.total_seconds()
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._stopping)
-            end, known = self._clock.monotonic() + longest, 0
+            opened, known = self._clock.monotonic(), 0
+            end = opened + longest
             while not self._stopping and known < len(self._waiting) and self._clock.monotonic() < end:
                 known = len(self._waiting)
                 self._changed.wait(idle)
@@ -318,6 +325,7 @@ class Launcher:
             self._waiting.clear()
             self._under_way |= dict.fromkeys((claim.metadata.uid for claim in claims), False)
             self._prune()
+            self._gathered = self._clock.monotonic() - opened
         return claims
 
     def _release(self, claims: Sequence[NodeClaim]) -> None:
@@ -363,7 +371,9 @@ class Launcher:
             error = around
         else:
             try:
-                return ordering.order_of(claim, around)
+                order = ordering.order_of(claim, around)
+                self._warn_of_few(claim, order)
+                return order
             except InsufficientCapacityError as short:
                 error = self._when_short(claim, around, short)
             except CreateError as wrong:
@@ -374,6 +384,17 @@ class Launcher:
         for one in alike:
             self._answer(one, _fresh(error, one))
         return None
+
+    def _warn_of_few(self, claim: NodeClaim, order: Order) -> None:
+        """Spot was wanted and on-demand is bought from few types: more would find spot. Source: spec/karpenter-aws.md 5.3."""
+        wanted = ordering.wishes(claim)[0].requirement(names.CAPACITY_TYPE_LABEL)
+        few = len(order.types) < FLEXIBLE
+        if few and order.capacity_type == names.CAPACITY_ON_DEMAND and wanted.has(names.CAPACITY_SPOT):
+            _log.error(
+                "on-demand is bought where spot was allowed; allow at least five instance types, so that there is spot",
+                nodepool=claim.pool,
+                instance_types=len(order.types),
+            )
 
     def _around(self, claim: NodeClaim) -> Around | CloudError:
         """What orders of the claim's class are made from, or why there can be none now."""
@@ -395,6 +416,7 @@ class Launcher:
         if not types:
             raise CreateError(_NO_TYPES, "EC2 has not listed its instance types yet")
         cluster = world.cluster()
+        self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
         return Around(
             node_class=node_class,
             types=types,
@@ -550,6 +572,7 @@ class Launcher:
             by_priority=order.by_priority,
             context=order.context,
         )
+        batched("create_fleet", self._gathered, count)
         try:
             answer: Mapping[str, Any] = self._aws.client("ec2").create_fleet(**request)
         except ClientError as error:
@@ -610,7 +633,8 @@ class Launcher:
             if override is not None and override.reservation:
                 self._reservations.launched(override.reservation, 1, now)
         for one in found.refused:
-            _FAILURES.labels(one.offer.zone, order.capacity_type, one.failure.reason).inc()
+            zone = one.offer.zone
+            _FAILURES.labels(zone, self._zone_ids.get(zone, ""), order.capacity_type, one.failure.reason).inc()
             if one.failure.scope is Scope.SUBNET and one.subnet:
                 self._subnets.exhausted(one.subnet, now)
         if not found.launched and not found.refused:  # EC2 does not say why: other offerings first
@@ -631,7 +655,7 @@ class Launcher:
 
     def _failed(self, order: Order, claims: Iterable[NodeClaim], failure: Failure) -> None:
         """No launch, for a reason that is no shortage as a rule: tell the claims, and hold the lane back."""
-        _FAILURES.labels("", order.capacity_type, failure.reason).inc()
+        _FAILURES.labels("", "", order.capacity_type, failure.reason).inc()
         for offer in ordering.shortlist(order):
             self._shortages.failed(offer, self._clock.now(), failure.code, failure.scope)
         error = launch_error("", [failure])

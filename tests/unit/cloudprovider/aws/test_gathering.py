@@ -5,6 +5,7 @@ import pytest
 
 from provisioner.cloudprovider.aws.gathering import Gatherer
 from provisioner.support.clock import SystemClock
+from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import pool, run_parallel
 
 CLOCK = SystemClock()
@@ -76,3 +77,9 @@ def test_a_window_that_runs_takes_no_more() -> None:
     leave.set()
     thread.join(5)
     assert seen == [("first",), ("second",)]
+
+
+def test_the_size_of_a_batch_is_measured() -> None:
+    asked(Gatherer(CLOCK, Runs(), idle=30.0, longest=60.0, most=3, batcher="measured"), "a", "bb", "ccc")
+    name, labels = "karpenter_cloudprovider_batcher_batch_size_sum", {"batcher": "measured"}
+    assert REGISTRY.get_sample_value(name, labels) == 3
