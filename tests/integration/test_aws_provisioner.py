@@ -25,6 +25,9 @@ pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
 
 SECRET = "marker-in-the-user-data"
 DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
+OUR_OWN_LOOK = {"Statement": [{"Effect": "Allow", "Action": "ec2:DescribeLaunchTemplateVersions", "Resource": "*"}]}
+"""What these tests ask for beside the provisioner, which never does."""
+
 TOKEN = "FwoGZXIvYXdzEXAMPLETOKENOFASESSION"
 
 
@@ -34,7 +37,7 @@ def aws() -> Iterator[AwsCluster]:
     cluster = DevCluster(temporary=True, extender=False, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
-        with aws_cluster(cluster, policies=default_policies(CLUSTER), clock_factor=4.0) as one:
+        with aws_cluster(cluster, policies=[*default_policies(CLUSTER), OUR_OWN_LOOK], clock_factor=4.0) as one:
             one.start(
                 *("--nominate=true", "--enable-zonal-shift"),
                 kubeconfig=one.account(),
