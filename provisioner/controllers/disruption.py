@@ -12,12 +12,12 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
-from provisioner.apis.core import Node, ObjectReference
+from provisioner.apis.core import Node
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
-from provisioner.controllers.lifecycle import node_reference, reference_of
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import node_reference, reference_of
 from provisioner.controllers.registration import patch_node
 from provisioner.controllers.store import ClaimWriter
 from provisioner.controllers.termination import disruption_patch, healing_patch
@@ -223,10 +223,7 @@ class Disruption:
         if not key:
             view = next((view.pool for view in snapshot.pools if view.pool.metadata.name == pool), None)
             if view is not None:
-                reference = ObjectReference(
-                    api_version="karpenter.sh/v1", kind="NodePool", name=pool, uid=view.metadata.uid
-                )
-                self._recorder.publish(reference, "Normal", "DisruptionBlocked", message, ttl=60.0)
+                self._recorder.publish(reference_of(view), "Normal", "DisruptionBlocked", message, ttl=60.0)
             return
         node = next((node for node in snapshot.nodes if node.key == key), None)
         found: Node | None = self._cluster.node(node.name) if node is not None else None

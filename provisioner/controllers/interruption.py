@@ -11,8 +11,8 @@ from collections.abc import Callable
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of, merged
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.controllers.lifecycle import node_reference, reference_of
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import node_reference, reference_of
 from provisioner.controllers.registration import patch_node
 from provisioner.controllers.store import ClaimWriter
 from provisioner.controllers.termination import deadline_of, disruption_patch

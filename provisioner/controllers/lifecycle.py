@@ -14,7 +14,6 @@ from datetime import timedelta
 
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
-from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cloudprovider.errors import (
@@ -29,6 +28,7 @@ from provisioner.cloudprovider.types import CloudProvider, Machine
 from provisioner.controllers import registration
 from provisioner.controllers.fallback import Fallback
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import reference_of
 from provisioner.controllers.store import ClaimWriter, age_seconds
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -299,19 +299,7 @@ def _may_still_come(claim: NodeClaim) -> bool:
     return waits or names.LAUNCH_ANNOTATION in claim.metadata.annotations
 
 
-def reference_of(claim: NodeClaim) -> ObjectReference:
-    """What events about this claim are filed under."""
-    return ObjectReference(
-        api_version="karpenter.sh/v1", kind="NodeClaim", name=claim.metadata.name, uid=claim.metadata.uid
-    )
-
-
 def not_ended(claim: NodeClaim, error: CloudError) -> str:
     """What the event `FAILED_TERMINATION` says."""
     machine = claim.status.provider_id or f"the machine of NodeClaim {claim.metadata.name}"
     return f"{machine} could not be ended, it is tried again: {error}"
-
-
-def node_reference(node: Node) -> ObjectReference:
-    """What events about this Node are filed under."""
-    return ObjectReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)

@@ -13,7 +13,6 @@ from msgspec import UnsetType
 
 from provisioner.apis import ec2, names
 from provisioner.apis.conditions import CLAIM_CONDITIONS, ConditionSet
-from provisioner.apis.core import ObjectReference
 from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
 from provisioner.apis.ec2_hash import FORMER_VERSION, claim_stamp, class_stamp
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -29,6 +28,7 @@ from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
 from provisioner.cloudprovider.aws.userdata.inputs import Cluster, UserDataError
 from provisioner.cloudprovider.aws.validation import INVALID_USER_DATA, unsupported_alias, validate
 from provisioner.cloudprovider.errors import CloudError
+from provisioner.controllers.references import reference_of
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -198,7 +198,7 @@ class NodeClassController:
         status = changes(node_class.status, findings, conditions)
         if not self._reserved and node_class.status.capacity_reservations:
             status["capacityReservations"] = None
-        reference = reference_to(node_class)
+        reference = reference_of(node_class)
         for one in verdicts.worsened(before, conditions):
             self._recorder.publish(reference, "Warning", one.reason, f"{one.type}: {one.message}")
         for finding in findings:
@@ -315,7 +315,7 @@ class NodeClassController:
         if not waiting:  # the caches may not know the newest yet, and what follows cannot be undone
             fresh = self._client.list(resources.NODECLAIMS)
             waiting = sorted(claim.name for claim in fresh if refers(claim, node_class.name))
-        reference = reference_to(node_class)
+        reference = reference_of(node_class)
         if waiting:
             more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
             text = f"Waiting on NodeClaim termination for {', '.join(waiting[:_NAMED])}{more}"
@@ -361,13 +361,6 @@ def refers(claim: NodeClaim, name: str) -> bool:
 
 def _is_reference(reference: Any, name: str) -> bool:
     return (reference.group, reference.kind, reference.name) == (ec2.GROUP, ec2.KIND, name)
-
-
-def reference_to(node_class: EC2NodeClass) -> ObjectReference:
-    """For events."""
-    return ObjectReference(
-        api_version=ec2.API_VERSION, kind=ec2.KIND, name=node_class.name, uid=node_class.metadata.uid
-    )
 
 
 def conditions_of(

@@ -15,6 +15,7 @@ from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers import claims, telling
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
+from provisioner.controllers.references import pod_reference
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError
@@ -361,7 +362,7 @@ class Provisioner:
                 empty |= telling.pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
-            self._recorder.publish(_reference_of(pod), "Warning", "FailedScheduling", text, ttl=0)
+            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
         for pool, text in sorted(empty.items()):
             reference = ObjectReference(api_version=claims.API_VERSION, kind="NodePool", name=pool)
             self._recorder.publish(reference, "Warning", "NoCompatibleInstanceTypes", text, ttl=60.0)
@@ -410,7 +411,7 @@ class Provisioner:
 
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            self._recorder.publish(_reference_of(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
+            self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
 
 
 def opted_out(pod: Pod) -> bool:
@@ -423,7 +424,3 @@ def opted_out(pod: Pod) -> bool:
         any(one.key == names.NODEPOOL_LABEL and one.operator == "DoesNotExist" for one in term.match_expressions)
         for term in terms
     )
-
-
-def _reference_of(pod: Pod) -> ObjectReference:
-    return ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)

@@ -14,11 +14,12 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
-from provisioner.apis.core import Node, ObjectReference
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import reference_of
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -312,7 +313,7 @@ class Registrar:
             node.metadata.labels.get(names.REGISTERED_LABEL) != "true"
         ):
             message = f'Missing required NoExecute taint "{names.UNREGISTERED_TAINT}" which is required for proper registration'
-            self._recorder.publish(_reference(claim), "Warning", "UnregisteredTaintMissing", message)
+            self._recorder.publish(reference_of(claim), "Warning", "UnregisteredTaintMissing", message)
         decided: list[NodePatch] = []
 
         def patch_of(current: Node) -> list[dict[str, Any]]:
@@ -335,9 +336,3 @@ class Registrar:
 
 def _wire(taints: Iterable[Taint]) -> list[Any]:
     return [msgspec.to_builtins(taint) for taint in taints]
-
-
-def _reference(claim: NodeClaim) -> ObjectReference:
-    return ObjectReference(
-        api_version="karpenter.sh/v1", kind="NodeClaim", name=claim.metadata.name, uid=claim.metadata.uid
-    )

@@ -16,8 +16,9 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.lifecycle import FAILED_TERMINATION, node_reference, not_ended, reference_of
+from provisioner.controllers.lifecycle import FAILED_TERMINATION, not_ended
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import node_reference, pod_reference, reference_of
 from provisioner.controllers.registration import merged, patch_node
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube import resources
@@ -151,8 +152,7 @@ class Evictions:
         self._metrics.eviction("200")
         reason = self._reason(pod)
         self._metrics.pod_drained(reason)
-        reference = ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
-        self._recorder.publish(reference, "Normal", "Evicted", f"Evicted pod: {reason}")
+        self._recorder.publish(pod_reference(pod), "Normal", "Evicted", f"Evicted pod: {reason}")
         return DONE
 
     def _delete(self, pod: Pod, deadline: datetime) -> Result:
@@ -166,9 +166,8 @@ class Evictions:
             self._deadlines[pod.uid] = deadline
             return Result(failed=True)
         self._metrics.pod_drained(self._reason(pod))
-        reference = ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
         message = f"Deleted the pod: its node ends at {deadline:%Y-%m-%dT%H:%M:%SZ}, it has {left} s of grace"
-        self._recorder.publish(reference, "Normal", "Disrupted", message)
+        self._recorder.publish(pod_reference(pod), "Normal", "Disrupted", message)
         return DONE
 
     def _refused(self, pod: Pod, why: str) -> None:

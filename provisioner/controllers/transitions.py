@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from provisioner.apis import names
-from provisioner.apis.core import ObjectReference
-from provisioner.apis.meta import Condition, ObjectMeta, condition
+from provisioner.apis.meta import Condition, condition
+from provisioner.controllers.references import Named, reference_of
 from provisioner.kube.events import Recorder
 from provisioner.support.metrics import counter, histogram
 
@@ -30,17 +30,8 @@ class _Status(Protocol):
     def conditions(self) -> tuple[Condition, ...]: ...
 
 
-class Conditioned(Protocol):
+class Conditioned(Named, Protocol):
     """An object with conditions."""
-
-    @property
-    def api_version(self) -> str: ...
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
     @property
     def status(self) -> _Status: ...
@@ -104,6 +95,4 @@ class Transitions:
             self._tell(new, one.now.type, str(one))
 
     def _tell(self, about: Conditioned, reason: str, message: str) -> None:
-        meta = about.metadata
-        reference = ObjectReference(api_version=about.api_version, kind=about.kind, name=meta.name, uid=meta.uid)
-        self._recorder.publish(reference, "Normal", reason, message, ttl=0)
+        self._recorder.publish(reference_of(about), "Normal", reason, message, ttl=0)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from provisioner.apis import names
-from provisioner.apis.core import ObjectReference
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.cloudprovider.aws import labels
+from provisioner.controllers.references import reference_of
 from provisioner.kube.events import EventType, Recorder
 from provisioner.support import logs
 from provisioner.values.requirement import RequirementError, Requirements
@@ -77,7 +77,4 @@ class ZonalShiftController:
         zone = self._zones().get(zone_id, "")
         for pool in self._pools():
             if may_use(pool, zone, zone_id):
-                reference = ObjectReference(
-                    api_version="karpenter.sh/v1", kind="NodePool", name=pool.name, uid=pool.metadata.uid
-                )
-                self._recorder.publish(reference, kind, reason, f"{zone or 'Zone'} ({zone_id}): {message}")
+                self._recorder.publish(reference_of(pool), kind, reason, f"{zone or 'Zone'} ({zone_id}): {message}")
