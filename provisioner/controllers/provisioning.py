@@ -282,7 +282,6 @@ class Provisioner:
             problem = self._problem(snapshot, pods, self._bins)
             result = solve(problem)
         seconds = self._clock.monotonic() - started
-        self._metrics.pending_by_zone(pending_by_zone(problem))
         self._metrics.unschedulable_pods(len(result.unplaced))
         self._metrics.plan(result.usd_per_hour)
         batch = Batch(
@@ -303,6 +302,7 @@ class Provisioner:
             milliseconds=round(seconds * 1000, 1),
         )
         self._act(snapshot, result)
+        self._metrics.pending_by_zone(pending_by_zone(problem))  # last: claims wait for nothing
         return batch
 
     def fits_elsewhere(self, claim_name: str) -> bool:
