@@ -37,8 +37,8 @@ from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.clouds import Parts, Term
 from provisioner.controllers.daytwo import DayTwo, Ec2
-from provisioner.controllers.nodeclass import COLLECT_SECONDS, NodeClassController, ProfileCollector
 from provisioner.controllers.nodeclass import Around as ClassAround
+from provisioner.controllers.nodeclass import NodeClassController, ProfileCollector
 from provisioner.controllers.polling import Poller
 from provisioner.controllers.program import Caches
 from provisioner.controllers.store import ClaimWriter
@@ -51,7 +51,6 @@ from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.support.workers import KeyedQueue
 
-INVENTORY_SECONDS: Final = 60.0
 TEMPLATES_SECONDS: Final = 3600.0
 _AWS_NODE: Final = ("kube-system", "aws-node")
 _CLASS_WORKERS: Final = 4
@@ -92,6 +91,7 @@ class AwsCloud:
             if self.settings.enable_zonal_shift
             else None
         )
+        shifted = self.shifts.zones if self.shifts is not None else frozenset
         self._writer = ClaimWriter(client, caches.cluster, lambda effects: caches.effects(effects))
         self._plan_again: Callable[[str], None] = lambda _: None
         self.market = RegionMarket(
@@ -99,7 +99,7 @@ class AwsCloud:
             self._reads(),
             Around(
                 reserved=self.reservations.counts,
-                shifted=self.shifts.zones if self.shifts is not None else frozenset,
+                shifted=shifted,
                 claims=caches.cluster.claims,
                 group_of=self.discovery.placement_group,
             ),
@@ -109,12 +109,7 @@ class AwsCloud:
             reserved=self.reserves,
             changed=lambda: self._plan_again("market"),
         )
-        self.instances = Instances(
-            self.aws,
-            clock,
-            self.settings.cluster_name,
-            shifted=self.shifts.zones if self.shifts is not None else frozenset,
-        )
+        self.instances = Instances(self.aws, clock, self.settings.cluster_name, shifted=shifted)
         self.inventory = Inventory(self.instances, clock)
         self.templates = LaunchTemplates(self.aws, self.uses, clock, self.settings.cluster_name)
         self._keeper = Keeper(
@@ -318,8 +313,7 @@ class AwsTerm:
         )
         self._pollers = [Poller("launch-templates", self._clean_templates)]
         if not settings.isolated_vpc:
-            collector = ProfileCollector(parts.client, profiles)
-            self._pollers.append(Poller("profile-garbage", lambda: _every(COLLECT_SECONDS, collector.poll)))
+            self._pollers.append(Poller("profile-garbage", ProfileCollector(parts.client, profiles).poll))
 
     def start(self) -> None:
         """Begin with every class."""
@@ -380,8 +374,3 @@ def region_of(session: botocore.session.Session) -> str:
     if not found:
         raise OptionsError("--aws-region (or AWS_REGION) must be given: nothing here says in which region this is")
     return str(found)
-
-
-def _every(seconds: float, work: Callable[[], None]) -> float:
-    work()
-    return seconds

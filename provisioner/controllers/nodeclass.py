@@ -339,19 +339,20 @@ class NodeClassController:
 class ProfileCollector:
     """Deletes instance profiles of the cluster that no class and no claim uses any more: those of roles that a class once had.
 
-    Run `poll` every `COLLECT_SECONDS`; not in an isolated VPC.
+    Not for an isolated VPC.
     """
 
     def __init__(self, client: Client, profiles: Profiles) -> None:
         self._client, self._profiles = client, profiles
 
-    def poll(self) -> None:
-        """One round; what is in use is read from the API server, not from caches. Raises `DiscoveryError`."""
+    def poll(self) -> float:
+        """One round; seconds until the next one. What is in use is read from the API server, not from caches. Raises `DiscoveryError`."""
         used = {one.status.instance_profile for one in self._client.list(resources.EC2NODECLASSES)}
         for claim in self._client.list(resources.NODECLAIMS):
             used.add(claim.metadata.annotations.get(ec2.INSTANCE_PROFILE_ANNOTATION, ""))
         for name in self._profiles.collect(used):
             _log.info("deleted an instance profile that nothing uses", profile=name)
+        return COLLECT_SECONDS
 
 
 def refers(claim: NodeClaim, name: str) -> bool:

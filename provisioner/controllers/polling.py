@@ -36,9 +36,6 @@ class Poller:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(5.0)
 
-    def heard(self, what: str, old: object, new: object) -> None:
-        """Nothing: it does not wait for events."""
-
     def once(self) -> float:
         """One round; seconds until the next one, whatever happened."""
         try:

@@ -277,9 +277,8 @@ class Registrar:
             and (node := self._cluster.node_of(claim)) is not None
         ]
         if self._nominates():
-            for _ in range(
-                NOMINATING_ROUNDS
-            ):  # a failed cycle of a pod that was nominated a moment ago clears it again
+            # more than once: a failed cycle of a pod that was nominated a moment ago clears it again
+            for _ in range(NOMINATING_ROUNDS):
                 pods = [
                     (pod, node.metadata.name)
                     for claim, node in pairs

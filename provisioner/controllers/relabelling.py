@@ -73,9 +73,8 @@ class Relabeller:
             if node is not None and registered and (lacking := changes(node.metadata.labels, wanted)):
                 body = {"metadata": {"uid": node.metadata.uid, "labels": lacking}}
                 self._client.patch(resources.NODES, node.metadata.name, body)
-            self._writer.metadata(
-                claim, labels=changes(claim.metadata.labels, wanted)
-            )  # last: it is what brings us back
+            # last: it is what brings us back
+            self._writer.metadata(claim, labels=changes(claim.metadata.labels, wanted))
         except NotFound:
             return True
         except ApiError as error:
