@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from provisioner.apis import names
+from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
@@ -36,6 +36,7 @@ from provisioner.cloudprovider.aws.errors import (
     classify_exception,
     launch_error,
 )
+from provisioner.cloudprovider.aws.fleet import Outcome
 from provisioner.cloudprovider.aws.gathering import batched
 from provisioner.cloudprovider.aws.instances import Instance, InstanceError, Instances, instance_id_of
 from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
@@ -498,14 +499,14 @@ class Launcher:
         marked = self._mark(order, claims)
         if not marked:
             return
-        answer = self._send(order, marked)
-        if answer is None:
+        found = self._send(order, marked)
+        if found is None:
             return
-        if again and self._templates_are_gone(order, answer):
+        if again and self._templates_are_gone(order, found):
             self._spend(next(iter(marked)).tag)
             self._try_launch(order, list(marked.values()), again=False)
             return
-        self._take(order, marked, answer, len(marked))
+        self._take(order, marked, found, len(marked))
 
     def _mark(self, order: Order, claims: Sequence[NodeClaim]) -> dict[Mark, NodeClaim]:
         """Write the marks of a new attempt, without gaps; claims that cannot be written are told so and left out."""
@@ -536,7 +537,7 @@ class Launcher:
             self._answer(claim, _later(CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT))
         return written
 
-    def _send(self, order: Order, marked: Mapping[Mark, NodeClaim]) -> Mapping[str, Any] | None:
+    def _send(self, order: Order, marked: Mapping[Mark, NodeClaim]) -> Outcome | None:
         """Call CreateFleet for marked claims; None when they got their answer instead."""
         count, mark = len(marked), next(iter(marked))
         subnets = sorted({one.subnet for one in order.overrides})
@@ -544,8 +545,8 @@ class Launcher:
             self._subnets.reserve(subnet, count, self._clock.now())
         taken: Counter[str] = Counter()
         try:
-            answer = self._create_fleet(order, mark, count)
-            taken.update(one.subnet for one in fleet.outcome(answer, order.overrides, order.capacity_type).launched)
+            found = self._create_fleet(order, mark, count)
+            taken.update(one.subnet for one in found.launched)
         except (ClientError, BotoCoreError) as error:
             failure = classify_exception(error)
             if failure.maybe_done or failure.kind is Kind.MISMATCH:
@@ -558,10 +559,10 @@ class Launcher:
         finally:
             for subnet in subnets:
                 self._subnets.settle(subnet, count, taken[subnet], self._clock.now())
-        return answer
+        return found
 
-    def _create_fleet(self, order: Order, mark: Mark, count: int) -> Mapping[str, Any]:
-        """The answer of CreateFleet; a template that is missing is always said in it, however EC2 said it."""
+    def _create_fleet(self, order: Order, mark: Mark, count: int) -> Outcome:
+        """What CreateFleet answered; a template that is missing is always said in it, however EC2 said it."""
         request = fleet.request(
             order.overrides,
             capacity_type=order.capacity_type,
@@ -579,22 +580,19 @@ class Launcher:
             failure = classify_exception(error)
             if failure.reason != LAUNCH_TEMPLATE_NOT_FOUND:
                 raise
-            return {"Errors": [{"ErrorCode": failure.code, "ErrorMessage": failure.message}]}
-        return answer
+            answer = {"Errors": [{"ErrorCode": failure.code, "ErrorMessage": failure.message}]}
+        return fleet.outcome(answer, order.overrides, order.capacity_type)
 
-    def _templates_are_gone(self, order: Order, answer: Mapping[str, Any]) -> bool:
+    def _templates_are_gone(self, order: Order, found: Outcome) -> bool:
         """Whether nothing came because templates are missing; they are made again then."""
-        found = fleet.outcome(answer, order.overrides, order.capacity_type)
         gone = any(one.failure.reason == LAUNCH_TEMPLATE_NOT_FOUND for one in found.refused)
         if gone:
             self._templates.forget(one.name for one in order.needed)
         return gone and not found.launched
 
-    def _take(self, order: Order, marked: Mapping[Mark, NodeClaim], answer: Mapping[str, Any], wanted: int) -> None:
+    def _take(self, order: Order, marked: Mapping[Mark, NodeClaim], found: Outcome, wanted: int) -> None:
         """Learn from an answer, deal its machines, and tell the claims."""
-        now = self._clock.now()
-        found = fleet.outcome(answer, order.overrides, order.capacity_type)
-        self._note(order, found, now)
+        self._note(order, found, self._clock.now())
         by_id = {machine.instance: machine for machine in found.launched}
         owners = dealt(marked, list(by_id))
         for mark, instance in owners.items():
@@ -624,7 +622,7 @@ class Launcher:
                 error.exhausted = False  # other offerings may do; the next order tells
             self._answer(claim, _later(error, _SHORT_WAIT))
 
-    def _note(self, order: Order, found: fleet.Outcome, now: datetime) -> None:
+    def _note(self, order: Order, found: Outcome, now: datetime) -> None:
         """What the answer says about capacity, reservations and subnets."""
         for reservation in fleet.note(found, order.overrides, self._shortages, now):
             self._reservations.exhausted(reservation, now)
@@ -704,7 +702,7 @@ class Launcher:
             return
         self._templates.ensure(order.needed)
         try:
-            answer = self._create_fleet(order, next(iter(mine)), total if sent is None else sent.count)
+            found = self._create_fleet(order, next(iter(mine)), total if sent is None else sent.count)
         except (ClientError, BotoCoreError) as error:
             failure = classify_exception(error)
             if failure.kind is Kind.MISMATCH:  # it was called, with other parameters: EC2 will describe what there is
@@ -712,12 +710,12 @@ class Launcher:
             else:
                 self._failed(order, mine.values(), failure)
             return
-        if self._templates_are_gone(order, answer):
+        if self._templates_are_gone(order, found):
             self._spend(tag)
             self._put_back(mine.values())
             return
         _log.info("continued a launch by asking again", batch=tag, nodeclaims=len(mine))
-        self._take(order, mine, answer, total)
+        self._take(order, mine, found, total)
 
     def _take_over(self, claims: Iterable[NodeClaim]) -> None:
         """All claims of a batch are answered together, also those that nobody asked for yet."""
@@ -885,5 +883,5 @@ def _machine(instance: Instance) -> Machine:
         capacity_type=instance.capacity_type,
         image_id=instance.image_id,
         created=instance.launched,
-        claim_name=instance.tags.get("karpenter.sh/nodeclaim", ""),
+        claim_name=instance.tags.get(ec2.NODECLAIM_TAG, ""),
     )
