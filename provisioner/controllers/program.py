@@ -83,8 +83,11 @@ class Caches:
         self.daemons = self._reflect(resources.DAEMONSETS, "daemonset", self._daemonset)
         self.pods = self._reflect(resources.PODS, "pod", self._pod)
         # only the provider's own kind: the CRDs of the other may be missing
-        classes: Resource[Any] = resources.EC2NODECLASSES if options.provider == "aws" else resources.KWOKNODECLASSES
-        self.classes = self._reflect(classes, "class", lambda _old, _new: None)
+        self.classes: Reflector[Any] = (
+            self._reflect(resources.EC2NODECLASSES, "class", lambda _old, _new: None)
+            if options.provider == "aws"
+            else self._reflect(resources.KWOKNODECLASSES, "class", lambda _old, _new: None)
+        )
         keeper = SurroundingsKeeper
         around: list[Reflector[Any]] = [
             self._reflect(resources.LIMITRANGES, "limitrange", self._limit_range),
