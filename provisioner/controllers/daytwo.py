@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.instances import Clients, Instances
+from provisioner.cloudprovider.aws.instances import Instances
 from provisioner.cloudprovider.aws.inventory import Inventory
 from provisioner.cloudprovider.aws.queue import InterruptionQueue
 from provisioner.cloudprovider.aws.settings import AwsSettings

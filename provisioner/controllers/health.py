@@ -8,9 +8,9 @@ from typing import Any
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import health, notices
+from provisioner.cloudprovider.aws.calling import Clients, pages
 from provisioner.cloudprovider.aws.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.health import Category, Finding
-from provisioner.cloudprovider.aws.instances import Clients
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.controllers.interruption import Interruptions, tell
 from provisioner.controllers.notices import claims_by_instance
@@ -39,14 +39,8 @@ def read_statuses(aws: Clients) -> Iterator[Mapping[str, Any]]:
         botocore.exceptions.ClientError: as the call.
     """
     for wanted in health.FILTERS:
-        more: dict[str, Any] = {}
-        while True:
-            answer = aws.client("ec2").describe_instance_status(Filters=[wanted], MaxResults=_PAGE, **more)
-            yield from answer.get("InstanceStatuses", ())
-            token = answer.get("NextToken", "")
-            if not token or token == more.get("NextToken"):
-                break
-            more = {"NextToken": token}
+        for page in pages(aws.client("ec2").describe_instance_status, Filters=[wanted], MaxResults=_PAGE):
+            yield from page.get("InstanceStatuses", ())
 
 
 class HealthPoller:

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from provisioner.cloudprovider.aws import labels, notices
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.discovery import reservations
 from provisioner.cloudprovider.aws.errors import Kind, classify_exception
-from provisioner.cloudprovider.aws.instances import Clients
 from provisioner.controllers.interruption import Interruptions
 from provisioner.kube.errors import ApiError
 from provisioner.state.cluster import Cluster

@@ -15,6 +15,7 @@ from provisioner.cloudprovider.aws.offerings import Market, offerings_of
 from provisioner.cloudprovider.aws.types import LearnedMemory, Settings, Shape
 from provisioner.cloudprovider.aws.wire import TypeInfo
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.support.bounded import forget_oldest
 
 MAX_SHAPES: Final = 64
 
@@ -174,8 +175,7 @@ class Catalogue:
             if region is self._region and settings is self._settings:
                 self._built.pop(shape, None)
                 self._built[shape] = built
-                while len(self._built) > MAX_SHAPES:
-                    del self._built[next(iter(self._built))]
+                forget_oldest(self._built, MAX_SHAPES)
         return made
 
 

@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from provisioner.apis import ec2, names
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.batches import BATCH_TAG
+from provisioner.cloudprovider.aws.calling import Clients, pages
 from provisioner.cloudprovider.aws.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.gathering import Gatherer
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
@@ -40,14 +41,6 @@ _FAILED = counter(
     "Terminations that AWS refused.",
     ("zone", "zone_id"),
 )
-
-
-class Clients(Protocol):
-    """Where clients of AWS come from: `AwsClients`."""
-
-    def client(self, service: str, region: str = "") -> Any:
-        """The client of a service."""
-        ...
 
 
 class InstanceError(CloudError):
@@ -283,20 +276,15 @@ class Instances:
 
     def _find(self, *filters: Mapping[str, Any]) -> tuple[Instance, ...]:
         found: dict[str, Instance] = {}
-        more: dict[str, Any] = {}
-        while True:
-            try:
-                answer = self._aws.client("ec2").describe_instances(Filters=list(filters), MaxResults=_PAGE, **more)
-            except Exception as error:
-                failure = classify_exception(error)
-                raise InstanceError(str(failure)) from error
-            for reservation in answer.get("Reservations", ()):
-                for row in reservation.get("Instances", ()):
-                    found[row["InstanceId"]] = Instance.of(row)
-            token = answer.get("NextToken", "")
-            if not token or token == more.get("NextToken"):
-                return tuple(found[name] for name in sorted(found))
-            more = {"NextToken": token}
+        try:
+            for page in pages(self._aws.client("ec2").describe_instances, Filters=list(filters), MaxResults=_PAGE):
+                for reservation in page.get("Reservations", ()):
+                    for row in reservation.get("Instances", ()):
+                        found[row["InstanceId"]] = Instance.of(row)
+        except Exception as error:
+            failure = classify_exception(error)
+            raise InstanceError(str(failure)) from error
+        return tuple(found[name] for name in sorted(found))
 
 
 def _told(kind: Kind, instance: str, message: str) -> CloudError:

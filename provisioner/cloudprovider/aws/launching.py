@@ -28,6 +28,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import fleet, labels, marking, ordering
 from provisioner.cloudprovider.aws.batches import Mark, batch_of, dealt
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.errors import (
     LAUNCH_TEMPLATE_NOT_FOUND,
     Failure,
@@ -57,6 +58,7 @@ from provisioner.cloudprovider.errors import (
 from provisioner.cloudprovider.types import InstanceType, Machine
 from provisioner.kube.errors import ApiError
 from provisioner.support import logs
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool, run_parallel
@@ -86,14 +88,6 @@ _FAILURES = counter(
     ("zone", "zone_id", "capacity_type", "reason"),
 )
 _log = logs.get_logger(__name__)
-
-
-class Clients(Protocol):
-    """Where clients of AWS come from: `AwsClients`."""
-
-    def client(self, service: str, region: str = "") -> Any:
-        """The client of a service."""
-        ...
 
 
 class Subnets(Protocol):
@@ -647,8 +641,7 @@ class Launcher:
             bundle = ""  # the class is stamped as a rule
         with self._changed:
             self._given[claim.metadata.uid] = self._clock.monotonic()
-            while len(self._given) > _MAX_KEPT:
-                del self._given[next(iter(self._given))]
+            forget_oldest(self._given, _MAX_KEPT)
         self._answer(claim, ordering.machine_of(made, claim, node_class, instance_type, bundle))
 
     def _failed(self, order: Order, claims: Iterable[NodeClaim], failure: Failure) -> None:
@@ -829,16 +822,14 @@ class Launcher:
             self._spent[tag] = None
             self._sent.pop(tag, None)
             self._sights.pop(tag, None)
-            while len(self._spent) > _MAX_KEPT:
-                del self._spent[next(iter(self._spent))]
+            forget_oldest(self._spent, _MAX_KEPT)
 
     def _ended(self, claim: NodeClaim) -> None:
         with self._changed:
             self._answers.pop(claim.metadata.uid, None)
             first = claim.metadata.uid not in self._gone
             self._gone[claim.metadata.uid] = None
-            while len(self._gone) > _MAX_KEPT:
-                del self._gone[next(iter(self._gone))]
+            forget_oldest(self._gone, _MAX_KEPT)
         reservation = claim.metadata.labels.get(labels.RESERVATION_ID, "")
         if reservation and first:
             self._reservations.terminated(reservation, self._clock.now())

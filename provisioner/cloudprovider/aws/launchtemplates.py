@@ -4,14 +4,16 @@ What is in one and what it is called is `templates`' business. A template that w
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
 from provisioner.apis import ec2
+from provisioner.cloudprovider.aws.calling import Clients, pages
 from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
 from provisioner.cloudprovider.aws.errors import Failure, Kind, classify_exception
 from provisioner.cloudprovider.aws.templates import Template, TemplateUses, ours
 from provisioner.support import logs
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import pool, run_parallel
 
@@ -19,14 +21,6 @@ _AT_ONCE: Final = 8
 _PAGE: Final = 200
 _MAX_KNOWN: Final = 8192
 _log = logs.get_logger(__name__)
-
-
-class Clients(Protocol):
-    """Where clients of AWS come from: `AwsClients`."""
-
-    def client(self, service: str, region: str = "") -> Any:
-        """The client of a service."""
-        ...
 
 
 class _Making:
@@ -141,8 +135,7 @@ class LaunchTemplates:
                 del self._making[wanted.name]
                 if making.error is None:
                     self._known[wanted.name] = None
-                    while len(self._known) > _MAX_KNOWN:
-                        del self._known[next(iter(self._known))]
+                    forget_oldest(self._known, _MAX_KNOWN)
             making.done.set()
 
     def _create(self, wanted: Template) -> None:
@@ -171,15 +164,10 @@ class LaunchTemplates:
     def _list(self, *filters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         """Tags by name of those that are ours."""
         found: dict[str, dict[str, str]] = {}
-        more: dict[str, Any] = {}
-        while True:
-            ask: Callable[..., Any] = self._aws.client("ec2").describe_launch_templates
-            answer = ask(Filters=list(filters), MaxResults=_PAGE, **more)
-            for row in answer.get("LaunchTemplates", ()):
+        ask = self._aws.client("ec2").describe_launch_templates
+        for page in pages(ask, Filters=list(filters), MaxResults=_PAGE):
+            for row in page.get("LaunchTemplates", ()):
                 tags = {tag["Key"]: tag.get("Value", "") for tag in row.get("Tags", ())}
                 if ours(row["LaunchTemplateName"], tags, self._cluster):
                     found[row["LaunchTemplateName"]] = tags
-            token = answer.get("NextToken", "")
-            if not token or token == more.get("NextToken"):
-                return found
-            more = {"NextToken": token}
+        return found

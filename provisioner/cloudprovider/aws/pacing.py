@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.cloudprovider.errors import CloudError
+from provisioner.support.bounded import forget_oldest
 
 GAP: Final = 0.6
 """Seconds between two fleets while EC2 is short: at most 17 in ten seconds."""
@@ -96,6 +97,5 @@ class Pacing:
     def _lane(self, lane: Hashable) -> _Lane:
         known = self._lanes.pop(lane, None) or _Lane()
         self._lanes[lane] = known
-        while len(self._lanes) > MAX_LANES:
-            del self._lanes[next(iter(self._lanes))]
+        forget_oldest(self._lanes, MAX_LANES)
         return known

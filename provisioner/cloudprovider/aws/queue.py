@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.errors import Kind, classify_exception
 from provisioner.support import logs
 
@@ -12,14 +13,6 @@ MAX_MESSAGES: Final = 10
 VISIBILITY_SECONDS: Final = 20
 WAIT_SECONDS: Final = 20
 _log = logs.get_logger(__name__)
-
-
-class Clients(Protocol):
-    """Where clients of AWS come from: `AwsClients`."""
-
-    def client(self, service: str, region: str = "") -> Any:
-        """The client of a service."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

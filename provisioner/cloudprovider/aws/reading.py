@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from provisioner.cloudprovider.aws import prices, wire
+from provisioner.cloudprovider.aws.calling import pages
 from provisioner.cloudprovider.aws.catalogue import Region
 from provisioner.cloudprovider.aws.client import AwsClients
 from provisioner.cloudprovider.aws.wire import SpotRow
@@ -66,11 +67,6 @@ def read_on_demand(aws: AwsClients, region: str) -> list[dict[str, float]]:
 
 def _products(client: Any, query: Mapping[str, Any], currency: str) -> dict[str, float]:
     found: dict[str, float] = {}
-    token: dict[str, str] = {}
-    while True:
-        answer = client.get_products(**query, **token)
-        found.update(prices.parse_products(answer.get("PriceList", ()), currency))
-        following = answer.get("NextToken", "")
-        if not following or following == token.get("NextToken"):
-            return found
-        token = {"NextToken": following}
+    for page in pages(client.get_products, **query):
+        found.update(prices.parse_products(page.get("PriceList", ()), currency))
+    return found

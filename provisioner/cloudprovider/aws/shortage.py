@@ -21,6 +21,7 @@ import msgspec
 
 from provisioner.cloudprovider.aws import kept
 from provisioner.cloudprovider.aws.errors import Scope, quota_class
+from provisioner.support.bounded import forget_oldest
 
 BASE: Final = timedelta(seconds=45)
 LONGEST: Final = timedelta(minutes=4)
@@ -373,8 +374,7 @@ class Shortages:
     def _probe_of_doubt(self, offer: Offer, now: datetime) -> _Entry:
         probe = self._doubt_probes.get(offer)
         if probe is None:
-            if len(self._doubt_probes) >= self._max_entries:
-                del self._doubt_probes[next(iter(self._doubt_probes))]
+            forget_oldest(self._doubt_probes, self._max_entries - 1)
             probe = self._doubt_probes[offer] = _Entry(0, now, now)
         return probe
 
@@ -392,12 +392,10 @@ class Shortages:
             for key in oldest[: surplus + self._max_entries // 16]:
                 del self._entries[key]
                 self.dropped += 1
-        while len(self._families) > self._max_entries:
-            del self._families[next(iter(self._families))]
+        forget_oldest(self._families, self._max_entries)
 
     def _trim_proved(self) -> None:
-        while len(self._proved) > self._max_entries:
-            del self._proved[next(iter(self._proved))]
+        forget_oldest(self._proved, self._max_entries)
 
     def _changed(self) -> None:
         self._version += 1

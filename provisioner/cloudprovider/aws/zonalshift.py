@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from provisioner.cloudprovider.aws.instances import Clients
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.support.clock import Clock
 
 SERVICE: Final = "arc-zonal-shift"

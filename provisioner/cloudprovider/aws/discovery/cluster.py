@@ -11,8 +11,9 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.errors import classify_exception
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.aws.userdata.inputs import Cluster
@@ -40,14 +41,6 @@ class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
 
     def __str__(self) -> str:
         return f"not known of the cluster yet: {', '.join(self.missing)}"
-
-
-class Clients(Protocol):
-    """Where clients of AWS come from: `AwsClients`."""
-
-    def client(self, service: str, region: str = "") -> Any:
-        """The client of a service."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from provisioner.apis.ec2 import AMI, AMISelectorTerm, EC2NodeClass
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.discovery import groups, images, parameters, placement, reservations, subnets
-from provisioner.cloudprovider.aws.discovery.cluster import Clients, NotKnownYet
+from provisioner.cloudprovider.aws.discovery.cluster import NotKnownYet
 from provisioner.cloudprovider.aws.discovery.memory import Answer, Remembered
 from provisioner.cloudprovider.aws.discovery.parameters import Parameters, Reading
 from provisioner.cloudprovider.aws.discovery.queries import Query

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
+from provisioner.support.bounded import forget_oldest
+
 V = TypeVar("V")
 
 
@@ -70,5 +72,4 @@ class Remembered(Generic[V]):
     def _keep(self, question: Hashable, answer: Answer[V]) -> None:
         self._answers.pop(question, None)
         self._answers[question] = answer
-        while len(self._answers) > self._size:
-            del self._answers[next(iter(self._answers))]
+        forget_oldest(self._answers, self._size)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.cloudprovider.aws.errors import Failure, Kind
+from provisioner.support.bounded import forget_oldest
 
 KEEP: Final = timedelta(hours=24)
 KEEP_OWN: Final = timedelta(minutes=5)
@@ -89,8 +90,7 @@ class Parameters:
                 with self._lock:
                     self._readings.pop(name, None)
                     self._readings[name] = known
-                    while len(self._readings) > MAX_PARAMETERS:
-                        del self._readings[next(iter(self._readings))]
+                    forget_oldest(self._readings, MAX_PARAMETERS)
             found[name] = known
         return found
 

@@ -18,7 +18,7 @@ from msgspec import UnsetType
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.structural import fnv
-from provisioner.cloudprovider.aws.discovery.cluster import Clients
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
 from provisioner.cloudprovider.aws.discovery.memory import Remembered
 from provisioner.cloudprovider.aws.errors import Kind, classify_exception

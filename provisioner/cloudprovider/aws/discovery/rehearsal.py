@@ -19,7 +19,7 @@ from provisioner.apis.ec2 import AMI, EC2NodeClass
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.cloudprovider.aws import fleet, labels
 from provisioner.cloudprovider.aws.batches import Mark
-from provisioner.cloudprovider.aws.discovery.cluster import Clients
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
 from provisioner.cloudprovider.aws.discovery.memory import Remembered
 from provisioner.cloudprovider.aws.errors import LAUNCH_TEMPLATE_NOT_FOUND, Failure, Kind, classify_exception

@@ -13,6 +13,7 @@ from typing import Any, Final
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws.discovery.queries import Filters, Query, tag_filters
+from provisioner.support.bounded import forget_oldest
 
 OPERATION: Final = "describe_capacity_reservations"
 MEMBER: Final = "CapacityReservations"
@@ -135,8 +136,7 @@ class ReservationBook:
                     entry.count, entry.read_at = count, now
                     entry.changes = [pair for pair in entry.changes if pair[0] >= now]
                 self._entries[name] = entry
-            while len(self._entries) > self.MAX_RESERVATIONS:
-                del self._entries[next(iter(self._entries))]
+            forget_oldest(self._entries, self.MAX_RESERVATIONS)
 
     def available(self, reservation_id: str) -> int:
         """Machines left; 0 of a reservation that was never read."""

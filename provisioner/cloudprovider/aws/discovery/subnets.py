@@ -14,6 +14,7 @@ from typing import Any, Final
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.discovery.queries import Query, tag_filters
+from provisioner.support.bounded import forget_oldest
 
 OPERATION: Final = "describe_subnets"
 MEMBER: Final = "Subnets"
@@ -130,8 +131,7 @@ class SubnetBook:
                     entry.free, entry.read_at = one.free_ips, now
                     entry.taken = [pair for pair in entry.taken if pair[0] >= now]
                 self._entries[one.id] = entry
-            while len(self._entries) > MAX_SUBNETS:
-                del self._entries[next(iter(self._entries))]
+            forget_oldest(self._entries, MAX_SUBNETS)
 
     def free(self, subnet_id: str) -> int:
         """Addresses that are left of a subnet when everything under way is launched; 0 where it was never read."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.cloudprovider.aws.discovery.cluster import Clients
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.discovery.rehearsal import STAND_IN_POOL, launch_tags
 from provisioner.cloudprovider.aws.errors import Kind
 from provisioner.cloudprovider.aws.permissions import Names

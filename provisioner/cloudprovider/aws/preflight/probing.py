@@ -8,7 +8,7 @@ from typing import Any, Final
 from provisioner.apis import ec2, names
 from provisioner.cloudprovider.aws import fleet
 from provisioner.cloudprovider.aws.batches import Mark
-from provisioner.cloudprovider.aws.discovery.cluster import Clients
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.errors import classify_exception
 from provisioner.cloudprovider.aws.permissions import (
     CREATED,

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.cloudprovider.aws.calling import Clients
 from provisioner.cloudprovider.aws.discovery import verdicts
-from provisioner.cloudprovider.aws.discovery.cluster import Clients, EksCluster
+from provisioner.cloudprovider.aws.discovery.cluster import EksCluster
 from provisioner.cloudprovider.aws.discovery.gathering import Discovery, DiscoveryError
 from provisioner.cloudprovider.aws.discovery.groups import Group
 from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
