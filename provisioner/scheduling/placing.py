@@ -76,21 +76,18 @@ class Placing:
     def settle_in(self, tallies: Sequence[Tally], due_ports: Sequence[Ports]) -> None:
         """Count what is on machines of now already."""
         topology = self.topology
-        for axis in self.axes:
-            for value, places in self.bins.by_label(axis.key).items():
-                if value is None:
-                    axis.absent |= places
-                else:
-                    axis.could[axis.index[value]] |= places
-                axis.fixed |= places
         where: dict[Axis, list[int]] = {}
         for axis in self.axes:
             numbers = where[axis] = [-1] * len(self.bins.bins)
             for value, places in self.bins.by_label(axis.key).items():
-                if value is not None:
-                    domain = axis.index[value]
-                    for i in members(places):
-                        numbers[i] = domain
+                axis.fixed |= places
+                if value is None:
+                    axis.absent |= places
+                    continue
+                domain = axis.index[value]
+                axis.could[domain] |= places
+                for i in members(places):
+                    numbers[i] = domain
         for i, tally in enumerate(tallies):
             low = 1 << i
             for port in (*tally.ports, *due_ports[i]):
@@ -230,10 +227,7 @@ class Placing:
             self._bootstrap(run, opening=opening)
             if not run.left or not self.anywhere(plan):
                 return
-        if plan.axes:
-            self._over_axes(run, 0, ALL, run.left, (), opening=opening)
-        else:
-            self._put(run, ALL, run.left, (), opening=opening)
+        self._over(run, plan.axes, 0, ALL, run.left, (), opening=opening, together=True)
 
     def anywhere(self, plan: Plan) -> bool:
         """Whether any pod is counted that the class wants to be with."""
@@ -327,9 +321,6 @@ class Placing:
 
     # ------------------------------------------------------------------ domains
 
-    def _over_axes(self, run: Run, depth: int, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool) -> int:
-        return self._over(run, run.plan.axes, depth, mask, limit, pins, opening=opening, together=True)
-
     def _over(
         self,
         run: Run,
@@ -417,9 +408,7 @@ class Placing:
     def _legal(self, run: Run, ap: AxisPlan, even: DomainCounter | None = None, *, together: bool) -> list[int]:
         """The domains that take one more pod of the class, as far as counts other than `even` go."""
         domains: Iterable[int] = range(len(ap.axis.values))
-        for other in ap.blocked:
-            domains = [domain for domain in domains if not other.counts[domain]]
-        for other in ap.apart:
+        for other in (*ap.blocked, *ap.apart):
             domains = [domain for domain in domains if not other.counts[domain]]
         if together:
             for other in ap.together:
@@ -565,14 +554,12 @@ class Placing:
         if plan.plain and not run.ports:
             return mask
         for host in plan.blocked:
-            mask &= ~host.at_least[1] if len(host.at_least) > 1 else ALL
+            mask &= ~host.with_at_least(1)
         for host in plan.apart:
-            mask &= ~host.at_least[1] if len(host.at_least) > 1 else ALL
+            mask &= ~host.with_at_least(1)
         if plan.spreads:
             for (host, _, own, _), top in zip(plan.spreads, run.tops, strict=True):
-                level = top if own else top + 1
-                if level < len(host.at_least):
-                    mask &= ~host.at_least[level]
+                mask &= ~host.with_at_least(top if own else top + 1)
         if together:
             for host in plan.together:
                 mask &= host.with_at_least(1)
@@ -711,14 +698,9 @@ class Placing:
         account = place.account
         if account is None:
             return 0
-        offer = account.offer
         open_pins = tuple((axis, domain) for axis, domain in pins if domain >= 0 and not axis.fixed & low)
         for term in self._terms(run.filter, open_pins):
-            state = offer.narrowed(place.state, term)
-            if state is not None and run.ports:
-                state = offer.without(state, offer.clashing(run.ports))
-            if state is not None and self._kept:
-                state = self._harmless(account, state, self._kept, run)
+            state = self._with(run, account, place.state, term)
             if state is None:
                 continue
             before = place.state
@@ -733,6 +715,16 @@ class Placing:
         if not open_pins or not fitting(place, place.state, run.need, 1):
             return -1
         return 0
+
+    def _with(self, run: Run, account: Account, state: State, term: Term) -> State | None:
+        """`state` once pods of the class are on the claim by this term; None where they must not be."""
+        offer = account.offer
+        found = offer.narrowed(state, term)
+        if found is not None and run.ports:
+            found = offer.without(found, offer.clashing(run.ports))
+        if found is not None and self._kept:
+            found = self._harmless(account, found, self._kept, run)
+        return found
 
     def _take_bin(self, run: Run, place: Place, first: Need, cap: int) -> int:
         head = place.head
@@ -900,11 +892,7 @@ class Placing:
                 offer = account.offer
                 if absent and any(offer.domains(offer.base, axis.key) for axis in absent):
                     continue
-                state = offer.narrowed(offer.base, term)
-                if state is not None and run.ports:
-                    state = offer.without(state, offer.clashing(run.ports))
-                if state is not None and self._kept:
-                    state = self._harmless(account, state, self._kept, run)
+                state = self._with(run, account, offer.base, term)
                 if state is None:
                     continue
                 placed += self._open_in(run, account, state, limit - placed, cap_all, pins)
