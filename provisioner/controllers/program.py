@@ -33,12 +33,13 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import Resource
-from provisioner.kube.watch import EventKind, Reflector, bulk_load, wait_for_sync
+from provisioner.kube.watch import EventKind, Reflector, wait_for_sync
 from provisioner.options import Options
 from provisioner.state.cluster import ClaimUnneeded, Cluster, Effect, NominationLost, PodSettled
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.garbage import bulk_load
 from provisioner.support.workers import KeyedQueue, Pool
 
 T = TypeVar("T")

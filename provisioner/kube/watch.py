@@ -8,7 +8,6 @@ the event. While the server is away it is asked at most once a second, less and 
 
 import contextlib
 import enum
-import gc
 import math
 import random
 import threading
@@ -561,22 +560,6 @@ def _interrupt(response: Stream) -> None:
     """Wake the thread that reads this response; it gets an end of file or an error."""
     with contextlib.suppress(Exception):
         response.shutdown()
-
-
-@contextlib.contextmanager
-def bulk_load() -> Iterator[None]:
-    """Switch the garbage collector off while caches fill, then put what they hold out of its reach.
-
-    Half to three quarters of the time to load 50,000 objects is the collector looking at them in vain. Use once, around
-    the start of the reflectors and `wait_for_sync`.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.collect()
-        gc.freeze()
-        gc.enable()
 
 
 def wait_for_sync(reflectors: Iterable[Reflector[Any]], timeout: float) -> list[Reflector[Any]]:

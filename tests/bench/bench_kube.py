@@ -47,7 +47,8 @@ LOAD = (
     + """
 from provisioner.apis.pods import Pod
 from provisioner.kube import resources
-from provisioner.kube.watch import Reflector, bulk_load
+from provisioner.kube.watch import Reflector
+from provisioner.support.garbage import bulk_load
 from tests.support.kube import FakeApi, FakeAnswer, bookmark, event
 from tests.support.pods import wire_pod
 

@@ -23,6 +23,7 @@ from provisioner.cli.harness.results import Figure, Goal, at_least, at_most, wri
 from provisioner.scheduling.problem import Bin, PreferencePolicy, Problem
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.solver import solve
+from provisioner.support.garbage import collect_seldom
 from provisioner.values.resources import Resources
 from tests.support import mixes
 from tests.support.problems import pods, shape
@@ -129,7 +130,8 @@ def calibration() -> float:
 
 
 def warm() -> None:
-    """Everything that a running program has done long ago: modules, catalogue, first calls."""
+    """Everything that a running program has done long ago: its collector, modules, catalogue, first calls."""
+    collect_seldom()
     solve(on_new_machines(interned(mixes.diverse(10))))
 
 
