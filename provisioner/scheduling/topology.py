@@ -95,14 +95,14 @@ class HostCounter:
         if self.eligible != ALL and not self.eligible & low:
             return
         counts, at_least = self.counts, self.at_least
-        level = counts.get(place, 0)
-        counts[place] = new = level + pods
-        while level < new:
-            level += 1
+        level = counts.get(place, 0) + 1
+        counts[place] = new = level + pods - 1
+        while level <= new:
             if level < len(at_least):
                 at_least[level] |= low
             else:
                 at_least.append(low)
+            level += 1
 
     @property
     def anywhere(self) -> bool:
@@ -246,9 +246,9 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
     if pods == 1:
         first = min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
-    order = sorted(domains, key=counts.__getitem__)
     if ceiling is None and pods <= _FEW:
-        return _one_by_one(counts, domains, order, pods)
+        return _one_by_one(counts, domains, pods)
+    order = sorted(domains, key=counts.__getitem__)
     levels = [counts[domain] for domain in order]
     left, top, taken = pods, levels[0], 1
     total = len(order)
@@ -278,15 +278,16 @@ _FEW: Final = 4
 """So many pods are quicker shared out one by one."""
 
 
-def _one_by_one(
-    counts: Sequence[int], domains: Sequence[int], order: Sequence[int], pods: int
-) -> list[tuple[int, int]]:
-    """As `water_fill`; of equals the first of `domains` is filled first, and shares are in this `order`."""
+def _one_by_one(counts: Sequence[int], domains: Sequence[int], pods: int) -> list[tuple[int, int]]:
+    """As `water_fill`; of equals the first of `domains` is filled first."""
     levels = [counts[domain] for domain in domains]
+    shares: dict[int, int] = {}
     for _ in range(pods):
-        levels[levels.index(min(levels))] += 1
-    after = dict(zip(domains, levels, strict=True))
-    return [(domain, after[domain] - counts[domain]) for domain in order if after[domain] > counts[domain]]
+        emptiest = levels.index(min(levels))
+        levels[emptiest] += 1
+        domain = domains[emptiest]
+        shares[domain] = shares.get(domain, 0) + 1
+    return [*shares.items()]
 
 
 def above(counter: HostCounter, usable: int, machines: int) -> bool:

@@ -3,6 +3,7 @@
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from provisioner.values.quantity import Format, Quantity, QuantityError
 
@@ -164,11 +165,18 @@ class Resources(Mapping[str, int]):
 
 
 def _resources(names: tuple[str, ...], amounts: tuple[int, ...]) -> Resources:
-    vector = object.__new__(Resources)
-    object.__setattr__(vector, "_names", names)
-    object.__setattr__(vector, "_amounts", amounts)
-    object.__setattr__(vector, "_hash", None)
+    vector = _new(Resources)
+    _set_names(vector, names)
+    _set_amounts(vector, amounts)
+    _set_hash(vector, None)
     return vector
+
+
+# what object.__setattr__ looks up anew with each call
+_new: Final = object.__new__
+_set_names: Final = Resources.__dict__["_names"].__set__
+_set_amounts: Final = Resources.__dict__["_amounts"].__set__
+_set_hash: Final = Resources.__dict__["_hash"].__set__
 
 
 @functools.lru_cache(maxsize=8192)  # a cluster writes the same few texts a hundred thousand times
