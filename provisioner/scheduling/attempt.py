@@ -48,7 +48,7 @@ class Attempt:
         self.delayed: Final[set[PodClass]] = set()
         self.waiting: dict[PodClass, int] = {}
         self._plans: Final[dict[Relations, Plan]] = {}
-        self._numbers: Final[dict[tuple[NodeFilter, Need], int]] = {}
+        self._numbers: Final[dict[tuple[NodeFilter, int], int]] = {}
         pods, load = _whole(classes, needs, len(bins.dimensions.names))
         self._reservations: Final = Reservations(problem.reservation_label)
         best_effort = problem.min_values is MinValuesPolicy.BEST_EFFORT

@@ -39,7 +39,7 @@ def _finished(claim: Place) -> PlannedClaim:
     if account is None or state is None:
         raise ValueError("not a claim")
     offer = account.offer
-    ranked = offer.ranked(state)
+    ranked = state.ranked or offer.ranked(state)
     used = claim.load()
     ranks = ranked.thresholds.exceeding(used)
     exact = account.exact and account.ledger is not None
@@ -49,14 +49,15 @@ def _finished(claim: Place) -> PlannedClaim:
     key: object = ranks
     if exact or lowered is not None:
         key = ranks, tuple(claim.charge.items()), None if lowered is None else tuple(lowered.items())
-    found = ranked.choices.get(key)
-    if isinstance(found, _Choice):
-        choice = found
-    else:
+    choice: _Choice | None = ranked.choices.get(key)
+    if choice is None:
         choice = ranked.choices[key] = _choose(offer, state, ranked, ranks, lowered)
     pods: list[Pod] = []
     for part, start, end in claim.placed:
-        pods += part.pods[start:end]
+        if end - start == 1:
+            pods.append(part.pods[start])
+        else:
+            pods += part.pods[start:end]
     planned, offering = choice.planned, choice.offering
     return PlannedClaim(  # by position, which is three times as quick: in the order of its fields
         offer.pool.name,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from provisioner.apis.names import INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
 from provisioner.scheduling.bits import members
@@ -75,7 +75,7 @@ class Ranked:
         self.priced: Final = priced
         self.thresholds: Final = Thresholds([rooms[one.row] for one in priced])
         self.stairs: Final[dict[tuple[str, ...], Stairs | None]] = {}
-        self.choices: Final[dict[object, object]] = {}
+        self.choices: Final[dict[object, Any]] = {}
 
 
 class Offer:

@@ -181,14 +181,9 @@ class Placing:
         if len(shares) > 1:
             # so far a domain may be filled even if no other is
             safe = (min(counts) if full else min([counts[domain] for domain in universe])) + skew
-            for domain, share in shares:
-                if counts[domain] + share > safe:
-                    break
-            else:
-                safe = 0
-            if safe:
+            if any([counts[domain] + share > safe for domain, share in shares]):
                 surely = candidates & axis.fixed
-                for domain, share in shares:
+                for domain, share in shares[1:]:  # before the first is filled, nothing is broken
                     if not self._holds(run, surely & axis.could[domain], share):
                         return False
         for domain, share in shares:
@@ -199,7 +194,7 @@ class Placing:
 
     def _holds(self, run: Run, places: int, pods: int) -> bool:
         """Whether some of these places, looked at one after another, surely take so many pods of the class."""
-        if not run.easy or run.volumes:
+        if not run.easy:
             return False
         need, caps = run.need, run.caps
         single = run.plan.single
@@ -593,7 +588,7 @@ class Placing:
         """Pods into these places, the first first; how many. The innermost loop of all."""
         need, places, plan, caps = run.need, self.places, run.plan, run.caps
         single = plan.single or bool(run.ports)
-        easy = run.easy and not run.volumes
+        easy = run.easy
         fixed = ALL  # places whose domain need not be settled first
         for pinned in pins:
             fixed &= pinned[0].fixed
@@ -668,10 +663,10 @@ class Placing:
             if domain < 0:
                 continue
             for counter in ap.adds:
-                pods = count
-                if counter.eligible != ALL and touched & ~counter.eligible:
-                    pods = self._eligible_pods(run, touched & counter.eligible, count)
-                counter.counts[domain] += pods
+                if counter.eligible == ALL or not touched & ~counter.eligible:
+                    counter.counts[domain] += count
+                else:
+                    counter.counts[domain] += self._eligible_pods(run, touched & counter.eligible, count)
             for counter, key in ap.holds:
                 pods = counter.counts[domain]
                 if pods > counter.held.get(key, 0):

@@ -231,18 +231,19 @@ class Run(msgspec.Struct, eq=False, gc=False):
 
 
 def run_of(
-    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[tuple[NodeFilter, Need], int], start: int
+    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[tuple[NodeFilter, int], int], start: int
 ) -> Run:
-    """The run of one class with one of its demands; `numbers` tells equal questions apart."""
-    own = pods.facts.filter
-    node_filter = required = own if pods.volumes is NO_VOLUMES else pods.filter
-    question = widest = numbers.setdefault((required, need), len(numbers))
+    """The run of one class with one of its demands; `numbers` tells questions apart, by the identity of the need."""
+    facts, volumes = pods.facts, pods.volumes
+    own = facts.filter
+    node_filter = required = own if volumes is NO_VOLUMES else pods.filter
+    question = widest = numbers.setdefault((required, id(need)), len(numbers))
     if demand.filter is not own:
         node_filter = demand.filter
-        if pods.volumes is not NO_VOLUMES:
-            node_filter = node_filter.narrowed(pods.volumes.alternatives)
-        question = numbers.setdefault((node_filter, need), len(numbers))
-    ports = pods.facts.ports
+        if volumes is not NO_VOLUMES:
+            node_filter = node_filter.narrowed(volumes.alternatives)
+        question = numbers.setdefault((node_filter, id(need)), len(numbers))
+    ports = facts.ports
     return Run(
         pods,
         node_filter,
@@ -254,9 +255,9 @@ def run_of(
         start,
         len(pods.pods),
         ports,
-        pods.volumes.attachments,
+        volumes.attachments,
         plan.tops,
         plan.caps,
-        node_filter.easy and not ports,
+        node_filter.easy and not ports and not volumes.attachments,
         plan.ties or bool(ports),
     )

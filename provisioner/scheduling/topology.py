@@ -239,12 +239,12 @@ class Topology:
 def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling: int | None) -> list[tuple[int, int]]:
     """Shares of `pods` by domain, that make the emptiest domains equal first; emptiest first, none above `ceiling`.
 
-    Source: planner spec 2, quotas by ascending count.
+    `domains` are ascending. Source: planner spec 2, quotas by ascending count.
     """
     if not domains:
         return []
     if pods == 1:
-        first = min(domains, key=counts.__getitem__)
+        first = counts.index(min(counts)) if len(domains) == len(counts) else min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
     if ceiling is None and pods <= _FEW:
         return _one_by_one(counts, domains, pods)
@@ -280,7 +280,7 @@ _FEW: Final = 4
 
 def _one_by_one(counts: Sequence[int], domains: Sequence[int], pods: int) -> list[tuple[int, int]]:
     """As `water_fill`; of equals the first of `domains` is filled first."""
-    levels = [counts[domain] for domain in domains]
+    levels = [*counts] if len(domains) == len(counts) else [counts[domain] for domain in domains]
     shares: dict[int, int] = {}
     for _ in range(pods):
         emptiest = levels.index(min(levels))
