@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-# whole modules go to one of two processes, each with a control plane of its own
-PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder
+# whole modules go to one of three processes, each with a control plane of its own; many of them wait half of their time
+PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check unit integration bench bench-cluster manifests verify fmt lint types arch

@@ -181,7 +181,7 @@ class Placing:
         if len(shares) > 1:
             # so far a domain may be filled even if no other is
             safe = (min(counts) if full else min([counts[domain] for domain in universe])) + skew
-            if any([counts[domain] + share > safe for domain, share in shares]):
+            if max([counts[domain] + share for domain, share in shares]) > safe:
                 surely = candidates & axis.fixed
                 for domain, share in shares[1:]:  # before the first is filled, nothing is broken
                     if not self._holds(run, surely & axis.could[domain], share):
