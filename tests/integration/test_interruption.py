@@ -16,11 +16,10 @@ from provisioner.controllers.interruption import Interruptions
 from provisioner.controllers.polling import Poller
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
 from provisioner.kube.resources import NODECLAIMS, NODEPOOLS
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.provisioner import SECONDS, InProcess, Plot, prepare
+from tests.support.provisioner import SECONDS, InProcess, Plot
 
 pytestmark = pytest.mark.plane
 
@@ -96,15 +95,6 @@ class Interruptible:
         mark = Interruption("spot_interrupted", replaced=True, evicts=evicts, ends=ends)
         assert self.cloud.term.interruptions.mark(claim, mark)
         return evicts
-
-
-@pytest.fixture(scope="module")
-def client(plane: DevCluster) -> Iterator[Client]:
-    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
-    found = Client(connection, SystemClock())
-    prepare(found)
-    yield found
-    connection.close()
 
 
 @pytest.fixture(scope="module")

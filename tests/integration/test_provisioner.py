@@ -12,25 +12,14 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import decode_plan
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
 from provisioner.kube.resources import NODECLAIMS, NODES, PODS
-from provisioner.support.clock import SystemClock
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
-from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot, conditions_of, prepare
+from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot, conditions_of
 
 pytestmark = pytest.mark.plane
 
 NEVER = {"consolidateAfter": "Never"}
-
-
-@pytest.fixture(scope="module")
-def client(plane: DevCluster) -> Iterator[Client]:
-    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
-    found = Client(connection, SystemClock())
-    prepare(found)
-    yield found
-    connection.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,26 +8,15 @@ import pytest
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
 from provisioner.kube.resources import LEASES
-from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.provisioner import SECONDS, Plot, prepare, start_child
+from tests.support.provisioner import SECONDS, Plot, start_child
 
 pytestmark = pytest.mark.plane
 
 FIRST, SECOND = "provisioner-a", "provisioner-b"
 NEVER = {"consolidateAfter": "Never"}
 PODS = 20
-
-
-@pytest.fixture(scope="module")
-def client(plane: DevCluster) -> Iterator[Client]:
-    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
-    found = Client(connection, SystemClock())
-    prepare(found)
-    yield found
-    connection.close()
 
 
 @pytest.fixture

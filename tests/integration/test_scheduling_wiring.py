@@ -17,7 +17,6 @@ from provisioner.apis.karpenter import requirements_of
 from provisioner.apis.pods import Pod, is_daemon
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import (
     CSINODES,
@@ -32,10 +31,9 @@ from provisioner.kube.resources import (
     Resource,
 )
 from provisioner.options import Options, SpreadDefault
-from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.judge import FakeProvisioner
-from tests.support.provisioner import SECONDS, InProcess, Plot, prepare
+from tests.support.provisioner import SECONDS, InProcess, Plot
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(300)]
 
@@ -217,15 +215,6 @@ def preferring(zone: str) -> dict[str, Any]:
         "preference": {"matchExpressions": [{"key": names.ZONE_LABEL, "operator": "In", "values": [zone]}]},
         "weight": 100,
     }
-
-
-@pytest.fixture(scope="module")
-def client(plane: DevCluster) -> Iterator[Client]:
-    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
-    found = Client(connection, SystemClock())
-    prepare(found)
-    yield found
-    connection.close()
 
 
 @pytest.fixture(scope="module")

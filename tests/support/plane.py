@@ -11,6 +11,10 @@ import pytest
 
 from provisioner.cli.progress import progress_for
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.support.clock import SystemClock
+from tests.support.provisioner import prepare
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +27,16 @@ def plane() -> Iterator[DevCluster]:
 def fresh_plane() -> Iterator[DevCluster]:
     """A dev cluster for one test alone; kube-scheduler asks the extender at its reserved port."""
     yield from _cluster(extender=True)
+
+
+@pytest.fixture(scope="module")
+def client(plane: DevCluster) -> Iterator[Client]:
+    """A client of `plane`, on which the CRDs and our system namespace are."""
+    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
+    found = Client(connection, SystemClock())
+    prepare(found)
+    yield found
+    connection.close()
 
 
 def _cluster(*, extender: bool) -> Iterator[DevCluster]:

@@ -147,7 +147,7 @@ def spot_prices(page: bytes) -> tuple[list[SpotRow], str]:
     root, ns = _root(page, "DescribeSpotPriceHistoryResponse")
     rows = []
     for item in _items(root, ns, "spotPriceHistorySet"):
-        price, since = _number(_text(item, ns, "spotPrice")), _instant(_text(item, ns, "timestamp"))
+        price, since = _number(_text(item, ns, "spotPrice")), instant_of(_text(item, ns, "timestamp"))
         if price is not None and 0 < price < float("inf") and since is not None:
             rows.append(SpotRow(_text(item, ns, "instanceType"), _text(item, ns, "availabilityZone"), price, since))
     return rows, _text(root, ns, "nextToken")
@@ -260,7 +260,8 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _instant(text: str) -> datetime | None:
+def instant_of(text: str) -> datetime | None:
+    """An instant as AWS writes it, UTC where it names no zone; None where it cannot be read."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:

@@ -14,6 +14,7 @@ from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.discovery.queries import Filters, Query, tag_filters
 from provisioner.cloudprovider.aws.types import WINDOWS_BUILDS
+from provisioner.cloudprovider.aws.wire import instant_of
 from provisioner.values.requirement import Operator
 
 OPERATION: Final = "describe_images"
@@ -191,12 +192,12 @@ def images_of(rows: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Image, 
     for row in rows:
         arch = _ARCHITECTURES.get(row.get("Architecture", ""))
         if arch is not None:
-            end = _instant(row.get("DeprecationTime", ""))
+            end = instant_of(row.get("DeprecationTime", ""))
             read[row["ImageId"]] = Image(
                 row["ImageId"],
                 row.get("Name", ""),
                 arch,
-                _instant(row.get("CreationDate", "")) or _NEVER,
+                instant_of(row.get("CreationDate", "")) or _NEVER,
                 end is not None and end <= now,
             )
     return tuple(read[name] for name in sorted(read))
@@ -241,11 +242,3 @@ def carried(node_class: EC2NodeClass, image: Published) -> str:
 
 def _ordered(requirements: Iterable[AMIRequirement]) -> Variant:
     return tuple(sorted(requirements, key=lambda one: (len(one.key), one.key)))
-
-
-def _instant(text: str) -> datetime | None:
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
