@@ -3,12 +3,13 @@
 Source: core spec 6.7. Nothing here disrupts anything.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.meta import condition, is_true
+from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.store import ClaimWriter
@@ -22,7 +23,7 @@ from provisioner.support.workers import DONE, KeyedQueue, Result
 RECHECK_SECONDS = 300.0
 #: An event about a pool or a class concerns all its claims; this much later they are looked at, together.
 DELAY_SECONDS = 1.0
-#: After a change of a class, what is discovered for it needs a moment to be in its status.
+#: After a change of a class, what is discovered for it needs a moment to be in its status; where the status says that it is there, nobody waits.
 CLASS_DELAY_SECONDS = 5.0
 _log = logs.get_logger(__name__)
 
@@ -67,7 +68,8 @@ class DriftController:
                 self._look_at(lambda claim: claim.pool == new.name, DELAY_SECONDS)
         elif what == "class" and new is not None:
             name = new.metadata.name  # type: ignore[attr-defined]  # whatever kind of class the provider has
-            self._look_at(lambda claim: claim.spec.node_class_ref.name == name, CLASS_DELAY_SECONDS)
+            seconds = DELAY_SECONDS if _is_looked_at(new) else CLASS_DELAY_SECONDS
+            self._look_at(lambda claim: claim.spec.node_class_ref.name == name, seconds)
 
     def _look_at(self, concerns: Callable[[NodeClaim], bool], seconds: float) -> None:
         for claim in self._cluster.claims():
@@ -129,6 +131,12 @@ def _judged_by(claim: NodeClaim) -> tuple[object, ...]:
         claim.status.image_id,
         *(value for key, value in sorted(annotations.items()) if key.endswith(("-hash", "-hash-version"))),
     )
+
+
+def _is_looked_at(node_class: Any) -> bool:
+    """Whether every condition of the class, whatever its kind, is of its present generation; not where it has none."""
+    conditions: Iterable[Condition] = getattr(getattr(node_class, "status", None), "conditions", ())
+    return {one.observed_generation for one in conditions} == {node_class.metadata.generation}
 
 
 def _pool_facts(pool: NodePool) -> tuple[object, ...]:

@@ -1,17 +1,17 @@
 """Gives machines the tags that can only be known once their Node has joined. Source: spec/karpenter-aws.md 6.2.
 
-Differs: what a machine has is read from the last list, and tags wait until a launch has had its turn; launches and tags share
-one allowance of calls, so tags take at most two of its five a second.
+Differs: what a machine has is read from the last list, and tags wait until a launch has had its turn, for half a minute at most;
+launches and tags share one allowance of calls, so tags take at most two of its five a second.
 """
 
 from collections.abc import Callable, Container, Mapping
 
 from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import is_true
+from provisioner.apis.meta import condition, is_true
 from provisioner.cloudprovider.aws.instances import Instance, instance_id_of
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.controllers.store import ClaimWriter
+from provisioner.controllers.store import ClaimWriter, age_seconds
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.limits import TokenBucket
 from provisioner.state.cluster import Cluster
@@ -20,8 +20,11 @@ from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 
 PER_SECOND, BURST = 2.0, 5
-DELAY_SECONDS = 30.0
+DELAY_SECONDS = 5.0
+#: Tags give way to launches for so long after the Node has joined.
+YIELD_SECONDS = 30.0
 SHIFTED_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
 _TAGGED: Mapping[str, str] = {ec2.TAGGED_ANNOTATION: "true", ec2.CLUSTER_NAME_TAGGED_ANNOTATION: "true"}
 _log = logs.get_logger(__name__)
 
@@ -72,6 +75,7 @@ class TaggingController:
     ) -> None:
         self._find, self._tag, self._cluster, self._writer = find, tag, cluster, writer
         self._cluster_name, self._delay, self._shifted = cluster_name, delay, shifted
+        self._clock, self._looked_at, self._launching = clock, float("-inf"), False
         self._allowance = TokenBucket(PER_SECOND, BURST, clock)
         self._queue = KeyedQueue("nodeclaim-tagging", self.reconcile, clock)
 
@@ -94,6 +98,8 @@ class TaggingController:
         claim = self._cluster.claim(name)
         if claim is None or not is_due(claim):
             return DONE
+        if self._gives_way(claim):
+            return Result(requeue_after=self._delay)
         try:
             machine = self._find(claim.status.provider_id)
             if machine.zone_id in self._shifted():
@@ -110,3 +116,17 @@ class TaggingController:
             _log.info("tagging failed, it is tried again", nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
+
+    def _gives_way(self, claim: NodeClaim) -> bool:
+        """Whether a launch is under way, and the claim's Node has not been there for long."""
+        registered = condition(claim.status.conditions, names.REGISTERED)
+        if registered is None or age_seconds(registered.last_transition_time, self._clock.now()) >= YIELD_SECONDS:
+            return False
+        now = self._clock.monotonic()
+        if now >= self._looked_at + _LOOK_SECONDS:  # not once for each of hundreds that came together
+            self._looked_at = now
+            self._launching = any(
+                one.metadata.deletion_timestamp is None and not is_true(one.status.conditions, names.LAUNCHED)
+                for one in self._cluster.claims()
+            )
+        return self._launching

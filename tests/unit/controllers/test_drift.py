@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.drift import RECHECK_SECONDS, DriftController
 from provisioner.support.workers import DONE, Result
+from tests.support.clock import NOON
 from tests.support.cluster import World, claim, pool
 from tests.support.tinyserver import TinyServer
 
@@ -142,3 +144,26 @@ def test_events_have_those_looked_at_whom_they_concern() -> None:
     third = Stage().controller
     third.heard("claim", one, relabelled)
     assert waiting(third) == 1
+
+
+def observed(*generations: int) -> EC2NodeClass:
+    """A class of generation 2 whose conditions are of these."""
+    conditions = [
+        {"type": f"C{one}", "status": "True", "observedGeneration": one, "lastTransitionTime": NOON.isoformat()}
+        for one in generations
+    ]
+    body = {"metadata": {"name": "default", "generation": 2}, "spec": {}, "status": {"conditions": conditions}}
+    return msgspec.convert(body, EC2NodeClass)
+
+
+@pytest.mark.parametrize(
+    ("generations", "seconds"),
+    [((2,), 1.0), ((1,), 5.0), ((1, 2), 5.0), ((), 5.0)],
+    ids=["its status is of its spec", "of an earlier spec", "in part of an earlier spec", "nobody has looked at it"],
+)
+def test_a_class_is_waited_for_until_its_status_is_of_its_spec(generations: tuple[int, ...], seconds: float) -> None:
+    stage = Stage()
+    stage.controller.heard("class", None, observed(1))
+    stage.controller.heard("class", None, observed(*generations))
+    due = stage.controller._queue._schedule.next_time()
+    assert due == pytest.approx(stage.world.clock.monotonic() + seconds)

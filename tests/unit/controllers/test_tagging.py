@@ -106,6 +106,33 @@ def test_machines_in_a_zone_that_is_shifted_away_from_wait() -> None:
     assert stage.tagged
 
 
+@pytest.mark.parametrize(
+    ("fields", "waits"),
+    [({}, True), ({"true": (names.LAUNCHED,)}, False), ({"deletionTimestamp": "2026-11-21T12:00:00Z"}, False)],
+    ids=["a launch", "a machine that boots", "a claim that goes"],
+)
+def test_tags_give_way_to_launches_for_a_while(fields: dict[str, Any], waits: bool) -> None:
+    stage = Stage({})
+    stage.server.put(claim("b", **fields))
+    assert stage.controller.reconcile("a") == (Result(requeue_after=5.0) if waits else DONE)
+    assert bool(stage.tagged) is not waits
+    stage.world.clock.advance(29.0)
+    assert stage.controller.reconcile("a") == (Result(requeue_after=5.0) if waits else DONE)
+    stage.world.clock.advance(1.0)
+    assert stage.controller.reconcile("a") == DONE
+    assert len(stage.tagged) == 1
+
+
+def test_tags_are_added_once_the_launch_is_over() -> None:
+    stage = Stage({})
+    stage.server.put(claim("b"))
+    assert stage.controller.reconcile("a") == Result(requeue_after=5.0)
+    stage.server.put(claim("b", provider_id="aws:///z/i-2", true=(names.LAUNCHED,)))
+    stage.world.clock.advance(5.0)
+    assert stage.controller.reconcile("a") == DONE
+    assert stage.tagged
+
+
 def test_tags_that_fail_are_tried_again_and_not_noted() -> None:
     stage = Stage({})
     stage.error = CloudError("throttled")
