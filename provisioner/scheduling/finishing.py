@@ -25,7 +25,7 @@ class _Choice:
     instance_types: tuple[str, ...]
     planned: InstanceType
     offering: Offering
-    overhead: Resources
+    overhead: Resources | None
     charge: Resources
 
 
@@ -107,7 +107,7 @@ def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
         )
     else:
         own = Resources.in_order(names, tuple(used))
-    return own + choice.overhead if choice.overhead else own
+    return own if choice.overhead is None else own + choice.overhead
 
 
 def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int, lowered: Mapping[str, int] | None) -> _Choice:
@@ -138,7 +138,7 @@ def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int, lowered: Map
         instance_types=tuple(types[one.row].name for one in priced),
         planned=types[planned.row],
         offering=planned.offering,
-        overhead=_least_overhead(offer, rows),
+        overhead=_least_overhead(offer, rows) or None,
         charge=Resources.of({name: offer.catalogue.amount(planned.row, name) for name in limited}),
     )
 

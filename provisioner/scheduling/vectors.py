@@ -94,12 +94,12 @@ class Thresholds:
     def __init__(self, vectors: Sequence[Sequence[int]]) -> None:
         self.everything: Final = (1 << len(vectors)) - 1
         self._vectors: Final = vectors
-        self._steps: Final[dict[int, tuple[list[int], list[int]]]] = {}
+        self._steps: Final[dict[int, _Steps]] = {}
 
     def with_at_least(self, d: int, amount: int) -> int:
         """The vectors with `amount` or more in dimension `d`."""
-        amounts, masks = self._steps.get(d) or self._step(d)
-        return masks[bisect_left(amounts, amount)]
+        steps = self._steps.get(d)
+        return (self._step(d) if steps is None else steps)[amount]
 
     def holding(self, need: Need) -> int:
         """The vectors from which `need` can be taken once."""
@@ -111,15 +111,13 @@ class Thresholds:
     def exceeding(self, used: Sequence[int]) -> int:
         """The vectors that are nowhere below `used`."""
         holding = self.everything
-        steps = self._steps
         for d, amount in enumerate(used):
             if amount > 0:
-                amounts, masks = steps.get(d) or self._step(d)
-                holding &= masks[bisect_left(amounts, amount)]
+                steps = self._steps.get(d)
+                holding &= (self._step(d) if steps is None else steps)[amount]
         return holding
 
-    def _step(self, d: int) -> tuple[list[int], list[int]]:
-        """Distinct amounts, ascending, and for each the vectors with at least that much; nothing after the last."""
+    def _step(self, d: int) -> "_Steps":
         by_amount: dict[int, list[int]] = {}
         for number, vector in enumerate(self._vectors):
             by_amount.setdefault(vector[d], []).append(number)
@@ -130,5 +128,24 @@ class Thresholds:
             mask |= mask_of(by_amount[amount])
             masks.append(mask)
         masks.reverse()
-        self._steps[d] = amounts, masks
-        return amounts, masks
+        found = self._steps[d] = _Steps(amounts, masks)
+        return found
+
+
+_MOST_AMOUNTS: Final = 10_000
+
+
+class _Steps(dict[int, int]):
+    """By amount, the vectors with at least that much of one dimension; looked up when it is first asked for."""
+
+    def __init__(self, amounts: Sequence[int], masks: Sequence[int]) -> None:
+        """`amounts` are distinct and ascending, with the mask of each; and one mask more for what exceeds them all."""
+        super().__init__()
+        self._amounts: Final = amounts
+        self._masks: Final = masks
+
+    def __missing__(self, amount: int) -> int:
+        if len(self) >= _MOST_AMOUNTS:
+            self.clear()
+        mask = self[amount] = self._masks[bisect_left(self._amounts, amount)]
+        return mask
