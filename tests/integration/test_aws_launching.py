@@ -18,7 +18,7 @@ from provisioner.cloudprovider.errors import (
     MachineNotFoundError,
 )
 from tests.support.ec2 import Ec2, Fault
-from tests.support.launching import CLOCK, Claims, Ground, Kill, alive, node_class_of, rig
+from tests.support.launching import ATTEMPTS, CLOCK, Claims, Ground, Kill, alive, known_everywhere, node_class_of, rig
 
 TYPE = names.INSTANCE_TYPE_LABEL
 SMALL = ["m5.large", "m5.xlarge", "c5.large", "c5.xlarge"]
@@ -26,7 +26,7 @@ SMALL = ["m5.large", "m5.xlarge", "c5.large", "c5.xlarge"]
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[Ec2]:
-    with Ec2.start(data="small") as made:
+    with Ec2.start(data="small", rate_limits=False) as made:
         yield made
 
 
@@ -49,7 +49,7 @@ def ec2(emulator: Ec2, ground: Ground) -> Iterator[Ec2]:
     emulator.script()
     old = sorted(alive(emulator))
     if old:
-        CLOCK.sleep(1.1)  # EC2 knows them everywhere
+        known_everywhere(emulator)
         ground.aws.client("ec2").terminate_instances(InstanceIds=old)
     emulator.reset_calls()
     yield emulator
@@ -210,16 +210,16 @@ class Trouble:
 
 
 TROUBLES = {
-    "CreateFleet is throttled": Trouble(Fault("CreateFleet", "throttled", times=4), "RequestLimitExceeded"),
-    "CreateFleet fails": Trouble(Fault("CreateFleet", "500", times=4), "InternalError"),
+    "CreateFleet is throttled": Trouble(Fault("CreateFleet", "throttled", times=ATTEMPTS), "RequestLimitExceeded"),
+    "CreateFleet fails": Trouble(Fault("CreateFleet", "500", times=ATTEMPTS), "InternalError"),
     "CreateFleet is denied": Trouble(Fault("CreateFleet", "denied", times=1), "Unauthorized"),
     "CreateFleet works and nobody hears": Trouble(
-        Fault("CreateFleet", "timeout-after-effect", times=4), "LaunchFailed"
+        Fault("CreateFleet", "timeout-after-effect", times=ATTEMPTS), "LaunchFailed"
     ),
     "CreateLaunchTemplate is throttled": Trouble(
-        Fault("CreateLaunchTemplate", "throttled", times=8), "RequestLimitExceeded"
+        Fault("CreateLaunchTemplate", "throttled", times=2 * ATTEMPTS), "RequestLimitExceeded"
     ),
-    "CreateLaunchTemplate fails": Trouble(Fault("CreateLaunchTemplate", "500", times=8), "InternalError"),
+    "CreateLaunchTemplate fails": Trouble(Fault("CreateLaunchTemplate", "500", times=2 * ATTEMPTS), "InternalError"),
     "CreateLaunchTemplate is denied": Trouble(Fault("CreateLaunchTemplate", "denied", times=1), "Unauthorized"),
     "CreateLaunchTemplate works and nobody hears": Trouble(
         Fault("CreateLaunchTemplate", "timeout-after-effect", times=1)
@@ -342,13 +342,13 @@ def test_a_claim_that_goes_before_its_machine_is_known(ec2: Ec2, ground: Ground)
 
 
 ENDS = {
-    "TerminateInstances is throttled": Fault("TerminateInstances", "throttled", times=4),
-    "TerminateInstances fails": Fault("TerminateInstances", "500", times=4),
+    "TerminateInstances is throttled": Fault("TerminateInstances", "throttled", times=ATTEMPTS),
+    "TerminateInstances fails": Fault("TerminateInstances", "500", times=ATTEMPTS),
     "TerminateInstances is denied": Fault("TerminateInstances", "denied", times=1),
-    "TerminateInstances works and nobody hears": Fault("TerminateInstances", "timeout-after-effect", times=4),
+    "TerminateInstances works and nobody hears": Fault("TerminateInstances", "timeout-after-effect", times=ATTEMPTS),
     "TerminateInstances knows nothing yet": Fault("TerminateInstances", "not-found", times=1),
-    "DescribeInstances is throttled": Fault("DescribeInstances", "throttled", times=4),
-    "DescribeInstances fails": Fault("DescribeInstances", "500", times=4),
+    "DescribeInstances is throttled": Fault("DescribeInstances", "throttled", times=ATTEMPTS),
+    "DescribeInstances fails": Fault("DescribeInstances", "500", times=ATTEMPTS),
     "DescribeInstances is denied": Fault("DescribeInstances", "denied", times=1),
     "DescribeInstances is late": Fault("DescribeInstances", "stale", times=2, seconds=60),
 }
@@ -361,7 +361,7 @@ def test_a_machine_ends_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fau
     with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(15)
-        CLOCK.sleep(1.1)
+        known_everywhere(ec2)
         ec2.script([fault])
         for _ in range(20):  # as the lifecycle does until it is told that the machine is gone
             try:
@@ -377,13 +377,13 @@ def test_a_machine_ends_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fau
 
 
 AFTER_A_CRASH = {
-    "DescribeInstances is throttled": (True, Fault("DescribeInstances", "throttled", times=4)),
-    "DescribeInstances fails": (True, Fault("DescribeInstances", "500", times=4)),
+    "DescribeInstances is throttled": (True, Fault("DescribeInstances", "throttled", times=ATTEMPTS)),
+    "DescribeInstances fails": (True, Fault("DescribeInstances", "500", times=ATTEMPTS)),
     "DescribeInstances is denied": (True, Fault("DescribeInstances", "denied", times=1)),
-    "CreateFleet is throttled": (False, Fault("CreateFleet", "throttled", times=4)),
-    "CreateFleet fails": (False, Fault("CreateFleet", "500", times=4)),
+    "CreateFleet is throttled": (False, Fault("CreateFleet", "throttled", times=ATTEMPTS)),
+    "CreateFleet fails": (False, Fault("CreateFleet", "500", times=ATTEMPTS)),
     "CreateFleet is denied": (False, Fault("CreateFleet", "denied", times=1)),
-    "CreateFleet works and nobody hears": (False, Fault("CreateFleet", "timeout-after-effect", times=4)),
+    "CreateFleet works and nobody hears": (False, Fault("CreateFleet", "timeout-after-effect", times=ATTEMPTS)),
 }
 
 
@@ -404,7 +404,7 @@ def test_trouble_after_a_crash(ec2: Ec2, ground: Ground, effect: bool, fault: Fa
 
 TEMPLATE_ENDS = {
     "DeleteLaunchTemplate is denied": Fault("DeleteLaunchTemplate", "denied", times=1),
-    "DeleteLaunchTemplate fails": Fault("DeleteLaunchTemplate", "500", times=4),
+    "DeleteLaunchTemplate fails": Fault("DeleteLaunchTemplate", "500", times=ATTEMPTS),
     "DeleteLaunchTemplate works and nobody hears": Fault("DeleteLaunchTemplate", "timeout-after-effect", times=1),
     "DeleteLaunchTemplate finds nothing": Fault("DeleteLaunchTemplate", "not-found", times=1),
 }
@@ -433,7 +433,7 @@ def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:
         assert made.wait(15)
         ec2.reset_calls()
         every = claims.all()
-        CLOCK.sleep(1.1)  # EC2 knows them everywhere
+        known_everywhere(ec2)
         made.in_parallel(made.launcher.delete, every)
         assert made.wait(5, lambda: not alive(ec2))
         assert ec2.calls() == {"DescribeInstances": 1, "TerminateInstances": 1}
@@ -459,7 +459,7 @@ def test_tags_are_gathered(ec2: Ec2, ground: Ground) -> None:
     with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(15)
-        CLOCK.sleep(1.1)
+        known_everywhere(ec2)
         ec2.reset_calls()
         made.in_parallel(
             lambda name: made.instances.tag(name, {"eks:eks-cluster-name": "dovetail"}), sorted(alive(ec2))

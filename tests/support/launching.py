@@ -5,7 +5,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
@@ -40,6 +40,9 @@ T = TypeVar("T")
 CLOCK = SystemClock()
 CLUSTER = Cluster("dovetail", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
 PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standard/recommended/image_id"
+ATTEMPTS = 2
+"""Of every call, the first one included; a fault that hits so often fails a whole call with its retries, each of which waits up to twice as long."""
+
 READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1}
 
 
@@ -161,7 +164,8 @@ class Ground:
     def of(cls, ec2: Ec2) -> "Ground":
         """Read an emulator."""
         settings = AwsSettings(cluster_name=ec2.vpc.cluster, region=ec2.region)
-        aws = AwsClients(settings.policy(), CLOCK, ec2.session())
+        policy = replace(settings.policy(), attempts=ATTEMPTS, rates={})  # one test need not wait for another's calls
+        aws = AwsClients(policy, CLOCK, ec2.session())
         rows = aws.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
         image = aws.client("ssm").get_parameter(Name=PARAMETER)["Parameter"]["Value"]
         return cls(ec2, settings, aws, market_of(aws, settings), image, tuple(rows))
@@ -294,6 +298,7 @@ class Rig:
             shortages=self.shortages,
             clock=CLOCK,
             settings=self.settings,
+            look=0.2,
         )
         self.launched_after: dict[str, float] = {}
         self.told: list[CloudError] = []
@@ -386,3 +391,8 @@ def rig(ground: Ground, claims: Claims, classes: Iterable[EC2NodeClass], *, kill
 def alive(ec2: Ec2) -> Mapping[str, dict[str, Any]]:
     """Instances that are paid for, by id."""
     return {one["id"]: one for one in ec2.alive()}
+
+
+def known_everywhere(ec2: Ec2) -> None:
+    """Let EC2's time pass at once until every part of it knows every machine."""
+    ec2.skip(1.1)

@@ -70,10 +70,12 @@ SETTLE_SECONDS: Final = 10.0
 YOUNG_SECONDS: Final = 30.0
 """For so long after a launch "not found" may mean "not found yet"."""
 
+LOOK_SECONDS: Final = 2.0
+"""So long after a look at a launch that was interrupted comes the next one."""
+
 FLEXIBLE: Final = 5
 """Instance types from which on a launch counts as flexible."""
 
-_LOOK_SECONDS: Final = 2.0
 _SHORT_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 15.0
 _NOT_KNOWN_WAIT: Final = 2.0
@@ -168,6 +170,7 @@ class Launcher:
         settings: of the program.
         reserved: whether the feature gate ReservedCapacity is on.
         best_effort: whether minValues may be missed.
+        look: seconds between two looks at a launch that was interrupted.
     """
 
     def __init__(
@@ -184,11 +187,12 @@ class Launcher:
         settings: AwsSettings,
         reserved: bool = True,
         best_effort: bool = False,
+        look: float = LOOK_SECONDS,
     ) -> None:
         self._aws, self._instances, self._templates, self._world = aws, instances, templates, world
         self._subnets, self._reservations, self._shortages = subnets, reservations, shortages
         self._clock, self._settings = clock, settings
-        self._reserved, self._best_effort = reserved, best_effort
+        self._reserved, self._best_effort, self._look = reserved, best_effort, look
         self._answered: Callable[[str], None] = lambda _: None
         self._changed = threading.Condition()
         self._waiting: dict[str, NodeClaim] = {}
@@ -671,13 +675,13 @@ class Launcher:
             self._continue(tag, everybody, mine)
         except (ClientError, BotoCoreError, InstanceError) as error:
             message = str(error if isinstance(error, InstanceError) else classify_exception(error))
-            self._turn_away(everyone, CreateError(names.LAUNCH_FAILED, message), _LOOK_SECONDS)
+            self._turn_away(everyone, CreateError(names.LAUNCH_FAILED, message), self._look)
         except Exception as error:
             _log.exception("a launch could not be continued", batch=tag)
             self._turn_away(everyone, CreateError(names.LAUNCH_FAILED, repr(error)), _LONGEST_WAIT)
         with self._changed:  # a claim that was copied, with the mark of another
             left = [claim for claim in claims if self._under_way.get(claim.metadata.uid)]
-        self._turn_away(left, LaunchUnderWayError(""), _LOOK_SECONDS)
+        self._turn_away(left, LaunchUnderWayError(""), self._look)
 
     def _continue(self, tag: str, everybody: Mapping[Mark, NodeClaim], mine: Mapping[Mark, NodeClaim]) -> None:
         total = 1 + max(mark.ordinal for mark in everybody)
@@ -688,7 +692,7 @@ class Launcher:
         sent = self._sent.get(tag)
         if sent is None and total > len(everybody):
             # some of the batch were never marked, so it was never called, or are gone, so it may have been: EC2 will describe it
-            self._turn_away(mine.values(), LaunchUnderWayError(""), _LOOK_SECONDS)
+            self._turn_away(mine.values(), LaunchUnderWayError(""), self._look)
             return
         order = sent.order if sent is not None else self._order(list(mine.values()), {})
         if order is None:
@@ -699,7 +703,7 @@ class Launcher:
         except (ClientError, BotoCoreError) as error:
             failure = classify_exception(error)
             if failure.kind is Kind.MISMATCH:  # it was called, with other parameters: EC2 will describe what there is
-                self._turn_away(mine.values(), LaunchUnderWayError(""), _LOOK_SECONDS)
+                self._turn_away(mine.values(), LaunchUnderWayError(""), self._look)
             else:
                 self._failed(order, mine.values(), failure)
             return
