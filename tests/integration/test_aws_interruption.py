@@ -1,7 +1,7 @@
 """The life of machines end to end: EC2 says something, EventBridge and SQS bring it, and pods move before their machine goes."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -12,6 +12,7 @@ from provisioner.cli.progress import progress_for
 from provisioner.cloudprovider.aws.instances import instance_id_of
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODEPOOLS, PODS
+from provisioner.support.clock import SystemClock
 from tests.support.awscluster import NAMESPACE, SECONDS, AwsCluster, aws_cluster
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
@@ -23,11 +24,15 @@ def aws() -> Iterator[AwsCluster]:
     cluster = DevCluster(temporary=True, extender=True, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
-        with aws_cluster(cluster, clock_factor=4.0) as one:
-            one.start("--nominate=true")
+        with aws_cluster(cluster, clock_factor=8.0) as one:
+            one.start("--nominate=true", "--batch-idle-duration=200ms")
             one.node_class()
             one.pool(requirements=({"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["spot"]},))
             yield one
+            one.eventually(
+                lambda: {machine_of(claim) for claim in one.claims()} == {machine["id"] for machine in one.ec2.alive()},
+                "claims whose machines have ended are gone",
+            )
     finally:
         cluster.down()
 
@@ -36,9 +41,14 @@ def the_claim(aws: AwsCluster) -> NodeClaim:
     """One pod, on one machine; the one that is there, where there is one."""
     aws.deploy("web", 1)
     aws.await_running(1)
-    aws.eventually(lambda: len(aws.initialized()) == 1, "the claim is initialised", SECONDS)
-    (claim,) = aws.initialized()
+    aws.eventually(lambda: len(standing(aws.initialized())) == 1, "the claim is initialised", SECONDS)
+    (claim,) = standing(aws.initialized())
     return claim
+
+
+def standing(claims: Sequence[NodeClaim]) -> list[NodeClaim]:
+    """Those that are not being deleted; a claim whose machine has ended goes some time after it, see `aws`."""
+    return [one for one in claims if one.metadata.deletion_timestamp is None]
 
 
 def machine_of(claim: NodeClaim) -> str:
@@ -46,11 +56,16 @@ def machine_of(claim: NodeClaim) -> str:
 
 
 def await_replaced(aws: AwsCluster, old: NodeClaim) -> NodeClaim:
-    """Until another machine has taken over and nothing is left of the old one."""
-    aws.eventually(lambda: [one.name for one in aws.initialized() if one.name != old.name], "a replacement", SECONDS)
-    aws.eventually(lambda: old.name not in {one.name for one in aws.claims()}, "the old claim is gone", SECONDS)
+    """Until another machine has taken over, and machine and Node of the old one are gone."""
+    aws.eventually(
+        lambda: [one for one in standing(aws.initialized()) if one.name != old.name], "a replacement", SECONDS
+    )
+    aws.eventually(lambda: old.name not in {one.name for one in standing(aws.claims())}, "the old claim goes", SECONDS)
     aws.await_running(1)
-    (new,) = aws.initialized()
+    (new,) = standing(aws.initialized())
+    aws.eventually(
+        lambda: [one.metadata.name for one in aws.machine_nodes()] == [new.status.node_name], "Nodes = claims", SECONDS
+    )
     aws.eventually(lambda: {one["id"] for one in aws.ec2.alive()} == {machine_of(new)}, "machines = claims", SECONDS)
     return new
 
@@ -66,10 +81,11 @@ def reasons(aws: AwsCluster, name: str) -> set[str]:
 
 def test_a_spot_machines_pods_move_to_its_replacement_before_it_ends(aws: AwsCluster) -> None:
     old = the_claim(aws)
-    aws.ec2.interrupt(machine_of(old), "spot", seconds=800)
-    while not any(one.name != old.name for one in aws.initialized()):
+    aws.ec2.interrupt(machine_of(old), "spot", seconds=1600)
+    while not any(one.name != old.name for one in standing(aws.initialized())):
         assert pod_node(aws) in (old.status.node_name, ""), "nothing moves before there is a place"
         assert aws.running() == 1, f"the pod runs on meanwhile\n{aws.log()[-3000:]}"
+        SystemClock().sleep(0.05)
     new = await_replaced(aws, old)
     assert pod_node(aws) == new.status.node_name
     assert {"SpotInterrupted", "TerminatingOnInterruption"} <= reasons(aws, old.name)
@@ -93,7 +109,7 @@ def test_planned_work_moves_pods_within_the_budget(aws: AwsCluster) -> None:
     aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": held}}})
     aws.ec2.interrupt(machine_of(old), "scheduled-change", seconds=20 * 3600)
     aws.eventually(lambda: "DisruptionBlocked" in reasons(aws, old.name), "the budget holds it", 60.0)
-    assert [one.name for one in aws.claims()] == [old.name]
+    assert [one.name for one in standing(aws.claims())] == [old.name]
     aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
     await_replaced(aws, old)
 
@@ -102,14 +118,14 @@ def test_a_claim_says_when_its_class_has_changed(aws: AwsCluster) -> None:
     claim = the_claim(aws)
 
     def reason() -> str:
-        (found,) = aws.claims()
+        (found,) = standing(aws.claims())
         drifted = condition(found.status.conditions, names.DRIFTED)
         return drifted.reason if drifted is not None else ""
 
     assert reason() == ""
     aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": {"team": "shop"}}})
     aws.eventually(lambda: reason() == "NodeClassDrift", "the claim has drifted", 60.0)
-    assert [one.name for one in aws.claims()] == [claim.name], "that is all that happens"
+    assert [one.name for one in standing(aws.claims())] == [claim.name], "that is all that happens"
     aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": None}})
     aws.eventually(lambda: reason() == "", "the claim has drifted no more", 60.0)
 
@@ -124,5 +140,7 @@ def test_a_machine_is_tagged_with_its_node(aws: AwsCluster) -> None:
 
     aws.eventually(is_tagged, "the machine carries the names", 90.0)
     aws.eventually(
-        lambda: aws.claims()[0].metadata.annotations.get(ec2.TAGGED_ANNOTATION) == "true", "the claim says so", 30.0
+        lambda: standing(aws.claims())[0].metadata.annotations.get(ec2.TAGGED_ANNOTATION) == "true",
+        "the claim says so",
+        30.0,
     )

@@ -3,11 +3,15 @@
 import base64
 import signal
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from provisioner.apis import ec2, names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cli.progress import progress_for
 from provisioner.cloudprovider.aws.keeping import MAX_PARTS, tables_of
@@ -15,10 +19,10 @@ from provisioner.cloudprovider.aws.learned import MemoryTable
 from provisioner.cloudprovider.aws.shortage import Shortages
 from provisioner.cloudprovider.aws.templates import TemplateUses
 from provisioner.devcluster.cluster import DevCluster
-from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES, NODEPOOLS
+from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES, NODEPOOLS, PODS
 from provisioner.support.clock import SystemClock
 from provisioner.values.resources import Resources
-from tests.support.awscluster import CLUSTER, PROVISIONER, AwsCluster, aws_cluster
+from tests.support.awscluster import CLUSTER, NAMESPACE, PROVISIONER, AwsCluster, aws_cluster
 from tests.support.iam import default_policies
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
@@ -28,34 +32,97 @@ DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedExcept
 OUR_OWN_LOOK = {"Statement": [{"Effect": "Allow", "Action": "ec2:DescribeLaunchTemplateVersions", "Resource": "*"}]}
 """What these tests ask for beside the provisioner, which never does."""
 
+RESERVING = ("one", "other")
+"""Deployments, and the pools that they are for."""
+
 TOKEN = "FwoGZXIvYXdzEXAMPLETOKENOFASESSION"
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[AwsCluster]:
-    """A cluster of this module's own, with a provisioner that logs everything and may do no more than it needs; each test leaves it empty."""
+def bare() -> Iterator[AwsCluster]:
+    """A cluster of this module's own, with a provisioner that logs everything and may do no more than it needs."""
     cluster = DevCluster(temporary=True, extender=False, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
-        with aws_cluster(cluster, policies=[*default_policies(CLUSTER), OUR_OWN_LOOK], clock_factor=4.0) as one:
+        with aws_cluster(cluster, policies=[*default_policies(CLUSTER), OUR_OWN_LOOK], clock_factor=8.0) as one:
             one.start(
                 *("--nominate=true", "--enable-zonal-shift"),
                 kubeconfig=one.account(),
                 environment={"LOG_LEVEL": "debug", "AWS_SESSION_TOKEN": TOKEN, "SYSTEM_NAMESPACE": "dovetail-system"},
             )
-            one.node_class(userData=f"#!/bin/bash\necho {SECRET}\n")
-            one.pool()
             yield one
     finally:
         cluster.down()
 
 
+@pytest.fixture(scope="module")
+def reservation(bare: AwsCluster) -> str:
+    """The id of a reservation of two machines."""
+    return bare.ec2.add_reservation("m5.large", "us-west-2a", 2)
+
+
+@pytest.fixture(scope="module")
+def aws(bare: AwsCluster, reservation: str) -> Iterator[AwsCluster]:
+    """Every test has pools and pods of its own, which all begin here, so that their machines boot at one time.
+
+    A test takes its pods away; nothing is left of any machine in the end.
+    """
+    kinds = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["reserved", "on-demand"]}
+    bare.node_class(userData=f"#!/bin/bash\necho {SECRET}\n")
+    bare.node_class("mortal")
+    bare.node_class("reserving", capacityReservationSelectorTerms=[{"id": reservation}])
+    bare.pool(ready=False)
+    bare.pool("mortal", node_class="mortal", ready=False)
+    for name in RESERVING:
+        bare.pool(name, node_class="reserving", requirements=(kinds,), ready=False)
+    bare.eventually(
+        lambda: all(is_true(one.status.conditions, names.READY) for one in bare.client.list(NODEPOOLS)),
+        "the pools are Ready",
+    )
+    bare.deploy("web", 1, nodeSelector={names.NODEPOOL_LABEL: "general"})
+    bare.deploy("brief", 2, nodeSelector={names.NODEPOOL_LABEL: "mortal"})
+    size = {"cpu": "1200m", "memory": "4Gi"}  # one a machine of m5.large
+    for name in RESERVING:
+        bare.deploy(name, 2, size, nodeSelector={names.NODEPOOL_LABEL: name})
+    yield bare
+    for name in ("web", "brief", *RESERVING):  # those of tests that did not run, too
+        bare.deploy(name, 0)
+    bare.await_empty()
+
+
+def claims_of(aws: AwsCluster, *pools: str) -> list[NodeClaim]:
+    return [one for one in aws.claims() if one.pool in pools]
+
+
+def nodes_of(aws: AwsCluster, pool: str) -> list[Node]:
+    return [one for one in aws.machine_nodes() if one.metadata.labels[names.NODEPOOL_LABEL] == pool]
+
+
+def machines_of(aws: AwsCluster, pool: str) -> list[dict[str, Any]]:
+    """Those that are paid for."""
+    return [one for one in aws.ec2.alive() if one["tags"][ec2.NODEPOOL_TAG] == pool]
+
+
+def await_initialized(aws: AwsCluster, pods: Mapping[str, int], *pools: str) -> list[NodeClaim]:
+    """Until so many pods of every Deployment run, and all claims of the pools are initialised; the claims."""
+
+    def found() -> list[NodeClaim]:
+        running = Counter(
+            one.shape.labels["app"]
+            for one in aws.client.list(PODS, NAMESPACE)
+            if one.phase == "Running" and one.deleted is None
+        )
+        claims = claims_of(aws, *pools)
+        ready = all(is_true(one.status.conditions, names.INITIALIZED) for one in claims)
+        return claims if ready and all(running[name] == count for name, count in pods.items()) else []
+
+    return aws.eventually(found, f"{dict(pods)} run on machines that are initialised")
+
+
 def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws: AwsCluster) -> None:
-    aws.deploy("web", 1, nodeSelector={names.NODEPOOL_LABEL: "general"})
-    aws.await_running(1)
-    (claim,) = aws.eventually(aws.initialized, "the claim is initialised")
-    (node,) = aws.machine_nodes()
-    (machine,) = aws.ec2.alive()
+    (claim,) = await_initialized(aws, {"web": 1}, "general")
+    (node,) = nodes_of(aws, "general")
+    (machine,) = machines_of(aws, "general")
     assert claim.status.provider_id == node.spec.provider_id == f"aws:///{machine['zone']}/{machine['id']}"
     assert claim.metadata.labels[names.INSTANCE_TYPE_LABEL] == machine["type"]
     assert machine["tags"][ec2.CLUSTER_NAME_TAG] == CLUSTER
@@ -74,20 +141,29 @@ def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws
     found = aws.eventually(learned, "the memory of the machine is kept, and which templates are in use")
     assert found == Resources.parse(node.status.capacity)["memory"]
     aws.deploy("web", 0)
-    aws.await_empty()
+    aws.eventually(
+        lambda: (
+            not nodes_of(aws, "general")
+            and not machines_of(aws, "general")
+            and all(one.metadata.deletion_timestamp is not None for one in claims_of(aws, "general"))
+        ),
+        "machine and Node are gone, and the claim goes",
+    )
     _look_for_secrets(aws)
 
 
 def test_the_whole_life_of_a_machine_needs_no_more_than_karpenter_asks_for(aws: AwsCluster) -> None:
-    aws.node_class("mortal")
-    aws.pool("mortal", node_class="mortal")
-    aws.deploy("brief", 2, nodeSelector={names.NODEPOOL_LABEL: "mortal"})
-    aws.await_running(2)
+    await_initialized(aws, {"brief": 2}, "mortal")
+    assert machines_of(aws, "mortal")
     aws.eventually(
-        lambda: all(ec2.NODECLAIM_TAG in machine["tags"] for machine in aws.ec2.alive()), "the machines are tagged"
+        lambda: all(ec2.NODECLAIM_TAG in machine["tags"] for machine in machines_of(aws, "mortal")),
+        "the machines are tagged",
     )
     aws.deploy("brief", 0)
-    aws.await_empty()
+    aws.eventually(
+        lambda: not claims_of(aws, "mortal") and not nodes_of(aws, "mortal") and not machines_of(aws, "mortal"),
+        "nothing is left",
+    )
     aws.client.delete(NODEPOOLS, "mortal")
     aws.client.delete(EC2NODECLASSES, "mortal")
     aws.eventually(
@@ -104,26 +180,18 @@ def test_the_whole_life_of_a_machine_needs_no_more_than_karpenter_asks_for(aws: 
     }
 
 
-def test_a_reservation_is_used_for_as_many_machines_as_it_has_whatever_the_pool(aws: AwsCluster) -> None:
-    reservation = aws.ec2.add_reservation("m5.large", "us-west-2a", 2)
-    aws.node_class("reserving", capacityReservationSelectorTerms=[{"id": reservation}])
-    kinds = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["reserved", "on-demand"]}
-    for name in ("one", "other"):
-        aws.pool(name, node_class="reserving", requirements=(kinds,))
-    size = {"cpu": "1200m", "memory": "4Gi"}  # one a machine of m5.large
-    for name in ("one", "other"):
-        aws.deploy(name, 2, size, nodeSelector={names.NODEPOOL_LABEL: name})
-    aws.await_running(4)
-    aws.eventually(lambda: len(aws.initialized()) == len(aws.claims()), "every claim is initialised")
-    reserved = [one for one in aws.claims() if one.metadata.labels[names.CAPACITY_TYPE_LABEL] == "reserved"]
-    bought = [one for one in aws.claims() if one.metadata.labels[names.CAPACITY_TYPE_LABEL] == "on-demand"]
+def test_a_reservation_is_used_for_as_many_machines_as_it_has_whatever_the_pool(
+    aws: AwsCluster, reservation: str
+) -> None:
+    claims = await_initialized(aws, dict.fromkeys(RESERVING, 2), *RESERVING)
+    reserved = [one for one in claims if one.metadata.labels[names.CAPACITY_TYPE_LABEL] == "reserved"]
+    bought = [one for one in claims if one.metadata.labels[names.CAPACITY_TYPE_LABEL] == "on-demand"]
     assert len(reserved) == 2
     assert bought
     assert {one.metadata.labels["karpenter.k8s.aws/capacity-reservation-id"] for one in reserved} == {reservation}
     assert [one["reservation"] for one in aws.ec2.alive() if one["reservation"]] == [reservation, reservation]
-    for name in ("one", "other"):
+    for name in RESERVING:
         aws.deploy(name, 0)
-    aws.await_empty()
 
 
 def _look_for_secrets(aws: AwsCluster) -> None:
