@@ -145,7 +145,12 @@ class DayTwo:
             ).poll
         if ec2.shifts is not None:
             polls["zonal-shift"] = ZonalShiftController(
-                ec2.shifts.refresh, ec2.zones, pools, parts.recorder, changed=lambda _: changed()
+                ec2.shifts.refresh,
+                ec2.zones,
+                pools,
+                parts.recorder,
+                can_ask=ec2.shifts.can_ask,
+                changed=lambda _: changed(),
             ).poll
         return polls
 

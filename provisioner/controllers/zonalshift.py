@@ -11,6 +11,8 @@ from provisioner.support import logs
 from provisioner.values.requirement import RequirementError, Requirements
 
 POLL_SECONDS = 30.0
+#: The cluster is known a moment after the start, and nothing should be launched in a shifted zone meanwhile.
+UNKNOWN_SECONDS = 1.0
 ACTIVE = "ZonalShiftActive"
 CLEARED = "ZonalShiftCleared"
 _log = logs.get_logger(__name__)
@@ -34,6 +36,7 @@ class ZonalShiftController:
         refresh: asks, and says which zone ids are shifted now.
         zones: names of zones by id.
         pools: every NodePool.
+        can_ask: whether it is known which cluster to ask about; it is looked at every second until then.
         changed: called with the zones that are shifted now, when they are others than before.
     """
 
@@ -44,8 +47,10 @@ class ZonalShiftController:
         pools: Callable[[], Sequence[NodePool]],
         recorder: Recorder,
         *,
+        can_ask: Callable[[], bool] = lambda: True,
         changed: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
+        self._can_ask = can_ask
         self._refresh, self._zones, self._pools, self._recorder, self._changed = (
             refresh,
             zones,
@@ -61,6 +66,8 @@ class ZonalShiftController:
         Raises:
             Exception: ARC did not answer; what it said last goes on.
         """
+        if not self._can_ask():
+            return UNKNOWN_SECONDS
         shifted = frozenset(self._refresh())
         begun, ended = shifted - self._shifted, self._shifted - shifted
         self._shifted = shifted

@@ -319,6 +319,7 @@ def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: C
     assert "by dry runs and reading calls" in said["role"]
 
     machine = launch_something(strict_ec2)
+    strict_ec2.where.skip(5.0)
     strict_ec2.client("ec2").get_waiter("instance_running").wait(InstanceIds=[machine], WaiterConfig={"Delay": 1})
     strict_ec2.where.reset_calls()
     code, verdicts, _ = strict_ec2(node_class(), interruption_queue=queue)

@@ -61,6 +61,10 @@ class ZonalShifts:
             self._until = found
         return self.zones()
 
+    def can_ask(self) -> bool:
+        """Whether it is known which cluster to ask about."""
+        return bool(self._cluster_arn())
+
     def zones(self) -> frozenset[str]:
         """Zone ids that are shifted away from now."""
         now = self._clock.now()

@@ -59,7 +59,9 @@ def test_shifts_end_by_themselves_by_being_cancelled_and_not_by_silence() -> Non
     arn = ""
     shifts = ZonalShifts(arc, lambda: arn, clock)
     assert shifts.refresh() == frozenset(), "nobody is asked about a cluster that is not known"
+    assert not shifts.can_ask()
     arn = "arn:cluster"
+    assert shifts.can_ask()
     assert shifts.zones() == frozenset()
     arc.answer = {"zonalShifts": [shift("use1-az1"), shift("use1-az2", LATER)]}
     assert shifts.refresh() == {"use1-az1", "use1-az2"}
@@ -124,6 +126,24 @@ def test_pools_hear_when_a_shift_begins_and_when_it_ends() -> None:
         ("NodePool", "everywhere", "Normal", "ZonalShiftCleared"),
     ]
     assert changed == [{"use1-az1"}, set()]
+
+
+def test_shifts_are_asked_for_as_soon_as_the_cluster_is_known() -> None:
+    asked: list[bool] = []
+    known = False
+
+    def refresh() -> frozenset[str]:
+        asked.append(known)
+        return frozenset()
+
+    controller = ZonalShiftController(
+        refresh, dict, list, TinyServer(World()).recorder, can_ask=lambda: known
+    )
+    assert controller.poll() == 1.0
+    assert controller.poll() == 1.0
+    known = True
+    assert controller.poll() == 30.0
+    assert asked == [True]
 
 
 def zoned_pool(name: str, zone: str) -> Any:
