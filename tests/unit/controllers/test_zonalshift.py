@@ -136,9 +136,7 @@ def test_shifts_are_asked_for_as_soon_as_the_cluster_is_known() -> None:
         asked.append(known)
         return frozenset()
 
-    controller = ZonalShiftController(
-        refresh, dict, list, TinyServer(World()).recorder, can_ask=lambda: known
-    )
+    controller = ZonalShiftController(refresh, dict, list, TinyServer(World()).recorder, can_ask=lambda: known)
     assert controller.poll() == 1.0
     assert controller.poll() == 1.0
     known = True
