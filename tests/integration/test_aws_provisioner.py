@@ -126,6 +126,7 @@ def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws
     assert claim.status.provider_id == node.spec.provider_id == f"aws:///{machine['zone']}/{machine['id']}"
     assert claim.metadata.labels[names.INSTANCE_TYPE_LABEL] == machine["type"]
     assert machine["tags"][ec2.CLUSTER_NAME_TAG] == CLUSTER
+    aws.deploy("web", 0)
     node_class = aws.client.get(EC2NODECLASSES, "default")
     assert is_true(node_class.status.conditions, names.READY)
     memory, uses = MemoryTable(), TemplateUses()
@@ -140,7 +141,6 @@ def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws
 
     found = aws.eventually(learned, "the memory of the machine is kept, and which templates are in use")
     assert found == Resources.parse(node.status.capacity)["memory"]
-    aws.deploy("web", 0)
     aws.eventually(
         lambda: (
             not nodes_of(aws, "general")
