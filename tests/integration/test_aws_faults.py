@@ -12,7 +12,9 @@ from typing import Final
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG
+from provisioner.apis.meta import is_true
 from provisioner.cli.progress import progress_for
 from provisioner.cloudprovider.aws import reading
 from provisioner.cloudprovider.aws.client import AwsClients, Policy
@@ -48,12 +50,14 @@ from tests.support.ec2 import Fault
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
+ALONE: Final = "--disable-leader-election"
+
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
 
 
 def start(aws: AwsCluster) -> None:
     """The provisioner, which need not wait for the Lease of one that was killed."""
-    aws.start("--disable-leader-election")
+    aws.start(ALONE)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +77,7 @@ def seen(aws: AwsCluster) -> Seen:
     """One life in which every row of the table happens."""
     clock = SystemClock()
     began = clock.monotonic()
-    found = Life(aws).run()
+    found = Life(aws, ALONE).run()
     print(f"{len(ROWS)} faults in {clock.monotonic() - began:.0f} s")
     return found
 
@@ -297,8 +301,17 @@ def test_a_process_that_is_killed_after_any_call_leaves_nothing_twice(aws: AwsCl
         owners = sorted(one.status.provider_id.rpartition("/")[2] for one in aws.claims())
         assert owners == sorted(one["id"] for one in aws.ec2.alive())
 
+    def is_ready() -> bool:
+        """Whether the pool is; its class is looked at again, since a new process need not know the cluster at its first look."""
+        for one in aws.client.list(EC2NODECLASSES):
+            if not is_true(one.status.conditions, names.READY):
+                aws.nudge(one)
+                SystemClock().sleep(1.0)
+        return is_true(aws.client.get(NODEPOOLS, "mortal").status.conditions, names.READY)
+
     def launch() -> None:
-        aws.pool("mortal", node_class="mortal", disruption={"consolidateAfter": "Never"})
+        aws.pool("mortal", node_class="mortal", ready=False, disruption={"consolidateAfter": "Never"})
+        aws.eventually(is_ready, "the pool is Ready")
         aws.create_claims(aws.claim("mortal"), 3)
 
     def tag() -> None:
@@ -309,6 +322,7 @@ def test_a_process_that_is_killed_after_any_call_leaves_nothing_twice(aws: AwsCl
     def end_one() -> None:
         equal(3)
         aws.eventually(lambda: all(NODECLAIM_TAG in one["tags"] for one in aws.ec2.alive()), "every machine is tagged")
+        aws.age_claims()
         aws.client.delete(NODECLAIMS, aws.claims()[0].name)
 
     def end_all() -> None:

@@ -5,12 +5,14 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
+from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cli.harness import applying
@@ -20,6 +22,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.processes import Record
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
+from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import pool as pool_of_threads
@@ -34,6 +37,7 @@ READY_SECONDS = 60.0
 SECONDS = 60.0
 NAMESPACE = "shop"
 _LOG_TAIL = 6000
+_NUDGE = "tests.dovetail.dev/nudge"
 T = TypeVar("T")
 
 
@@ -146,6 +150,26 @@ class AwsCluster:
         with pool_of_threads(8, "claims") as threads:
             for outcome in run_parallel(threads, lambda _: self.client.create(NODECLAIMS, body), range(count)):
                 outcome.unwrap()
+
+    def nudge(self, node_class: EC2NodeClass) -> None:
+        """Have a class looked at again, as a user does who has mended something; nothing where it is gone."""
+        note = {"metadata": {"annotations": {_NUDGE: node_class.metadata.resource_version}}}
+        with contextlib.suppress(NotFound):
+            self.client.patch(EC2NODECLASSES, node_class.name, note)
+
+    def age_claims(self) -> None:
+        """Let every claim have been launched an hour ago: for half a minute EC2 would not be believed that a machine is gone.
+
+        A provisioner that launched them itself knows better: it has to be started anew.
+        """
+        for claim in self.claims():
+            aged = [
+                msgspec.structs.replace(one, last_transition_time=one.last_transition_time - timedelta(hours=1))
+                if one.type == names.LAUNCHED and one.last_transition_time is not None
+                else one
+                for one in claim.status.conditions
+            ]
+            self.client.patch(NODECLAIMS, claim.name, {"status": {"conditions": aged}}, subresource="status")
 
     # ------------------------------------------------------------------ looking
 

@@ -5,7 +5,7 @@ A row is met by a class of its own kind of fault, so that many rows happen at on
 
 import contextlib
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from provisioner.cli.harness import applying
 from provisioner.cloudprovider.aws.discovery.profiles import Naming
 from provisioner.cloudprovider.aws.permissions import PERMISSIONS
 from provisioner.kube.config import connect
-from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import SystemClock
@@ -28,7 +27,9 @@ KINDS: Final = ("throttled", "500", "timeout-after-effect", "denied", "not-found
 ATTEMPTS: Final = {"throttled": 4, "500": 4, "timeout-after-effect": 4}
 """How often a fault hits, so that one whole call fails with all of its retries; others fail at the first."""
 WAIT: Final = 120.0
-_NUDGE: Final = "tests.dovetail.dev/nudge"
+_NUDGE_SECONDS: Final = 1.5
+_NEVER: Final = 1_000_000
+_GATHERED_SECONDS: Final = 0.3
 _ONLY_CHECKED: Final = frozenset({"iam:SimulatePrincipalPolicy"})
 """Of `dovetail aws check`, not of the controllers."""
 _REHEARSED: Final = frozenset({"ec2:RunInstances"})
@@ -46,6 +47,8 @@ EARLY: Final[Mapping[str, tuple[str, ...]]] = {
     "c": ("GetInstanceProfile", "RunInstances"),
 }
 """Actions from a class's creation to its machine's first minutes, by the class that meets their faults."""
+LAST_TOLD: Final[Mapping[str, str]] = {"a": "DescribeImages", "b": "CreateLaunchTemplate", "c": "RunInstances"}
+"""The last of them before a class is Ready: when its trouble is told, so is every other."""
 LATE: Final[Mapping[str, tuple[str, ...]]] = {
     "a": ("CreateTags", "TerminateInstances", "ListInstanceProfiles", "DeleteLaunchTemplate"),
     "b": ("DescribeInstances", "RemoveRoleFromInstanceProfile", "DescribeLaunchTemplates"),
@@ -157,6 +160,8 @@ def rows_of(table: Mapping[str, Iterable[str]]) -> tuple[Row, ...]:
 EARLY_ROWS: Final = rows_of(EARLY)
 LATE_ROWS: Final = rows_of(LATE)
 ROWS: Final = (*EARLY_ROWS, *LATE_ROWS)
+TAG_ROWS: Final = tuple(row for row in LATE_ROWS if row.action == "CreateTags")
+"""Machines are tagged soon after their Nodes have joined: it may begin before the last one has, and end while others are ended."""
 OWNERS: Final = tuple(f"faults-{group}-{kind}" for group in EARLY for kind in KINDS)
 
 
@@ -197,12 +202,14 @@ class Life:
 
     Args:
         aws: with a provisioner that runs and has not seen them yet.
+        flags: of that provisioner, which is started anew before the end.
     """
 
-    def __init__(self, aws: AwsCluster) -> None:
-        self._aws, self._client = aws, aws.client
+    def __init__(self, aws: AwsCluster, *flags: str) -> None:
+        self._aws, self._client, self._flags = aws, aws.client, flags
         self.seen = Seen()
-        self._looks = 0
+        self._clock = SystemClock()
+        self._nudged: dict[str, float] = {}
         self._told: dict[str, tuple[Condition, ...]] = {}
 
     def run(self) -> Seen:
@@ -210,7 +217,6 @@ class Life:
         with self._watching():
             self._begin()
             self._launch()
-            self._note(EARLY_ROWS)
             self._end()
             self._note(LATE_ROWS)
         self.seen.events |= {
@@ -227,7 +233,7 @@ class Life:
         aws.cluster.signal(PROVISIONER, signal.SIGSTOP)
         made = [self._make(index, name) for index, name in enumerate(OWNERS)]
         profiles = {one.name: Naming(CLUSTER, aws.ec2.region).name(one, f"role-{one.name}") for one in made}
-        aws.ec2.script(early_fault(row, profiles) for row in EARLY_ROWS)
+        aws.ec2.script([*(early_fault(row, profiles) for row in EARLY_ROWS), *map(self._tag_fault, TAG_ROWS)])
         aws.ec2.reset_calls()
         aws.cluster.signal(PROVISIONER, signal.SIGCONT)
         aws.eventually(self._all_ready, "all classes and pools are Ready", WAIT)
@@ -255,7 +261,6 @@ class Life:
         naming = Naming(CLUSTER, aws.ec2.region)
         matches = {
             row: {
-                "CreateTags": [row.claim],
                 "TerminateInstances": [machines[row.claim]],
                 "DescribeInstances": [machines[row.claim]],
                 "ListInstanceProfiles": [naming.path(classes[row.owner])],
@@ -263,12 +268,26 @@ class Life:
                 "DeleteLaunchTemplate": templates[row.owner],
             }.get(row.action, [classes[row.owner].status.instance_profile])[0]
             for row in LATE_ROWS
+            if row not in TAG_ROWS
         }
-        aws.ec2.script([_fault(row, {"contains": f'"{matches[row]}"'}) for row in LATE_ROWS])
-        first = [name for name in OWNERS if not name.startswith("faults-a-")]
-        self._delete(first)
-        aws.eventually(self._all_tagged, "all machines are tagged", WAIT)
-        self._delete([name for name in OWNERS if name not in first])
+        aws.stop_provisioner()
+        aws.age_claims()
+        aws.start(*self._flags)
+        tagged = {name for name in OWNERS if any(row.owner == name for row in TAG_ROWS)}
+        others = {machines[f"{name}-claim"] for name in OWNERS if name not in tagged}
+        # a new process asks for machines by id before it tags them: that is not to meet the faults of their end
+        aws.eventually(lambda: self._are_tagged(others), "the other machines are tagged", WAIT)
+        self._note((*EARLY_ROWS, *TAG_ROWS))
+        aws.ec2.script(
+            self._tag_fault(row) if row in TAG_ROWS else _fault(row, {"contains": f'"{matches[row]}"'})
+            for row in LATE_ROWS
+        )
+        self._delete_claims(name for name in OWNERS if name not in tagged)
+        waiting = {machines[f"{name}-claim"] for name in tagged}
+        aws.eventually(lambda: self._are_tagged(waiting), "the machines are tagged", WAIT)
+        self._delete_claims(tagged)
+        left_over = set(OWNERS)
+        aws.eventually(lambda: self._are_gone(left_over), "the claims and classes are gone", WAIT)
         aws.await_empty()
         left = aws.ec2.left()
         self.seen.strays += [one["id"] for one in aws.ec2.alive()] + [one.name for one in aws.claims()]
@@ -310,42 +329,57 @@ class Life:
         told = {
             one.name: one.status.conditions for one in waiting if any(cond.message for cond in one.status.conditions)
         }
-        self._nudge(one for one in waiting if told.get(one.name) != self._told.get(one.name))
+        self._nudge([one for one in waiting if told.get(one.name) != self._told.get(one.name)])
+        self._nudge_again(one for one in waiting if _has_told_all(one))
         self._told |= told
         pools = [one for one in self._client.list(NODEPOOLS) if one.metadata.name in OWNERS]
         return not waiting and all(is_true(one.status.conditions, names.READY) for one in pools)
 
-    def _all_tagged(self) -> bool:
-        return all(NODECLAIM_TAG in one["tags"] for one in self._aws.ec2.alive())
+    def _are_tagged(self, ids: Collection[str]) -> bool:
+        return all(NODECLAIM_TAG in one["tags"] for one in self._aws.ec2.alive() if one["id"] in ids)
 
-    def _delete(self, owners: Sequence[str]) -> None:
-        """The claims of these, then their pools and classes."""
-        for name in owners:
+    def _delete_claims(self, owners: Iterable[str]) -> None:
+        """One after another: what is asked at the same time is asked by one call, and the fault of one machine hits all of them."""
+        for name in sorted(owners, key=lambda one: not one.endswith("-throttled")):  # whose retries last longest
             self._client.delete(NODECLAIMS, f"{name}-claim")
-        gone = {f"{name}-claim" for name in owners}
-        self._aws.eventually(lambda: not gone & {one.name for one in self._aws.claims()}, "the claims are gone", WAIT)
-        for name in owners:
-            self._client.delete(NODEPOOLS, name)
-            self._client.delete(EC2NODECLASSES, name)
-        self._aws.eventually(lambda: self._are_gone(owners), "the classes are gone", WAIT)
+            self._clock.sleep(_GATHERED_SECONDS)
 
-    def _are_gone(self, owners: Sequence[str]) -> bool:
-        left = [one for one in self._client.list(EC2NODECLASSES) if one.name in owners]
-        self._looks += 1
-        if self._looks % 8 == 0:
-            self._nudge(left)
-        return not left
+    def _are_gone(self, owners: set[str]) -> bool:
+        """Whether nothing is left of these; the pool and class of a claim that is gone are deleted, and taken from `owners`."""
+        claims = {one.name for one in self._aws.claims()}
+        for name in [one for one in owners if f"{one}-claim" not in claims]:
+            self._client.delete(EC2NODECLASSES, name)
+            self._client.delete(NODEPOOLS, name)
+            self._nudged[name] = self._clock.monotonic()
+            owners.remove(name)
+        going = [one for one in self._client.list(EC2NODECLASSES) if one.name in OWNERS and one.name not in owners]
+        self._nudge_again(going)
+        return not owners and not going
+
+    def _nudge_again(self, classes: Iterable[EC2NodeClass]) -> None:
+        """Nudge those of them that have not been nudged for a while."""
+        due = self._clock.monotonic() - _NUDGE_SECONDS
+        self._nudge([one for one in classes if self._nudged.get(one.name, 0.0) <= due])
 
     def _nudge(self, classes: Iterable[EC2NodeClass]) -> None:
-        """Have these classes looked at again, as a user does who has mended something."""
         for one in classes:
-            with contextlib.suppress(NotFound):
-                note = {"metadata": {"annotations": {_NUDGE: one.metadata.resource_version}}}
-                self._client.patch(EC2NODECLASSES, one.name, note)
+            self._nudged[one.name] = self._clock.monotonic()
+            self._aws.nudge(one)
 
     def _note(self, rows: tuple[Row, ...]) -> None:
         for row, (matched, hit) in zip(rows, self._aws.ec2.hits(), strict=True):
-            self.seen.calls[row], self.seen.hits[row] = matched, hit
+            self.seen.calls[row] = self.seen.calls.get(row, 0) + matched
+            self.seen.hits[row] = self.seen.hits.get(row, 0) + hit
+
+    def _tag_fault(self, row: Row) -> Fault:
+        """What is left of the fault of a row of `TAG_ROWS`; calls are counted when nothing is."""
+        left = row.times - self.seen.hits.get(row, 0)
+        match = {"contains": f'"{row.claim}"'}
+        return (
+            Fault(row.action, row.kind, times=left, match=match)
+            if left
+            else Fault(row.action, row.kind, after=_NEVER, match=match)
+        )
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[None]:
@@ -382,6 +416,12 @@ class Noting:
 
     def on_sync(self) -> None:
         """Nothing: every version counts alike."""
+
+
+def _has_told_all(node_class: EC2NodeClass) -> bool:
+    """Whether a class has told of the last trouble that it meets before it is Ready, so that nothing is lost when a look at it is disturbed."""
+    last = next(action for group, action in LAST_TOLD.items() if node_class.name.startswith(f"faults-{group}-"))
+    return any(last in one.message for one in node_class.status.conditions)
 
 
 def early_fault(row: Row, profiles: Mapping[str, str]) -> Fault:
