@@ -5,9 +5,12 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
 from provisioner.cloudprovider.aws.shortage import Offer
@@ -425,6 +428,13 @@ def test_a_template_goes_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fa
     assert not client.describe_launch_templates(Filters=tag)["LaunchTemplates"]
 
 
+def registered(claim: NodeClaim) -> NodeClaim:
+    """The claim once its Node has joined."""
+    joined = Condition(type=names.REGISTERED, status="True", last_transition_time=CLOCK.now())
+    status = msgspec.structs.replace(claim.status, conditions=(*claim.status.conditions, joined))
+    return msgspec.structs.replace(claim, status=status)
+
+
 def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     claims.add(5, {TYPE: SMALL})
@@ -439,6 +449,8 @@ def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:
         assert ec2.calls() == {"DescribeInstances": 1, "TerminateInstances": 1}
         ec2.skip(3600)
         made.launcher.delete(every[0])  # "not found" may still mean "not yet"
+        with pytest.raises(MachineNotFoundError):
+            made.launcher.delete(registered(every[0]))
     with rig(ground, claims, [node_class_of(ground)]) as made:
         for claim in [claims.aged(claim.metadata.name) for claim in every]:
             with pytest.raises(MachineNotFoundError):

@@ -25,7 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import condition
+from provisioner.apis.meta import condition, is_true
 from provisioner.cloudprovider.aws import fleet, labels, marking, ordering
 from provisioner.cloudprovider.aws.batches import Mark, batch_of, dealt
 from provisioner.cloudprovider.aws.calling import Clients
@@ -775,7 +775,9 @@ class Launcher:
         return next(one.provider_id for one in seen if one.id == found)
 
     def _is_young(self, claim: NodeClaim) -> bool:
-        """Whether the machine was launched so recently that EC2 may not know it everywhere."""
+        """Whether the machine was launched so recently that EC2 may not know it everywhere; one whose Node has joined is not."""
+        if is_true(claim.status.conditions, names.REGISTERED):
+            return False
         with self._changed:
             given = self._given.get(claim.metadata.uid)
         if given is not None:
