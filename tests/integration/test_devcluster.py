@@ -248,7 +248,7 @@ def test_no_network_is_a_sentence(tmp_path: Path) -> None:
         GoBuild(env).make(["kwok"], tmp_path, SILENT)
 
 
-def test_a_shell_needs_only_what_dev_env_prints(env: dict[str, str]) -> None:
+def test_a_shell_needs_only_what_dev_env_prints(env: dict[str, str], tmp_path: Path) -> None:
     def dovetail(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "provisioner.cli.main", "dev", *arguments, "--name", "shell"]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -260,7 +260,7 @@ def test_a_shell_needs_only_what_dev_env_prints(env: dict[str, str]) -> None:
     exports = dovetail("env").stdout
     shell = subprocess.run(
         ["/bin/sh", "-c", f"{exports}kubectl version; kubectl get namespaces -o name"],
-        env={"PATH": "/usr/bin:/bin"},
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},  # kubectl keeps a cache in its home
         capture_output=True,
         text=True,
         check=True,
