@@ -587,11 +587,11 @@ class Placing:
     def _fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:
         """Pods into these places, the first first; how many. The innermost loop of all."""
         need, places, plan, caps = run.need, self.places, run.plan, run.caps
-        single = plan.single or bool(run.ports)
+        single = plan.single or run.ports
         easy = run.easy
         fixed = ALL  # places whose domain need not be settled first
-        for pinned in pins:
-            fixed &= pinned[0].fixed
+        for axis, _ in pins:
+            fixed &= axis.fixed
         adds = plan.adds
         start = first = run.start
         end = start + limit
@@ -654,13 +654,9 @@ class Placing:
                 host.raised |= touched
         for port in run.ports:
             self.ports[port] = self.ports.get(port, 0) | touched
-        for ap in plan.axes:
-            domain = -1
-            for axis, pinned in pins:
-                if axis is ap.axis:
-                    domain = pinned
-                    break
-            if domain < 0:
+        for axis, domain in pins:
+            ap = plan.by_axis.get(axis)
+            if ap is None or domain < 0:
                 continue
             for counter in ap.adds:
                 if counter.eligible == ALL or not touched & ~counter.eligible:

@@ -83,6 +83,7 @@ class Plan:
         "axes",
         "blocked",
         "bootstraps",
+        "by_axis",
         "caps",
         "considerate",
         "even",
@@ -154,6 +155,7 @@ class Plan:
             plan.wanted = [
                 (one, skews[one.count]) for one in plan.adds if one.count in skews and one.count not in spread_by
             ]
+        self.by_axis: Final = axes
         self.axes: Final = [axes[axis] for axis in sorted(axes, key=lambda one: one.key)]
         self.single: Final = any(topology.includes(host.count, relations) for host in self.apart)
         self.bootstraps: Final = bool(relations.together) and all(

@@ -95,14 +95,14 @@ class HostCounter:
         if self.eligible != ALL and not self.eligible & low:
             return
         counts, at_least = self.counts, self.at_least
-        level = counts.get(place, 0) + 1
-        counts[place] = new = level + pods - 1
-        while level <= new:
-            if level < len(at_least):
-                at_least[level] |= low
-            else:
-                at_least.append(low)
-            level += 1
+        before = counts.get(place, 0)
+        counts[place] = level = before + pods
+        while level >= len(at_least):
+            at_least.append(0)
+        at_least[level] |= low
+        while level > before + 1:
+            level -= 1
+            at_least[level] |= low
 
     @property
     def anywhere(self) -> bool:
