@@ -120,12 +120,16 @@ PREFER_NO_SCHEDULE: Final = taints.PREFER_NO_SCHEDULE
 NO_EXECUTE: Final = taints.NO_EXECUTE
 DISRUPTED_TAINT: Final = Taint(key="karpenter.sh/disrupted", effect=NO_SCHEDULE)
 UNREGISTERED_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
+UNREGISTERED_NO_SCHEDULE_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_SCHEDULE)
+"""For machines that are Ready as soon as they join: pods are bound the moment it falls, and a kube-controller-manager that
+has not seen it fall would delete them for NoExecute."""
 EPHEMERAL_TAINTS: Final[tuple[Taint, ...]] = (
     Taint(key="node.kubernetes.io/not-ready", effect=NO_SCHEDULE),
     Taint(key="node.kubernetes.io/not-ready", effect=NO_EXECUTE),
     Taint(key="node.kubernetes.io/unreachable", effect=NO_SCHEDULE),
     Taint(key="node.cloudprovider.kubernetes.io/uninitialized", effect=NO_SCHEDULE, value="true"),
     UNREGISTERED_TAINT,
+    UNREGISTERED_NO_SCHEDULE_TAINT,
 )
 """Taints that fall by themselves while a node comes up; they block Initialized and are no reason not to plan."""
 READINESS_TAINT_PREFIX: Final = "readiness.k8s.io/"

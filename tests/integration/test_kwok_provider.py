@@ -134,7 +134,7 @@ def test_a_machine_joins_becomes_ready_and_keeps_its_type_s_capacity(plant: Plan
     assert node is not None
     assert node.status.capacity == {"cpu": "8", "memory": "16Gi", "ephemeral-storage": "20Gi", "pods": "128"}
     assert node.status.allocatable == {"cpu": "7900m", "memory": "16374Mi", "ephemeral-storage": "20Gi", "pods": "128"}
-    assert names.UNREGISTERED_TAINT in node.spec.taints
+    assert names.UNREGISTERED_NO_SCHEDULE_TAINT in node.spec.taints
     assert process.provider.get(machine.provider_id).node_name == machine.node_name
     assert process.client.writes == {("create", "nodes"): 1}
 

@@ -66,6 +66,11 @@ class Program:
             self._running.start()
             self._options = options
 
+    def await_seen(self, resource: Resource[Any], key: str) -> None:
+        running = self._running
+        assert running is not None
+        eventually(lambda: running.has_seen(resource, key), f"the provisioner knows {resource} {key}", SECONDS, 0.05)
+
     def stop(self) -> None:
         if self._running is not None:
             self._running.stop()
@@ -306,7 +311,7 @@ def test_a_pod_waits_for_its_claim_and_goes_where_the_volume_is(plot: Wiring) ->
     assert plot.zone_of("db") == "test-zone-b"
 
 
-def test_machines_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring) -> None:
+def test_machines_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Program) -> None:
     one_type = [{"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-8x-amd64-linux"]}]
     plot.pool(cpu=8, disruption=NEVER, requirements=one_type)
     for one in ("first", "second", "third"):
@@ -314,6 +319,7 @@ def test_machines_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring) -> N
     plot.pod("first", claim="first")
     full = plot.node_of("first").metadata.name
     plot.csi_node(full, 1)
+    program.await_seen(CSINODES, full)
     for one in ("second", "third"):
         plot.pod(one, claim=one)
     # the first is full, and machines to come of its kind will take one volume too

@@ -78,6 +78,10 @@ class InProcess:
         self._recorder.stop()
         self._connection.close()
 
+    def has_seen(self, resource: Resource[Any], key: str) -> bool:
+        """Whether the object has come by its watch."""
+        return any(one.resource is resource and one.store.get(key) is not None for one in self._caches.all)
+
     def writes(self) -> dict[str, int]:
         """Requests so far that changed something, less events: {"patch nodeclaims/status": 3}."""
         return {f"{verb} {kind}": count for (verb, kind), count in self.client.writes.items() if kind != "events"}

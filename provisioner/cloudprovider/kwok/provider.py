@@ -453,7 +453,7 @@ def _node(claim: NodeClaim, labels: dict[str, str], capacity: Resources, allocat
                 CLAIM_UID_ANNOTATION: claim.metadata.uid,
             },
         ),
-        spec=NodeSpec(provider_id=ID_PREFIX + node_name, taints=(names.UNREGISTERED_TAINT,)),
+        spec=NodeSpec(provider_id=ID_PREFIX + node_name, taints=(names.UNREGISTERED_NO_SCHEDULE_TAINT,)),
         status=NodeStatus(capacity={**capacity.to_wire()}, allocatable={**allocatable.to_wire()}),
     )
 

@@ -199,7 +199,7 @@ def test_the_node_is_that_of_its_type() -> None:
     node = world.node
     assert node.metadata.labels == {**labels, names.HOSTNAME_LABEL: NODE_NAME}
     assert node.metadata.annotations["kwok.x-k8s.io/node"] == "fake"
-    assert node.spec == NodeSpec(provider_id=f"kwok://{NODE_NAME}", taints=(names.UNREGISTERED_TAINT,))
+    assert node.spec == NodeSpec(provider_id=f"kwok://{NODE_NAME}", taints=(names.UNREGISTERED_NO_SCHEDULE_TAINT,))
     assert node.status.capacity == {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "20Gi", "pods": "64"}
     assert node.status.allocatable == {"cpu": "3900m", "memory": "8182Mi", "ephemeral-storage": "20Gi", "pods": "64"}
     assert node.status.conditions == ()
