@@ -14,8 +14,7 @@ _OBJECTS: Final = 50_000
 
 def collect_seldom() -> None:
     """Let the collector look after 50,000 new objects, which is a few megabytes of garbage at most."""
-    _, *rest = gc.get_threshold()
-    gc.set_threshold(_OBJECTS, *rest)
+    gc.set_threshold(_OBJECTS)
 
 
 @contextlib.contextmanager

@@ -140,10 +140,11 @@ def warm() -> None:
 
 def rounds() -> Iterator[int]:
     """The number of each round."""
-    started = time.monotonic()
-    yield from itertools.takewhile(
-        lambda number: number < ROUNDS or time.monotonic() < started + SECONDS, itertools.count()
-    )
+    end = time.monotonic() + SECONDS
+    for number in itertools.count():
+        if number >= ROUNDS and time.monotonic() >= end:
+            return
+        yield number
 
 
 def measured(case: Case) -> dict[str, float]:

@@ -246,14 +246,13 @@ def test_findings_of_ec2(cloud: Cloud) -> None:
     cloud.ec2.interrupt(fresh, "impair", check="instance", seconds=10)
     cloud.ec2.interrupt(planned, "schedule", seconds=3600)
     cloud.ec2.interrupt(cancelled, "schedule", seconds=3600, done="Canceled")
-    found = judged(cloud)
 
-    def all_run() -> bool:
-        nonlocal found
+    def all_run() -> statuses.Health | None:
         found = judged(cloud)
-        return len(found.findings) == 3 and bool(found.cleared)
+        return found if len(found.findings) == 3 and found.cleared else None
 
-    eventually(all_run, "all of them run", 30.0)
+    found = eventually(all_run, "all of them run", 30.0)
+    assert found is not None
     assert {(one.instance, one.category) for one in found.findings} == {
         (broken, Category.INSTANCE),
         (host, Category.SYSTEM),
