@@ -136,7 +136,7 @@ class DayTwo:
             "nodeclaim-garbage": ClaimCollector(
                 cluster, ec2.provider, writer, parts.metrics, shifted=_shifted(ec2)
             ).poll,
-            "placement-partition": PartitionSync(cluster.claims, ec2.inventory.get, relabeller).poll,
+            "placement-partition": PartitionSync(cluster.claims, ec2.instances.get_all, relabeller).poll,
         }
         if ec2.reserved:
             polls["capacity-type"] = CapacityTypeSync(cluster.claims, ec2.inventory.listed, relabeller).poll

@@ -5,13 +5,12 @@ Differs: the label that says a reservation may be taken back falls with the othe
 partition, and gets the label a few seconds later.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances import Instance, instance_id_of
-from provisioner.cloudprovider.errors import CloudError
+from provisioner.cloudprovider.aws.instances import RUNNING, Instance, instance_id_of
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -112,29 +111,31 @@ class PartitionSync:
 
     Args:
         claims: every claim.
-        get: a machine by provider ID, as EC2 says now; raises CloudError.
+        get_all: those of some machines that are there, by provider ID, as EC2 says now; raises CloudError.
     """
 
     def __init__(
-        self, claims: Callable[[], Iterable[NodeClaim]], get: Callable[[str], Instance], relabeller: Relabeller
+        self,
+        claims: Callable[[], Iterable[NodeClaim]],
+        get_all: Callable[[Collection[str]], Mapping[str, Instance]],
+        relabeller: Relabeller,
     ) -> None:
-        self._claims, self._get, self._relabeller = claims, get, relabeller
+        self._claims, self._get_all, self._relabeller = claims, get_all, relabeller
         self._without: set[str] = set()  # machines of groups that have no partitions
 
     def poll(self) -> float:
-        """Look once; seconds until the next look."""
-        waiting = [claim for claim in self._claims() if lacks_partition(claim)]
-        self._without &= {claim.status.provider_id for claim in waiting}
-        for claim in waiting:
-            if claim.status.provider_id in self._without:
-                continue
-            try:
-                machine = self._get(claim.status.provider_id)
-            except CloudError as error:
-                _log.info("its partition is not known now", nodeclaim=claim.name, error=str(error))
-                continue
-            if machine.partition:
-                self._relabeller.relabel(claim, {labels.PLACEMENT_GROUP_PARTITION: str(machine.partition)})
-            elif machine.state == "running":
-                self._without.add(claim.status.provider_id)
+        """Look once; seconds until the next look.
+
+        Raises:
+            CloudError: EC2 did not answer.
+        """
+        waiting = {claim.status.provider_id: claim for claim in self._claims() if lacks_partition(claim)}
+        self._without &= waiting.keys()
+        if unknown := waiting.keys() - self._without:
+            for provider_id, machine in self._get_all(unknown).items():
+                if machine.partition:
+                    partition = {labels.PLACEMENT_GROUP_PARTITION: str(machine.partition)}
+                    self._relabeller.relabel(waiting[provider_id], partition)
+                elif machine.state == RUNNING:
+                    self._without.add(provider_id)
         return PARTITION_SECONDS

@@ -272,12 +272,16 @@ class Life:
         }
         aws.stop_provisioner()
         aws.age_claims()
+        self._note((*EARLY_ROWS, *TAG_ROWS))
+        # a new process asks for the partitions of machines and tags them: that is not to meet the faults of their end
+        asked = Fault("DescribeInstances", "denied", after=_NEVER, match={"contains": f'"{max(machines.values())}"'})
+        aws.ec2.script([*map(self._tag_fault, TAG_ROWS), asked])
         aws.start(*self._flags)
         tagged = {name for name in OWNERS if any(row.owner == name for row in TAG_ROWS)}
         others = {machines[f"{name}-claim"] for name in OWNERS if name not in tagged}
-        # a new process asks for machines by id before it tags them: that is not to meet the faults of their end
+        aws.eventually(lambda: aws.ec2.hits()[-1][0] > 0, "the machines are asked about", WAIT)
         aws.eventually(lambda: self._are_tagged(others), "the other machines are tagged", WAIT)
-        self._note((*EARLY_ROWS, *TAG_ROWS))
+        self._note(TAG_ROWS)
         aws.ec2.script(
             self._tag_fault(row) if row in TAG_ROWS else _fault(row, {"contains": f'"{matches[row]}"'})
             for row in LATE_ROWS
@@ -367,7 +371,8 @@ class Life:
             self._aws.nudge(one)
 
     def _note(self, rows: tuple[Row, ...]) -> None:
-        for row, (matched, hit) in zip(rows, self._aws.ec2.hits(), strict=True):
+        """What became of the faults of these rows, which come first in the script."""
+        for row, (matched, hit) in zip(rows, self._aws.ec2.hits(), strict=False):
             self.seen.calls[row] = self.seen.calls.get(row, 0) + matched
             self.seen.hits[row] = self.seen.hits.get(row, 0) + hit
 

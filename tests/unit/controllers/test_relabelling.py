@@ -1,5 +1,6 @@
 """Labels that EC2 decides after the launch."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -92,17 +93,17 @@ class Partitions:
         self.broken = False
         cluster = self.server.world.cluster
         self.sync = PartitionSync(
-            cluster.claims, self._get, Relabeller(cluster, self.server.client, self.server.writer)
+            cluster.claims, self._get_all, Relabeller(cluster, self.server.client, self.server.writer)
         )
         self.server.put(
             owner(labels=GROUPED), node("n", provider_id=LEFT.provider_id, labels=GROUPED), claim("elsewhere")
         )
 
-    def _get(self, _: str) -> Instance:
+    def _get_all(self, provider_ids: Collection[str]) -> Mapping[str, Instance]:
         self.asked += 1
         if self.broken:
             raise CloudError("throttled")
-        return self.machine
+        return dict.fromkeys(provider_ids, self.machine)
 
     def polled(self) -> str | None:
         """The label of the Node after one look, which the claim has too."""
@@ -134,9 +135,19 @@ def test_a_machine_that_is_still_pending_is_asked_about_again() -> None:
     assert one.polled() == "2"
 
 
+def test_machines_are_asked_about_together() -> None:
+    one = Partitions(3)
+    other = LEFT.provider_id.replace("0001", "0002")
+    one.server.put(claim("b", provider_id=other, labels=GROUPED), node("m", provider_id=other, labels=GROUPED))
+    assert one.polled() == "3"
+    assert one.server.node("m").metadata.labels[labels.PLACEMENT_GROUP_PARTITION] == "3"
+    assert one.asked == 1
+
+
 def test_while_ec2_does_not_answer_it_is_tried_again() -> None:
     one = Partitions(3)
     one.broken = True
-    assert one.polled() is None
+    with pytest.raises(CloudError, match="throttled"):
+        one.polled()
     one.broken = False
     assert one.polled() == "3"

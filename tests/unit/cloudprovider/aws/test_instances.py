@@ -138,10 +138,10 @@ def test_what_is_no_instance_is_not_asked_for() -> None:
 
 def test_more_ids_than_a_filter_takes_are_asked_for_in_turns() -> None:
     cloud = Cloud(gone=frozenset({"i-7"}))
-    found = instances(cloud)._describe([f"i-{number}" for number in range(450)])
+    asked = [f"aws:///a/i-{number}" for number in range(450)]
+    found = instances(cloud).get_all([*asked, "kwok://node"])
     assert [len(ids) for _, ids in cloud.calls] == [200, 200, 50]
-    assert isinstance(found["i-7"], MachineNotFoundError)
-    assert sum(isinstance(one, Instance) for one in found.values()) == 449
+    assert found.keys() == {*asked} - {"aws:///a/i-7"}
 
 
 def test_one_that_is_gone_does_not_keep_the_others_alive() -> None:
