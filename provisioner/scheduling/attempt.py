@@ -3,6 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL
@@ -13,7 +14,7 @@ from provisioner.scheduling.filters import NodeFilter
 from provisioner.scheduling.offers import Daemon, Offer
 from provisioner.scheduling.places import Account, Place, Reservations
 from provisioner.scheduling.placing import Placing
-from provisioner.scheduling.plans import Plan, Run, run_of
+from provisioner.scheduling.plans import Counter, Plan, Run, run_of
 from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.problem import MinValuesPolicy, Problem
 from provisioner.scheduling.topology import ALL, Axis, Topology, above, uneven
@@ -21,8 +22,31 @@ from provisioner.scheduling.vectors import Need
 from provisioner.scheduling.volumes import attachments_of, claim_keys
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """What all attempts at one problem share.
+
+    Attributes:
+        classes: in the order in which they are tried.
+        needs: of each class, what one pod takes.
+        offers: of the pools, in their order.
+        tallies: by bin, the pods on it.
+    """
+
+    problem: Problem
+    classes: Sequence[PodClass]
+    needs: Mapping[PodClass, Need]
+    offers: Sequence[Offer]
+    bins: Bins
+    tallies: Sequence[Tally]
+    daemons: Sequence[Daemon]
+
+
 class Attempt:
     """Where everything is put.
+
+    Args:
+        cautious: spread constraints that see no machine that is not there yet.
 
     Attributes:
         placing: the places.
@@ -31,35 +55,27 @@ class Attempt:
         in_use: volume claims for one pod only that some pod uses.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        classes: Sequence[PodClass],
-        needs: Mapping[PodClass, Need],
-        offers: Sequence[Offer],
-        bins: Bins,
-        tallies: Sequence[Tally],
-        daemons: Sequence[Daemon],
-        cautious: set[Count],
-    ) -> None:
-        self.problem: Final = problem
-        self.classes: Final = classes
-        self.needs: Final = needs
+    def __init__(self, setting: Setting, cautious: Collection[Count]) -> None:
+        self.cautious: Final = cautious
+        self.problem: Final = setting.problem
+        self.classes: Final = setting.classes
         self.delayed: Final[set[PodClass]] = set()
         self.waiting: dict[PodClass, int] = {}
+        self._setting: Final = setting
         self._plans: Final[dict[Relations, Plan]] = {}
         self._numbers: Final[dict[tuple[NodeFilter, int], int]] = {}
-        pods, load = _whole(classes, needs, len(bins.dimensions.names))
+        bins, problem, classes = setting.bins, setting.problem, setting.classes
+        pods, load = _whole(classes, setting.needs, len(bins.dimensions.names))
         self._reservations: Final = Reservations(problem.reservation_label)
         best_effort = problem.min_values is MinValuesPolicy.BEST_EFFORT
         accounts = [
             Account(number, offer, pods, load, self._reservations, best_effort=best_effort)
-            for number, offer in enumerate(offers)
+            for number, offer in enumerate(setting.offers)
         ]
-        topology = _topology(problem, classes, accounts, bins, tallies)
+        topology = _topology(problem, classes, accounts, bins, setting.tallies)
         self._skews: Final = _skews(classes)
-        self.placing: Final = Placing(bins, accounts, bins.dimensions, topology, cautious)
-        self.placing.settle_in(tallies, _due_ports(bins, daemons))
+        self.placing: Final = self._placing_with(bins, accounts, topology)
+        self.placing.settle_in(setting.tallies, _due_ports(bins, setting.daemons))
         if bins.dimensions.drivers:
             moving = {pod.uid for pod in problem.pods}
             self.placing.attach(
@@ -71,9 +87,17 @@ class Attempt:
         self.in_use: Final = _in_use(problem, classes)
         self._unsettled: Final[set[Count]] = set()
 
+    def _placing_with(self, bins: Bins, accounts: Sequence[Account], topology: Topology) -> Placing:
+        return Placing(bins, accounts, topology, self.cautious)
+
     def claims(self) -> Iterable[Place]:
         """The places that are claims, in the order they were opened."""
         return self.placing.places[len(self.problem.bins) :]
+
+    @property
+    def size(self) -> int:
+        """How many places there are."""
+        return len(self.placing.places)
 
     def run(self, *, by_priority: bool, scattering: bool, hurried: Collection[PodClass]) -> None:
         """Place everything.
@@ -110,15 +134,34 @@ class Attempt:
         """The classes with pods without a place that have to do with other pods: in another order they may find one."""
         if self.placing.topology.empty:
             return set()
-        return {one for one in self.waiting if not self.run_for(one, one.ladder[-1], 0).plan.plain}
+        return {
+            one
+            for one in self.waiting
+            if not self.run_for(one, one.ladder[-1], 0).plan.plain and self._fits_somewhere(one)
+        }
 
-    def left_by_priority(self) -> list[tuple[int, int]]:
-        """(priority, pods without a place), highest first; less is better."""
-        left: dict[int, int] = {}
+    def _fits_somewhere(self, one: PodClass) -> bool:
+        """Whether a pod of the class has a place as long as no other pod of the problem has one."""
+        setting, required, need = self._setting, one.filter, self._setting.needs[one]
+        bins = setting.bins
+        return bool(bins.admitting(required) & bins.roomy(need)) or any(
+            offer.takes(required, need) for offer in setting.offers
+        )
+
+    def related(self, to: Collection[PodClass]) -> set[PodClass]:
+        """The classes that are counted together with some of these."""
+        counted = {counter for one in to for counter in self._counters(one)}
+        return {one for one in self.classes if not counted.isdisjoint(self._counters(one))}
+
+    def _counters(self, one: PodClass) -> set[Counter]:
+        return {counter for demand in one.ladder for counter in self.run_for(one, demand, 0).plan.counters()}
+
+    def left_by_priority(self) -> list[int]:
+        """Of each priority, highest first, the pods without a place; less is better."""
+        left = dict.fromkeys(map(_priority, self.classes), 0)
         for one, start in self.waiting.items():
-            priority = -one.shape.priority
-            left[priority] = left.get(priority, 0) + len(one.pods) - start
-        return sorted(left.items())
+            left[_priority(one)] += len(one.pods) - start
+        return [left[priority] for priority in sorted(left, reverse=True)]
 
     def broken(self) -> set[Count]:
         """The spread constraints that what was placed first holds no longer, because of what was placed later."""
@@ -170,13 +213,17 @@ class Attempt:
     def _spread_over_hosts(self, one: PodClass) -> bool:
         return any(spread.count.key == HOSTNAME_LABEL for spread in one.ladder[0].relations.spreads)
 
+    def _ladder(self, one: PodClass) -> Sequence[Demand]:
+        """What is tried for a class, in this order."""
+        return one.ladder
+
     def _place(self, one: PodClass, start: int, *, late: bool) -> int:
         limit = len(one.pods)
         exclusive = one.volumes.exclusive
         if exclusive and (start or any(claim in self.in_use for claim in exclusive)):
             return start
         placing = self.placing
-        for demand in one.ladder:
+        for demand in self._ladder(one):
             run = self.run_for(one, demand, start)
             if exclusive:
                 run.end = 1
@@ -201,7 +248,7 @@ class Attempt:
         plan = self._plans.get(relations)
         if plan is None:
             plan = self._plans[relations] = Plan(relations, self.placing.topology, self._skews)
-        return run_of(one, demand, plan, self.needs[one], self._numbers, start)
+        return run_of(one, demand, plan, self._setting.needs[one], self._numbers, start)
 
 
 def _priority(one: PodClass) -> int:

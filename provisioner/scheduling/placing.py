@@ -8,7 +8,7 @@ spread takes the emptiest machine as empty until `late` looks at the true number
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from provisioner.scheduling.bins import Bins, Tally
 from provisioner.scheduling.bits import members
@@ -34,10 +34,11 @@ from provisioner.scheduling.topology import (
     Topology,
     water_fill,
 )
-from provisioner.scheduling.vectors import ATTACHABLE, Dimensions, Need, most
+from provisioner.scheduling.vectors import ATTACHABLE, Need, most
 from provisioner.scheduling.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
+T = TypeVar("T")
 Lead = tuple[DomainCounter, int, int, bool]
 """(counter, max_skew, min_domains, whether it is the class's own spread)"""
 Pin = tuple[Axis, int]
@@ -48,11 +49,11 @@ class Placing:
     """Everything that changes in one attempt."""
 
     def __init__(
-        self, bins: Bins, accounts: Sequence[Account], dimensions: Dimensions, topology: Topology, cautious: set[Count]
+        self, bins: Bins, accounts: Sequence[Account], topology: Topology, cautious: Collection[Count]
     ) -> None:
         self.bins: Final = bins
         self.accounts: Final = accounts
-        self.dimensions: Final = dimensions
+        self.dimensions: Final = bins.dimensions
         self.topology: Final = topology
         self.cautious: Final = cautious
         self._kept: Final = [counter for count, counter in topology.domains.items() if count in cautious]
@@ -141,13 +142,18 @@ class Placing:
         even = run.plan.even
         if even is not None and self._evenly(run, even):
             return
-        if not (opening and self.scattering and (run.plan.axes or run.plan.adds)):
+        if not (opening and self._only_opens(run)):
             self._spread(run, opening=False)
         if not opening or not run.left:
             return
         self._spread(run, opening=True)
         if run.left and run.plan.considerate:
             self._inconsiderately(run, opening=True)
+
+    def _only_opens(self, run: Run) -> bool:
+        """Whether places that are there are looked at together with new ones, not before."""
+        plan = run.plan
+        return self.scattering and not self.closing and bool(plan.axes or plan.adds or plan.spreads)
 
     def _inconsiderately(self, run: Run, *, opening: bool) -> None:
         """Put pods where they break the spread of others: nobody has a right to be left an empty domain."""
@@ -254,13 +260,17 @@ class Placing:
                 domain,
             ),
         )
-        for domain in order:
+        for domain in self._in_turn(order):
             before = run.start
             others = tuple(one for one in plan.axes if one is not ap)
             self._within(run, ap, domain, others, opening=opening)
             if run.start > before:
                 axis.loads[domain] += run.start - before
                 return
+
+    def _in_turn(self, choices: list[T]) -> list[T]:
+        """What can be tried, in the order in which it is."""
+        return choices
 
     def _within(self, run: Run, ap: AxisPlan, domain: int, others: Sequence[AxisPlan], *, opening: bool) -> None:
         if domain not in self._legal(run, ap, together=False):
@@ -281,11 +291,8 @@ class Placing:
         new = self._largest_new(run)
         if not opening and most_pods < min(new, run.left):
             return
-        for places, open_one in (
-            (best if most_pods >= min(new, run.left) else 0, False),
-            (0, opening),
-            (candidates, False),
-        ):
+        ways = [(best if most_pods >= min(new, run.left) else 0, False), (0, opening), (candidates, False)]
+        for places, open_one in self._in_turn(ways):
             self._over(run, run.plan.axes, 0, places, 1, (), opening=open_one, together=False)
             if self.anywhere(run.plan):
                 break
@@ -879,7 +886,7 @@ class Placing:
         if cap_all <= 0:
             return 0
         for term in self._terms(run.filter, fixed):
-            for account in self._ground(run.filter)[1]:
+            for account in self._in_turn(self._ground(run.filter)[1]):
                 offer = account.offer
                 if absent and any(offer.domains(offer.base, axis.key) for axis in absent):
                     continue
@@ -955,7 +962,8 @@ class Placing:
         Source: kube-scheduler 1.36, design 3b.9.
         """
         spreads = run.plan.spreads
-        while run.left and not (self.scattering and not self.closing):
+        only_opens = self._only_opens(run)
+        while run.left and not only_opens:
             before = run.start
             run.allow(self._emptiest(spreads))
             self.place(run, opening=False)

@@ -1,6 +1,6 @@
 """What the relations of a class mean in one attempt, and the class while its pods are being placed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from provisioner.scheduling.volumes import NO_VOLUMES, Attachment
 
 HostSpread = tuple[HostCounter, int, bool, int]
 """(counter, max_skew, whether the pod counts itself, min_domains)"""
+Counter = HostCounter | DomainCounter
 _DomainSpread = tuple[DomainCounter, int, bool, int]
 
 
@@ -169,6 +170,14 @@ class Plan:
         self.plain: Final = not (
             self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
         )
+
+    def counters(self) -> Iterable[Counter]:
+        """Everything that counts the pods, or by which they are placed."""
+        yield from (one for one, *_ in self.spreads)
+        yield from (*self.together, *self.apart, *self.blocked, *self.adds)
+        for plan in self.axes:
+            yield from (one for one, *_ in plan.spreads)
+            yield from (*plan.together, *plan.apart, *plan.blocked, *plan.adds)
 
     def _even(self) -> AxisPlan | None:
         """The only axis, where shares by one counter settle everything."""

@@ -10,13 +10,13 @@ the claim opened first rather than the one with fewest pods; limits are charged 
 hostname spread sees the true emptiest machine.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from provisioner.apis.names import WELL_KNOWN_LABELS
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.attempt import Attempt
+from provisioner.scheduling.attempt import Attempt, Setting
 from provisioner.scheduling.bins import Bins, Tally
 from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.classes import PodClass, classify, sort_key
@@ -28,6 +28,7 @@ from provisioner.scheduling.offers import Daemon, Offer
 from provisioner.scheduling.problem import Pool, Problem
 from provisioner.scheduling.reasons import Reason
 from provisioner.scheduling.result import Result, Unplaced
+from provisioner.scheduling.searching import Badness, Choices, Choosing, search
 from provisioner.scheduling.vectors import Dimensions, Need
 from provisioner.values.resources import Resources
 
@@ -37,6 +38,11 @@ _MOST_ATTEMPTS: Final = 6
 _TURNS: Final = (False, True, False, True)
 """Those who found no place for what others did are tried before them so often, and wait for nobody; in some turns with
 pods scattered."""
+_FEW: Final = 12
+"""So many classes may all matter to one that has no place."""
+_MOST_SEARCHED: Final = 100
+_MOST_WORK: Final = 400
+"""Attempts of a search, and classes that are placed by them all together."""
 _MOST_STATES: Final = 20_000
 _catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
 """By identity of the tuple, which is held so that the identity stays its own; the last used is last. What is kept is
@@ -81,8 +87,8 @@ class _Solution:
         self.bins: Final = Bins(problem.bins, dimensions)
         if problem.bins:
             self._captives_first()
-        self.tallies: Final = self._tallies(exact=bool(named))
-        self.daemons: Final = daemons
+        tallies = self._tallies(exact=bool(named))
+        self.setting: Final = Setting(problem, self.classes, self.needs, self.offers, self.bins, tallies, daemons)
 
     def _captives_first(self) -> None:
         """Of one priority, those first that no pool takes: they have nothing but machines of now."""
@@ -108,10 +114,8 @@ class _Solution:
             unplaced=self._unplaced(attempt),
         )
 
-    def _attempt(self, cautious: set[Count], *, by_priority: bool, scattering: bool) -> Attempt:
-        attempt = Attempt(
-            self.problem, self.classes, self.needs, self.offers, self.bins, self.tallies, self.daemons, cautious
-        )
+    def _attempt(self, cautious: Collection[Count], *, by_priority: bool, scattering: bool) -> Attempt:
+        attempt = Attempt(self.setting, cautious)
         attempt.run(by_priority=by_priority, scattering=scattering, hurried=self.hurried)
         return attempt
 
@@ -135,7 +139,23 @@ class _Solution:
                 continue
             other = self._legal(by_priority=by_priority, scattering=scattering)
             attempt = min(attempt, other, key=_badness)  # of equals the first
-        return attempt
+        return self._searched(attempt, by_priority=by_priority)
+
+    def _searched(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
+        """A better attempt, where there are few classes that matter to those without a place."""
+        urgent = attempt.tied()
+        if not urgent:
+            return attempt
+        concerned = attempt.related(urgent) if len(self.classes) > _FEW else set(self.classes)
+        known = attempt.cautious
+
+        def attempt_by(choices: Choices) -> Attempt:
+            cautious = () if choices.of(1 + bool(known)) else known
+            other = Choosing(self.setting, cautious, choices, concerned)
+            other.run(by_priority=by_priority, scattering=False, hurried=self.hurried)
+            return other
+
+        return search(attempt_by, attempt, _badness, min(_MOST_SEARCHED, _MOST_WORK // len(self.classes)))
 
     def _to_front(self, urgent: set[PodClass]) -> bool:
         """Try these first of their priority from now on; whether that is another order."""
@@ -173,7 +193,7 @@ class _Solution:
         return tuple([Unplaced(pod, reasons) for _, pods, reasons in found for pod in pods])
 
 
-def _badness(attempt: Attempt) -> tuple[bool, list[tuple[int, int]]]:
+def _badness(attempt: Attempt) -> Badness:
     return bool(attempt.broken()), attempt.left_by_priority()
 
 

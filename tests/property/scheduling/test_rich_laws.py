@@ -96,7 +96,7 @@ from provisioner.scheduling.solver import solve
 from tests.support.rich import Stock
 
 stock, chance, digest = Stock(20260404), random.Random(7), hashlib.sha256()
-for _ in range(150):
+for _ in range(60):
     result = solve(stock.drawn(chance))
     digest.update(repr([(claim, [pod.uid for pod in claim.pods]) for claim in result.claims]).encode())
     digest.update(repr([(name, [pod.uid for pod in pods]) for name, pods in result.existing.items()]).encode())
