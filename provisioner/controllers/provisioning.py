@@ -13,6 +13,7 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers import claims, telling
+from provisioner.controllers.intake import counts_by_time
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
 from provisioner.controllers.references import pod_reference
@@ -268,8 +269,7 @@ class Provisioner:
         """Plan every pod that waits and counts; None when there is none."""
         snapshot = self._cluster.snapshot()
         waiting = tuple(pod for pod in snapshot.pending if self._may_plan(pod))
-        early = sum(1 for pod in snapshot.pending if not self._counts(pod))
-        if early:
+        if any(counts_by_time(pod) and not self._counts(pod) for pod in snapshot.pending):
             self._retry("early")
         pods = waiting + snapshot.leaving
         self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
