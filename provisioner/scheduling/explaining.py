@@ -83,9 +83,9 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
     if conflict is not None:
         return 1, Incompatible(conflict)
     merged = offer.template.merged(term.requirements)
-    key, matching = _first_unmet(offer, merged)
-    if key is not None:
-        return 2, _no_type(offer, key, merged, alone=not offer.matching(merged[key]))
+    unmet, matching = _first_unmet(offer, merged)
+    if unmet is not None:
+        return 2, _no_type(offer, unmet, merged, alone=not offer.matching(merged[unmet]))
     rows = matching & offer.catalogue.available(merged)
     if not rows:
         return 3, NoOffering(matching.bit_count())
