@@ -357,10 +357,11 @@ class Provisioner:
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, str] = {}
         complaints: list[tuple[Pod, str]] = []
+        unready = telling.unready(view.pool for view in snapshot.pools if self._manages(view.pool))
         for unplaced in result.unplaced:
             text = texts.get(id(unplaced.reasons))
             if text is None:
-                text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons)
+                text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons, unready)
                 empty |= telling.pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
