@@ -15,6 +15,7 @@ from provisioner.values.taints import Taint
 _QUALIFIED_NAME = re.compile(QUALIFIED_NAME)
 _LABEL_VALUE = re.compile(LABEL_VALUE)
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
+LONGEST_NAME = 63  # as a label's value
 _EFFECTS = (names.NO_SCHEDULE, names.PREFER_NO_SCHEDULE, names.NO_EXECUTE)
 
 
@@ -26,6 +27,7 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
         well_known: labels of Kubernetes, Karpenter and the provider; these may be required though their domain is restricted.
     """
     return (
+        *_names(pool),
         *_labels(pool, well_known),
         *_taints(pool.taints, "spec.template.spec.taints"),
         *_taints(pool.startup_taints, "spec.template.spec.startupTaints"),
@@ -35,6 +37,20 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
         *_limits(pool),
         *_budgets(pool),
     )
+
+
+def _names(pool: NodePool) -> Iterator[str]:
+    reference = pool.node_class_ref
+    for path, name, key in (
+        ("metadata.name", pool.name, names.NODEPOOL_LABEL),
+        (
+            "spec.template.spec.nodeClassRef.name",
+            reference.name,
+            names.nodeclass_label(reference.group, reference.kind),
+        ),
+    ):
+        if len(name) > LONGEST_NAME:
+            yield f"{path}: {len(name)} characters, but it is a label's value of every machine ({key}), which has {LONGEST_NAME} at most; use a shorter name"
 
 
 def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:

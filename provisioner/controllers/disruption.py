@@ -95,8 +95,8 @@ class Disruption:
         run_parallel(self._workers, self._heal, [node for node in snapshot.nodes if self._is_left_over(node)])
         run_parallel(self._workers, self._tell, self._untold(snapshot))
         decision = decide_emptiness(snapshot, empty_since=self._note_empty(snapshot), validation=VALIDATION)
-        for budget in decision.budgets:
-            self._metrics.budget(budget.pool, names.REASON_EMPTY, budget.allowed, budget.consuming)
+        budgets = {budget.pool: (budget.allowed, budget.consuming) for budget in decision.budgets}
+        self._metrics.budgets(names.REASON_EMPTY, budgets)
         for blocked in decision.blocked:
             self._say_blocked(blocked.key, blocked.pool, str(blocked), snapshot)
         nodes = {node.key: node for node in snapshot.nodes}

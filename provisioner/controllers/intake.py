@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+from provisioner.apis import names
 from provisioner.apis.pods import Pod, is_daemon
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -43,11 +44,19 @@ class Window:
         return count
 
 
+def counts_by_time(pod: Pod) -> bool:
+    """Whether time alone makes such a pod count: kube-scheduler takes every pod at once.
+
+    Another scheduler may hold pods back on purpose, or not be there at all, so its verdict is waited for.
+    """
+    return pod.shape.scheduler_name in (names.DEFAULT_SCHEDULER_NAME, names.SCHEDULER_NAME)
+
+
 class Intake:
     """Collects triggers and calls `run` in its own thread when a window closes.
 
     A pod opens the window when it is added; it counts once it is confirmed (Unschedulable, or a report of the
-    extender) or has stayed unbound for the grace period. Pods that still wait are looked at again every 10 s.
+    extender) or, where nobody may be holding it back, has stayed unbound for the grace period. Pods that still wait are looked at again every 10 s.
     """
 
     def __init__(
@@ -120,7 +129,7 @@ class Intake:
             reported = pod.uid in self._reported
         if pod.unschedulable or reported:
             return True
-        return since is not None and self._clock.monotonic() - since >= self._grace
+        return since is not None and counts_by_time(pod) and self._clock.monotonic() - since >= self._grace
 
     def _loop(self) -> None:
         recheck = self._clock.monotonic() + RECHECK_SECONDS

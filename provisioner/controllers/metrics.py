@@ -8,7 +8,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.state.snapshot import Snapshot
-from provisioner.support.metrics import DURATION_BUCKETS, counter, gauge, histogram
+from provisioner.support.metrics import DURATION_BUCKETS, GaugeSeries, counter, gauge, histogram
 
 _LIFETIMES = tuple(float(60 * minutes) for minutes in (15, 30, 60, 120, 240, 480, 720, 1440, 2880, 10080, 20160, 43200))
 _PREFIX = "karpenter_"
@@ -37,13 +37,13 @@ class Metrics:
         self._lifetime = histogram(
             f"{_PREFIX}nodes_lifetime_duration_seconds", "Age of Nodes at their end", ("nodepool",), buckets=_LIFETIMES
         )
-        self._limit = gauge(f"{_PREFIX}nodepools_limit", "Limits of NodePools", ("resource_type", "nodepool"))
-        self._usage = gauge(f"{_PREFIX}nodepools_usage", "What NodePools use", ("resource_type", "nodepool"))
-        self._allowed = gauge(
-            f"{_PREFIX}nodepools_allowed_disruptions", "Nodes that budgets allow to disrupt now", ("nodepool", "reason")
+        self._limit = _of_pools("limit", "Limits of NodePools", ("resource_type", "nodepool"))
+        self._usage = _of_pools("usage", "What NodePools use", ("resource_type", "nodepool"))
+        self._allowed = _of_pools(
+            "allowed_disruptions", "Nodes that budgets allow to disrupt now", ("nodepool", "reason")
         )
-        self._consuming = gauge(
-            f"{_PREFIX}nodepools_nodes_consuming_budgets", "Nodes that count against budgets", ("nodepool", "reason")
+        self._consuming = _of_pools(
+            "nodes_consuming_budgets", "Nodes that count against budgets", ("nodepool", "reason")
         )
         self._evictions = counter(f"{_PREFIX}pods_eviction_requests_total", "Answers to evictions", ("code",))
         self._drained = counter(f"{_PREFIX}pods_drained_total", "Pods evicted, by reason", ("reason",))
@@ -109,15 +109,18 @@ class Metrics:
 
     def pool(self, name: str, limits: dict[str, float], usage: dict[str, float]) -> None:
         """Limits and use of one NodePool, in base units (cores, bytes)."""
-        for resource, amount in limits.items():
-            self._limit.labels(resource, name).set(amount)
-        for resource, amount in usage.items():
-            self._usage.labels(resource, name).set(amount)
+        self._limit.replace(name, [((resource, name), amount) for resource, amount in limits.items()])
+        self._usage.replace(name, [((resource, name), amount) for resource, amount in usage.items()])
 
-    def budget(self, pool: str, reason: str, allowed: int, consuming: int) -> None:
-        """One NodePool's budget for one reason."""
-        self._allowed.labels(pool, reason).set(allowed)
-        self._consuming.labels(pool, reason).set(consuming)
+    def pool_gone(self, name: str) -> None:
+        """A NodePool was deleted."""
+        self._limit.forget(name)
+        self._usage.forget(name)
+
+    def budgets(self, reason: str, counts: Mapping[str, tuple[int, int]]) -> None:
+        """(allowed, consuming) of every NodePool's budgets for one reason; pools that are left out are forgotten."""
+        self._allowed.replace(reason, [((pool, reason), allowed) for pool, (allowed, _) in counts.items()])
+        self._consuming.replace(reason, [((pool, reason), consuming) for pool, (_, consuming) in counts.items()])
 
     def eviction(self, code: str) -> None:
         """One answer to an eviction request."""
@@ -176,3 +179,7 @@ class Metrics:
         """The size of the cluster state; call once in a while."""
         self._synced.set(1)
         self._node_count.set(len(snapshot.nodes))
+
+
+def _of_pools(name: str, doc: str, labels: tuple[str, str]) -> GaugeSeries:
+    return GaugeSeries(gauge(f"{_PREFIX}nodepools_{name}", doc, labels))

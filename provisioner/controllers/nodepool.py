@@ -45,6 +45,11 @@ class Health:
         if self._rings[pool] != before:
             self._changed(pool)
 
+    def forget(self, pool: str) -> None:
+        """The pool is gone; another one of its name begins anew."""
+        self._rings.pop(pool, None)
+        self._of.pop(pool, None)
+
     def verdict(self, pool: str, generations: tuple[int, int]) -> str:
         """The condition's status; a new generation of pool or class begins anew."""
         if self._of.setdefault(pool, generations) != generations:
@@ -87,6 +92,8 @@ class PoolController:
         """Make one pool's annotations and status true."""
         pool = self._pool(name)
         if pool is None:
+            self._metrics.pool_gone(name)
+            self._health.forget(name)
             return DONE
         reference = pool.node_class_ref
         if (reference.group, reference.kind) not in self._provider.node_class_kinds():

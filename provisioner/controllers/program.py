@@ -93,6 +93,7 @@ class Caches:
         around: list[Reflector[Any]] = [
             self._reflect(resources.LIMITRANGES, "limitrange", self._limit_range),
             self._reflect(resources.CSINODES, "csinode", self._csi_node),
+            self._reflect(resources.PDBS, "budget", self.cluster.budget_changed),
             self._reflect(resources.NAMESPACE_LABELS, "namespace", self._around(keeper.namespace_changed)),
             self._reflect(resources.STORAGECLASSES, "storageclass", self._around(keeper.class_changed)),
             self._reflect(resources.PVS, "volume", self._around(keeper.volume_changed)),

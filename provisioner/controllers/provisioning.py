@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
-from provisioner.apis.core import ObjectReference, TopologySpreadConstraint
+from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers import claims, telling
+from provisioner.controllers.intake import counts_by_time
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
-from provisioner.controllers.references import pod_reference
+from provisioner.controllers.references import pod_reference, reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, ApiError
+from provisioner.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.scheduling.problem import (
@@ -45,6 +46,8 @@ from provisioner.values.resources import Resources
 
 _NAME_LETTERS = string.ascii_lowercase + string.digits
 _NOT_RESERVED = Requirements.of([Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.NOT_IN, [names.CAPACITY_RESERVED])])
+_REFUSALS = (BadRequest, Forbidden, Invalid, NotFound)
+"""What a create call meets until somebody changes something: admission, the role, the schema, a CRD that is missing."""
 _log = logs.get_logger(__name__)
 
 
@@ -268,8 +271,7 @@ class Provisioner:
         """Plan every pod that waits and counts; None when there is none."""
         snapshot = self._cluster.snapshot()
         waiting = tuple(pod for pod in snapshot.pending if self._may_plan(pod))
-        early = sum(1 for pod in snapshot.pending if not self._counts(pod))
-        if early:
+        if any(counts_by_time(pod) and not self._counts(pod) for pod in snapshot.pending):
             self._retry("early")
         pods = waiting + snapshot.leaving
         self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
@@ -348,24 +350,25 @@ class Provisioner:
             self._keep_room(nodes[key], pods)
         for planned in result.claims:
             self._announce(planned)
-        self._complain(result)
+        self._complain(snapshot, result)
 
-    def _complain(self, result: Result) -> None:
+    def _complain(self, snapshot: Snapshot, result: Result) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, str] = {}
         complaints: list[tuple[Pod, str]] = []
+        unready = telling.unready(view.pool for view in snapshot.pools if self._manages(view.pool))
         for unplaced in result.unplaced:
             text = texts.get(id(unplaced.reasons))
             if text is None:
-                text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons)
+                text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons, unready)
                 empty |= telling.pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
             self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
-        for pool, text in sorted(empty.items()):
-            reference = ObjectReference(api_version=claims.API_VERSION, kind="NodePool", name=pool)
-            self._recorder.publish(reference, "Warning", "NoCompatibleInstanceTypes", text, ttl=60.0)
+        for view in snapshot.pools:
+            if (about := empty.get(view.pool.name)) is not None:
+                self._recorder.publish(reference_of(view.pool), "Warning", "NoCompatibleInstanceTypes", about, ttl=60.0)
 
     def _announce(self, planned: PlannedClaim) -> None:
         pool = planned.template
@@ -374,9 +377,9 @@ class Provisioner:
         name = f"{pool.metadata.name}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}"
         body = claims.claim_body(planned, pool, name)
         self._cluster.claim_written(claims.as_claim(body))
-        self._workers.submit(lambda: self._create(planned, name, body))
+        self._workers.submit(lambda: self._create(planned, pool, name, body))
 
-    def _create(self, planned: PlannedClaim, name: str, body: dict[str, object]) -> None:
+    def _create(self, planned: PlannedClaim, pool: NodePool, name: str, body: dict[str, object]) -> None:
         try:
             claim = self._client.create(resources.NODECLAIMS, body, retry=True)
         except AlreadyExists:
@@ -385,9 +388,15 @@ class Provisioner:
             plan = claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
             if plan != claims.plan_text(planned.pods):
                 self._failed(name, "name taken")
+                self._retry(f"failed/{name}")
                 return
+        except _REFUSALS as error:  # asked again with the pods that still wait, every ten seconds
+            self._failed(name, str(error))
+            self._say_refused(pool, planned.pods, error)
+            return
         except ApiError as error:
             self._failed(name, str(error))
+            self._retry(f"failed/{name}")
             return
         self._cluster.claim_written(claim)
         if len(self._cluster.promised(name)) > len(planned.pods):  # a later batch came before the claim was there
@@ -399,7 +408,14 @@ class Provisioner:
     def _failed(self, name: str, why: str) -> None:
         _log.warning("could not create a NodeClaim, its pods are planned again", nodeclaim=name, error=why)
         self._cluster.claim_failed(name)
-        self._retry(f"failed/{name}")
+
+    def _say_refused(self, pool: NodePool, pods: Iterable[Pod], error: ApiError) -> None:
+        text = f"could not create a NodeClaim: {error.message}"
+        dedupe = (pool.name,)  # the message names the claim
+        self._recorder.publish(reference_of(pool), "Warning", "FailedCreate", text, dedupe, ttl=60.0)
+        for pod in pods:
+            why = f'Failed to schedule pod, NodePool "{pool.name}": {text}'
+            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", why, (pod.uid,), ttl=300.0)
 
     def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
         """Room for pods on a machine of now, written into its plan."""

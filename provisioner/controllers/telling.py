@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import (
     Incompatible,
     LabelUndefined,
     NoInstanceTypes,
+    NoPools,
     PoolRefuses,
     Reason,
     Untolerated,
@@ -48,18 +52,21 @@ class Told:
         return due
 
 
-def sentence(reasons: Sequence[Reason]) -> str:
-    """All reasons of one pod as one event takes them.
+def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
+    """All reasons of one pod as one event takes them, and what is said of pools that were not asked.
 
     Where they are too long together, those of pools that came nearest to taking the pod stay, whole, and the others are
     counted.
     """
-    parts = [str(reason) for reason in reasons]
+    if not any(isinstance(one, NoPools | PoolRefuses) for one in reasons):
+        unready = ()  # no pool was the matter
+    parts = [*(str(reason) for reason in reasons), *unready]
     whole = _START + "; ".join(parts)
     if len(whole) <= MAX_MESSAGE:
         return whole
-    nearest = sorted(reasons, key=lambda one: isinstance(one, PoolRefuses) and isinstance(one.constraint, _FOREIGN))
-    parts = [str(reason) for reason in nearest]
+    foreign = [isinstance(one, PoolRefuses) and isinstance(one.constraint, _FOREIGN) for one in reasons]
+    near = [str(one) for one, far in zip(reasons, foreign, strict=True) if not far]
+    parts = [*near, *unready, *(str(one) for one, far in zip(reasons, foreign, strict=True) if far)]
     count = len(parts)
     while count > 1 and len(_cut(parts, count)) > MAX_MESSAGE:
         count -= 1
@@ -68,6 +75,26 @@ def sentence(reasons: Sequence[Reason]) -> str:
 
 def _cut(parts: list[str], count: int) -> str:
     return f"{_START}{'; '.join(parts[:count])}; and {len(parts) - count} more"
+
+
+def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
+    """What to say of those among the pools that would make machines, were they Ready."""
+    return tuple(
+        f'NodePool "{pool.name}": not Ready{_cause(pool)}'
+        for pool in pools
+        if pool.spec.replicas is None
+        and pool.metadata.deletion_timestamp is None
+        and not is_true(pool.status.conditions, names.READY)
+    )
+
+
+def _cause(pool: NodePool) -> str:
+    causes = [
+        f"{one.type}={one.status}: {one.message or one.reason}"
+        for one in pool.status.conditions
+        if one.type in (names.VALIDATION_SUCCEEDED, names.NODECLASS_READY) and one.status != names.TRUE
+    ]
+    return f" ({'; '.join(causes)})" if causes else ""
 
 
 def pools_without_types(reasons: Iterable[Reason]) -> dict[str, str]:

@@ -58,7 +58,7 @@ def explain(account: Account, node_filter: NodeFilter, need: Need, ports: Ports 
     if taint is not None:
         return Untolerated(taint)
     if not offer.matching_rows:
-        return NoInstanceTypes(len(offer.catalogue.types))
+        return _no_types(offer)
     if not node_filter.terms:
         return NoTerm()
     found = [_explain_term(account, term, need, ports) for term in node_filter.terms]
@@ -83,30 +83,40 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
     if conflict is not None:
         return 1, Incompatible(conflict)
     merged = offer.template.merged(term.requirements)
+    unmet, matching = _first_unmet(offer, merged)
+    if unmet is not None:
+        return 2, _no_type(offer, unmet, merged, alone=not offer.matching(merged[unmet]))
+    rows = matching & offer.catalogue.available(merged)
+    if not rows:
+        return 3, NoOffering(matching.bit_count())
+    # what is left: types that match, but are overflowed by their daemons alone
+    return 4, _too_large(offer, offer.frontier(rows), need)
+
+
+def _no_types(offer: Offer) -> Constraint:
+    offered = len(offer.catalogue.types)
+    key, _ = _first_unmet(offer, offer.template)
+    if key is None:
+        return NoInstanceTypes(offered)
+    requirement = offer.template[key]
+    return NoInstanceTypes(offered, requirement, alone=not offer.matching(requirement))
+
+
+def _first_unmet(offer: Offer, merged: Requirements) -> tuple[str | None, int]:
+    """The first key after which no type is left, or None and the types that are."""
     rows = offer.catalogue.everything
     for key in merged:
         left = rows & offer.matching(merged[key])
         if not left:
-            return 2, _no_type(offer, key, merged, alone=not offer.matching(merged[key]))
+            return key, 0
         rows = left
-    rows &= offer.catalogue.available(merged)
-    if not rows:
-        return 3, NoOffering(_count_matching(offer, merged))
-    # what is left: types that match, but are overflowed by their daemons alone
-    return 4, _too_large(offer, offer.frontier(rows), need)
+    return None, rows
 
 
 def _no_type(offer: Offer, key: str, merged: Requirements, *, alone: bool) -> Constraint:
     if merged[key].present and not offer.catalogue.knows(key) and not offer.defines(key):
         return LabelUndefined(key)
     return NoTypeMatches(merged[key], alone=alone)
-
-
-def _count_matching(offer: Offer, merged: Requirements) -> int:
-    rows = offer.catalogue.everything
-    for one in merged.values():
-        rows &= offer.matching(one)
-    return rows.bit_count()
 
 
 def _explain_size(account: Account, state: State, need: Need) -> _Found:
@@ -206,15 +216,16 @@ class Explainer:
                 return NotTogether(host.count.key, ())
         for ap in plan.axes:
             axis = ap.axis
-            served = [
-                axis.index[value]
+            served = {
+                value
                 for term in run.filter.terms
                 for state in (account.offer.narrowed(account.offer.base, term),)
                 if state is not None
                 for value in account.offer.domains(state, axis.key)
-                if value in axis.index
-            ]
-            domains = sorted(set(served))
+            }
+            if ap.strict and not served:
+                return LabelUndefined(axis.key)
+            domains = sorted(axis.index[value] for value in served if value in axis.index)
             found = self._on_axis(run, ap, domains, bootstraps=plan.bootstraps and not placing.anywhere(plan))
             if found is not None:
                 return found
@@ -301,10 +312,10 @@ class Explainer:
             for counter in ap.blocked:
                 blocked |= _domains(could, [pods > 0 for pods in counter.counts])
                 named["blocked"].add(key)
-            if not plan.bootstraps or placing.anywhere(plan):
-                for counter in ap.together:
-                    away |= ~_domains(could, [pods > 0 for pods in counter.counts])
-                    named["away"].add(key)
+            for counter in ap.together:
+                begins = plan.bootstraps and not placing.anywhere(plan)  # the first of its kind may go to any domain
+                away |= ~_domains(could, [begins or pods > 0 for pods in counter.counts])
+                named["away"].add(key)
             for counter, skew, own, least in ap.spreads:
                 top = placing.least(run, counter, least) + skew - (1 if own else 0)
                 spread |= ~_domains(could, [pods <= top for pods in counter.counts])

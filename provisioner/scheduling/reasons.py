@@ -61,14 +61,28 @@ class NoTerm:
 
 @dataclass(frozen=True, slots=True)
 class NoInstanceTypes:
-    """The pool has no instance type that its own requirements admit and that can be had now."""
+    """The pool has no instance type that its own requirements admit and that can be had now.
+
+    Attributes:
+        offered: types that the provider has for the pool.
+        requirement: the first of its requirements, by key, after which no type is left; None where types are left
+            and only their offerings are missing.
+        alone: whether no type meets that requirement even by itself.
+    """
 
     offered: int
+    requirement: Requirement | None = None
+    alone: bool = True
 
     def __str__(self) -> str:
         if not self.offered:
             return "the provider offers no instance types"
-        return f"none of {self.offered} instance types meets the pool's own requirements with an available offering"
+        if self.requirement is None:
+            return f"none of {self.offered} instance types meets the pool's own requirements with an available offering"
+        if self.requirement.is_contradiction:
+            return f"the pool's own requirements and labels leave no value for {self.requirement.key}"
+        together = "" if self.alone else " together with the pool's other requirements"
+        return f"none of {self.offered} instance types has {self.requirement}, which the pool requires{together}"
 
 
 @dataclass(frozen=True, slots=True)

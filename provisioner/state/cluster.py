@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from provisioner.apis import names
-from provisioner.apis.core import Amounts, CSINode, DaemonSet, LimitRange, Node
+from provisioner.apis.core import Amounts, CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan, PlanError, decode_plan
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_reschedulable
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.daemons import daemon_shape, runs_on
+from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.values.quantity import QuantityError
@@ -116,6 +117,7 @@ class Cluster:
         self._daemon_samples: dict[str, _Sample] = {}
         self._ranges: defaultdict[str, dict[str, LimitRange]] = defaultdict(dict)  # namespace -> name -> LimitRange
         self._around = SurroundingsKeeper()
+        self._protection = Protection()
         self._pods: dict[str, Pod] = {}  # by UID, every pod that is not finished
         self._bound: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  # node name -> UID -> pod
         self._waiting: dict[str, Pod] = {}  # unbound, ungated, active, by UID
@@ -286,6 +288,11 @@ class Cluster:
                 self._learn_limits(one.metadata.name)
             return changed
 
+    def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        """A PodDisruptionBudget was added, changed or removed."""
+        with self._lock:
+            self._protection.budget_changed(old, new)
+
     def surrounding_changed(self, take: Callable[[SurroundingsKeeper], None]) -> None:
         """Let `take` enter an event about volumes, namespaces or selectors; under the lock of this state."""
         with self._lock:
@@ -416,7 +423,7 @@ class Cluster:
                         key=lambda pod: (pod.created, pod.uid),
                     )
                 ),
-                leaving=self._leaving(nodes),
+                leaving=self._leaving(nodes, now),
                 around=self._around.frozen(),
             )
 
@@ -581,13 +588,15 @@ class Cluster:
         used = _sum(node.capacity for node in mine)
         return PoolView(self._pools[name], used + Resources.of({names.NODES: len(mine)}))
 
-    def _leaving(self, nodes: tuple[NodeView, ...]) -> tuple[Pod, ...]:
+    def _leaving(self, nodes: tuple[NodeView, ...], now: datetime) -> tuple[Pod, ...]:
+        # a pod that cannot be evicted would leave the machine made for it empty; one that is interrupted ends all the same
         return tuple(
             pod
             for node in nodes
             if node.deleting and node.claim is not None
             for pod in node.pods
             if pod.uid not in self._slot_of and pod.deleted is None and is_reschedulable(pod)
+            if names.INTERRUPTION_ANNOTATION in node.claim.metadata.annotations or not self._protection.holds(pod, now)
         )
 
     # ------------------------------------------------------------------ plans

@@ -110,7 +110,7 @@ class Snapshot:
         pools: by name; every NodePool, usable or not.
         daemons: one shape a DaemonSet.
         pending: unbound pods that a machine could help, less those a live plan covers; by age, then UID.
-        leaving: reschedulable pods on deleting machines that no plan covers yet.
+        leaving: reschedulable pods on deleting machines that can be evicted, or lose their machine anyway, and that no plan covers yet.
         around: volumes, namespaces and selectors.
     """
 

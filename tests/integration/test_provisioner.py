@@ -127,7 +127,7 @@ def answers_of(code: str) -> float:
     return REGISTRY.get_sample_value("karpenter_pods_eviction_requests_total", {"code": code}) or 0.0
 
 
-def test_a_protected_pod_holds_the_drain_and_its_replacement_waits_ready(plot: Plot) -> None:
+def test_a_protected_pod_holds_the_drain_and_no_machine_waits_empty_for_it(plot: Plot) -> None:
     plot.pool(disruption=NEVER)
     plot.daemonset("agent")
     plot.deploy("guarded", 1, cpu="1")
@@ -141,11 +141,7 @@ def test_a_protected_pod_holds_the_drain_and_its_replacement_waits_ready(plot: P
     plot.client.delete(NODES, node.metadata.name)
     eventually(lambda: answers_of("429") >= refused + 2, "the eviction was refused twice", SECONDS)
     eventually(lambda: plot.events("FailedDraining", "Node", [node.metadata.name]), "the Node says why", SECONDS)
-    # a place for both is there before they may leave
-    (fresh,) = eventually(
-        lambda: [one for one in plot.initialized() if one.name != claim.name], "a replacement", SECONDS
-    )
-    assert planned_pods(fresh) == {pod.uid for pod in (*plot.pods("guarded"), *plot.pods("stubborn"))}
+    assert [one.name for one in plot.claims()] == [claim.name]  # a machine that nobody may come to yet is not bought
     held = plot.client.get(NODES, node.metadata.name)
     assert names.DISRUPTED_TAINT.key in {taint.key for taint in held.spec.taints}
     assert held.metadata.labels[names.EXCLUDE_BALANCERS_LABEL] == names.EXCLUDE_BALANCERS_VALUE
@@ -156,7 +152,7 @@ def test_a_protected_pod_holds_the_drain_and_its_replacement_waits_ready(plot: P
 
     plot.unprotect("guarded")
     eventually(
-        lambda: {pod.node_name for pod in plot.pods("guarded")} == {fresh.status.node_name},
+        lambda: {pod.node_name for pod in plot.pods("guarded")}.isdisjoint({node.metadata.name, ""}),
         "it has moved",
         SECONDS,
         0.2,
@@ -164,10 +160,9 @@ def test_a_protected_pod_holds_the_drain_and_its_replacement_waits_ready(plot: P
     assert [one.metadata.name for one in plot.nodes() if one.metadata.name == node.metadata.name]
     (stubborn,) = plot.pods("stubborn")
     plot.client.patch(PODS, stubborn.name, {"metadata": {"annotations": {names.DO_NOT_DISRUPT: None}}}, plot.name)
-    eventually(lambda: [one.metadata.name for one in plot.nodes()] == [fresh.status.node_name], "it is gone", SECONDS)
-    eventually(lambda: [one.name for one in plot.claims()] == [fresh.name], "its claim is gone", SECONDS)
+    eventually(lambda: node.metadata.name not in {one.metadata.name for one in plot.nodes()}, "it is gone", SECONDS)
+    eventually(lambda: claim.name not in {one.name for one in plot.claims()}, "its claim is gone", SECONDS)
     plot.await_running(2)
-    assert {pod.node_name for pod in plot.pods()} == {fresh.status.node_name}
 
 
 def test_limits_are_never_exceeded_and_pods_say_which(plot: Plot) -> None:

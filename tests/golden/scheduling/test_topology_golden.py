@@ -147,7 +147,7 @@ ROWS: dict[str, Row] = {
     "a machine of now without the label takes no pod that spreads over it": row(
         problem(web(2, spread(ZONE, WEB)), ONE, bins=[node("n", "8")]), "2 machines", "web by zone: 1 1"),
     "an unknown key leaves the pods": row(
-        problem(web(1, spread("planet", WEB)), ONE), "1 of web left: planet"),
+        problem(web(1, spread("planet", WEB)), ONE), "1 of web left: no instance type of the pool has the label planet"),
     # --- minDomains ---
     "minDomains opens as many zones": row(
         problem(web(3, spread(ZONE, WEB, min_domains=3), cpu="100m"), ALL), "3 machines", "web by zone: 1 1 1"),

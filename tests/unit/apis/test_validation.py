@@ -26,6 +26,7 @@ def labelled(**labels: str) -> NodePool:
 
 GOOD: dict[str, NodePool] = {
     "a pool that asks for nothing": pool(),
+    "the longest name that a label takes": pool("n" * 63),
     "labels of its own": labelled(team="a", **{"example.com__tier": "gold"}),
     "a well-known label of the provider": pool(**requirement("karpenter.kwok.sh/instance-cpu", "Lt", "17")),
     "a capacity type": pool(**requirement(names.CAPACITY_TYPE_LABEL, "In", "spot", "on-demand", minValues=2)),
@@ -47,6 +48,12 @@ def test_a_good_pool_has_no_problem(one: NodePool) -> None:
 
 
 BAD: dict[str, tuple[NodePool, str, str]] = {
+    "a name that its machines' label cannot have": (pool("n" * 64), "metadata.name", "63 at most"),
+    "a class whose name their label cannot have": (
+        pool(template={"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "c" * 64}}),
+        "spec.template.spec.nodeClassRef.name",
+        "karpenter.kwok.sh/kwoknodeclass",
+    ),
     "a label of karpenter's": (
         labelled(**{"karpenter.sh__x": "a"}),
         "spec.template.metadata.labels[karpenter.sh/x]",

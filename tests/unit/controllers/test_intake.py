@@ -10,6 +10,7 @@ from provisioner.apis.pods import Pod
 from provisioner.controllers.intake import Intake, Window
 from tests.support.clock import FakeClock
 from tests.support.cluster import pod
+from tests.support.problems import shape
 
 
 def an_intake(clock: FakeClock) -> Intake:
@@ -60,6 +61,15 @@ def test_a_pod_counts_after_the_grace_period() -> None:
     assert not intake.counts(one)
     clock.advance(0.3)
     assert intake.counts(one)
+
+
+def test_a_pod_of_another_scheduler_counts_once_that_one_has_no_place_for_it() -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), pod("one", shape=shape(scheduler_name="volcano"))
+    intake.pod_seen(one)
+    clock.advance(3600)
+    assert not intake.counts(one)
+    assert intake.counts(msgspec.structs.replace(one, unschedulable=True))
 
 
 def test_an_unschedulable_pod_counts_at_once() -> None:

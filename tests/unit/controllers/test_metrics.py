@@ -28,3 +28,27 @@ def test_a_zone_that_no_pod_waits_for_any_more_is_forgotten() -> None:
     labels = {"controller": "provisioner"}
     assert value("pending_pods_by_effective_zone_count", {**labels, "zone": "a"}) is None
     assert value("pending_pods_by_effective_zone_count", {**labels, "zone": "flexible"}) == 4
+
+
+def of_pool(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(f"karpenter_nodepools_{name}", labels)
+
+
+def test_a_limit_that_is_taken_off_is_forgotten_and_with_the_pool_everything() -> None:
+    METRICS.pool("metrics", {"cpu": 8.0, "nodes": 2.0}, {"cpu": 4.0})
+    METRICS.pool("metrics", {"cpu": 9.0}, {"cpu": 4.0})
+    assert of_pool("limit", nodepool="metrics", resource_type="cpu") == 9.0
+    assert of_pool("limit", nodepool="metrics", resource_type="nodes") is None
+    METRICS.pool_gone("metrics")
+    assert of_pool("limit", nodepool="metrics", resource_type="cpu") is None
+    assert of_pool("usage", nodepool="metrics", resource_type="cpu") is None
+
+
+def test_budgets_are_told_for_the_pools_of_now() -> None:
+    METRICS.budgets("Empty", {"one": (3, 1), "two": (0, 0)})
+    METRICS.budgets("Drifted", {"one": (7, 0)})
+    METRICS.budgets("Empty", {"two": (5, 0)})
+    assert of_pool("allowed_disruptions", nodepool="one", reason="Empty") is None
+    assert of_pool("nodes_consuming_budgets", nodepool="one", reason="Empty") is None
+    assert of_pool("allowed_disruptions", nodepool="two", reason="Empty") == 5
+    assert of_pool("allowed_disruptions", nodepool="one", reason="Drifted") == 7

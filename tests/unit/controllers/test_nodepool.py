@@ -45,6 +45,15 @@ def test_a_new_generation_begins_anew(changed: tuple[int, int]) -> None:
     assert health.verdict("general", changed) == "Unknown"
 
 
+def test_a_pool_of_the_name_of_one_that_is_gone_begins_anew() -> None:
+    health = Health(lambda _: None)
+    health.note("general", False)
+    health.note("general", False)
+    assert health.verdict("general", GENERATIONS) == "False"
+    health.forget("general")
+    assert health.verdict("general", GENERATIONS) == "Unknown"
+
+
 def test_the_pool_is_looked_at_again_only_when_its_ring_changed() -> None:
     told: list[str] = []
     health = Health(told.append)

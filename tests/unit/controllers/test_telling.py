@@ -1,10 +1,11 @@
 """What pods and pools are told, and how often."""
 
-from provisioner.controllers.telling import Told, pools_without_types, sentence
+from provisioner.controllers.telling import Told, pools_without_types, sentence, unready
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import NoInstanceTypes, NoPools, PodInvalid, PoolRefuses, TooLarge, Untolerated
 from provisioner.values.taints import Taint
-from tests.support.cluster import pod
+from tests.support.clock import NOON
+from tests.support.cluster import pod, pool
 
 ONE, TWO = pod("one"), pod("two")
 
@@ -57,3 +58,28 @@ def test_of_too_many_pools_those_that_came_nearest_are_named_and_the_others_coun
 
 def test_one_long_reason_is_told_for_the_recorder_to_cut() -> None:
     assert sentence((PodInvalid("x" * 2000), NoPools())) == f"Failed to schedule pod, {'x' * 2000}; and 1 more"
+
+
+READY = {"lastTransitionTime": NOON.isoformat()}
+
+
+def test_a_pool_that_is_not_ready_is_named_with_the_cause() -> None:
+    conditions = [
+        {**READY, "type": "ValidationSucceeded", "status": "True"},
+        {**READY, "type": "NodeClassReady", "status": "False", "message": "there is no KWOKNodeClass x; create it"},
+        {**READY, "type": "Ready", "status": "False", "message": "NodeClassReady=False"},
+    ]
+    pools = [
+        pool("good"),
+        pool("bad", status={"conditions": conditions}),
+        pool("new", status={}),
+        pool("static", replicas=1, status={}),
+    ]
+    assert unready(pools) == (
+        'NodePool "bad": not Ready (NodeClassReady=False: there is no KWOKNodeClass x; create it)',
+        'NodePool "new": not Ready',
+    )
+    assert sentence((NoPools(),), unready(pools[2:])) == (
+        'Failed to schedule pod, no dynamic nodepools found; NodePool "new": not Ready'
+    )
+    assert sentence((PodInvalid("broken"),), unready(pools)) == "Failed to schedule pod, broken"

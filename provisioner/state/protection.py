@@ -1,0 +1,42 @@
+"""Which pods nothing may evict for now: PodDisruptionBudgets that allow none, and pods' own annotation. Not thread-safe."""
+
+from collections import defaultdict
+from datetime import datetime
+
+from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.meta import selects
+from provisioner.apis.pods import Pod, do_not_disrupt
+
+
+class Protection:
+    """The PodDisruptionBudgets of the cluster, asked pod by pod."""
+
+    def __init__(self) -> None:
+        self._budgets: defaultdict[str, dict[str, PodDisruptionBudget]] = defaultdict(dict)  # namespace -> name
+
+    def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        """A PodDisruptionBudget was added, changed or removed."""
+        one = new or old
+        if one is None:
+            return
+        mine = self._budgets[one.metadata.namespace]
+        if new is not None:
+            mine[one.metadata.name] = new
+        else:
+            mine.pop(one.metadata.name, None)
+
+    def holds(self, pod: Pod, now: datetime) -> bool:
+        """Whether no eviction of this pod can succeed until somebody changes something, or its annotation's time is over.
+
+        A budget whose pods are only too few at the moment does not hold: it lets them go one after another.
+        Cost: the budgets of the pod's namespace. Source: core spec 3.3, "currently reschedulable".
+        """
+        if do_not_disrupt(pod, now):
+            return True
+        budgets = self._budgets.get(pod.namespace, {}).values()
+        mine = [one for one in budgets if selects(one.spec.selector, pod.labels)]
+        return len(mine) > 1 or any(_allows_none(one) for one in mine)
+
+
+def _allows_none(budget: PodDisruptionBudget) -> bool:
+    return budget.spec.max_unavailable in (0, "0%") or budget.spec.min_available == "100%"

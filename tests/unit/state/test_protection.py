@@ -1,0 +1,87 @@
+"""Pods that cannot be evicted get no machine made for them; they would leave it empty."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import PodDisruptionBudget
+from provisioner.state.protection import Protection
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim, node, pod
+
+WEB = {"matchLabels": {"app": "web"}}
+GOING = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
+
+
+def budget(name: str = "web", *, namespace: str = "default", **spec: Any) -> PodDisruptionBudget:
+    body = {"metadata": {"name": name, "namespace": namespace}, "spec": {"selector": WEB, **spec}}
+    return msgspec.convert(body, PodDisruptionBudget, strict=False)
+
+
+HOLDS: dict[str, tuple[tuple[PodDisruptionBudget, ...], bool]] = {
+    "no budget": ((), False),
+    "a budget that lets one go": ((budget(maxUnavailable=1),), False),
+    "a budget that lets none go": ((budget(maxUnavailable=0),), True),
+    "a budget that lets no share of them go": ((budget(maxUnavailable="0%"),), True),
+    "a budget that wants all": ((budget(minAvailable="100%"),), True),
+    "a budget that wants as many as there happen to be": ((budget(minAvailable=1),), False),
+    "two budgets, which the eviction API refuses": ((budget(maxUnavailable=1), budget("b", maxUnavailable=1)), True),
+    "a budget without a selector": ((budget(maxUnavailable=0, selector=None),), False),
+    "a budget for everybody": ((budget(maxUnavailable=0, selector={}),), True),
+    "a budget of another namespace": ((budget(namespace="other", maxUnavailable=0),), False),
+    "a budget for other pods": ((budget(maxUnavailable=0, selector={"matchLabels": {"app": "db"}}),), False),
+}
+
+
+@pytest.mark.parametrize(("budgets", "want"), HOLDS.values(), ids=HOLDS.keys())
+def test_a_budget_holds_a_pod(budgets: tuple[PodDisruptionBudget, ...], want: bool) -> None:
+    protection = Protection()
+    for one in budgets:
+        protection.budget_changed(None, one)
+    web = pod("a", labels={"app": "web"})
+    assert protection.holds(web, NOON) is want
+    for one in budgets:
+        protection.budget_changed(one, None)
+    assert not protection.holds(web, NOON)
+
+
+def test_the_annotation_holds_a_pod_for_as_long_as_it_says() -> None:
+    one = pod("a", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON)
+    assert Protection().holds(one, NOON)
+    assert not Protection().holds(one, NOON + timedelta(hours=1))
+
+
+@pytest.fixture
+def world() -> World:
+    """A machine that goes, with one pod under a budget that lets none go and one that may not be disrupted."""
+    world = World()
+    world.machine("old")
+    world.cluster.node_changed(None, node("old", labels={names.NODEPOOL_LABEL: "general"}, taints=(GOING,)))
+    world.cluster.budget_changed(None, budget(maxUnavailable=0))
+    world.add(pod("a", node="old", labels={"app": "web"}), pod("b", node="old"))
+    world.add(pod("c", node="old", annotations={names.DO_NOT_DISRUPT: "true"}))
+    return world
+
+
+def leaving(world: World) -> list[str]:
+    return [one.name for one in world.cluster.snapshot().leaving]
+
+
+def test_a_pod_that_cannot_be_evicted_does_not_leave(world: World) -> None:
+    assert leaving(world) == ["b"]
+    world.cluster.budget_changed(budget(maxUnavailable=0), budget(maxUnavailable=1))
+    assert leaving(world) == ["a", "b"]
+
+
+def test_on_an_interrupted_machine_every_pod_leaves(world: World) -> None:
+    interrupted = claim(
+        "old",
+        provider_id="kwok://old",
+        true=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED),
+        annotations={names.INTERRUPTION_ANNOTATION: "{}"},
+    )
+    world.cluster.claim_changed(None, interrupted)
+    assert leaving(world) == ["a", "b", "c"]
