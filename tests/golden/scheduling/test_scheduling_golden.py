@@ -112,6 +112,7 @@ PREFERS_MARS = Affinity(
 )
 TINY_PODS = instance_type("crowded", "8", "16Gi", max_pods=2)
 WITH_SYSTEM = instance_type("honest", "4", "8Gi", overhead={"cpu": "500m"})
+NO_DISK = instance_type("diskless", "4", "8Gi", 0.1, more={"ephemeral-storage": "1Gi"}, overhead={"ephemeral-storage": "1100Mi"})
 
 ROWS = {
     # --- size and price ---
@@ -133,6 +134,11 @@ ROWS = {
     "the system's own share is not for pods": row(
         problem(sized(p="4 1Gi"), pool(types=(WITH_SYSTEM,))),
         'p: NodePool "default": cpu 4 exceeds the 3500m that the largest matching instance type has for pods'),
+    "a machine whose system takes more of something than there is takes no pod, whatever it asks for": row(
+        problem(sized(p="1 1Gi"), pool(types=(NO_DISK, *NO_LARGE))), "default/small: p"),
+    "where all machines are so it is said of what": row(
+        problem(sized(p="1 1Gi"), pool(types=(NO_DISK,))),
+        'p: NodePool "default": on no matching instance type is any ephemeral-storage left for pods'),
     "the number of pods is a resource": row(
         problem(pods(3, shape("1m", "1Mi"), "p"), pool(types=(TINY_PODS,))),
         "default/crowded: p-00000 p-00001", "default/crowded: p-00002"),
