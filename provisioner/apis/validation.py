@@ -14,6 +14,7 @@ from provisioner.values.taints import Taint
 
 _QUALIFIED_NAME = re.compile(QUALIFIED_NAME)
 _LABEL_VALUE = re.compile(LABEL_VALUE)
+_LABEL_VALUE_LENGTH = 63
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 _EFFECTS = (names.NO_SCHEDULE, names.PREFER_NO_SCHEDULE, names.NO_EXECUTE)
 
@@ -26,6 +27,7 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
         well_known: labels of Kubernetes, Karpenter and the provider; these may be required though their domain is restricted.
     """
     return (
+        *_lengths(pool),
         *_labels(pool, well_known),
         *_taints(pool.taints, "spec.template.spec.taints"),
         *_taints(pool.startup_taints, "spec.template.spec.startupTaints"),
@@ -35,6 +37,19 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
         *_limits(pool),
         *_budgets(pool),
     )
+
+
+def _lengths(pool: NodePool) -> Iterator[str]:
+    """Names that become values of labels of every machine."""
+    for path, name in (
+        ("metadata.name", pool.name),
+        ("spec.template.spec.nodeClassRef.name", pool.node_class_ref.name),
+    ):
+        if len(name) > _LABEL_VALUE_LENGTH:
+            yield (
+                f"{path}: {len(name)} characters, but every node gets this name as the value of a label, "
+                f"which has at most {_LABEL_VALUE_LENGTH}; use a shorter name"
+            )
 
 
 def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:

@@ -26,6 +26,7 @@ def labelled(**labels: str) -> NodePool:
 
 GOOD: dict[str, NodePool] = {
     "a pool that asks for nothing": pool(),
+    "a name that a label can hold": pool("p" * 63),
     "labels of its own": labelled(team="a", **{"example.com__tier": "gold"}),
     "a well-known label of the provider": pool(**requirement("karpenter.kwok.sh/instance-cpu", "Lt", "17")),
     "a capacity type": pool(**requirement(names.CAPACITY_TYPE_LABEL, "In", "spot", "on-demand", minValues=2)),
@@ -47,6 +48,12 @@ def test_a_good_pool_has_no_problem(one: NodePool) -> None:
 
 
 BAD: dict[str, tuple[NodePool, str, str]] = {
+    "a name that no label can hold": (pool("p" * 64), "metadata.name", "64 characters"),
+    "a class whose name no label can hold": (
+        pool(template={"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c" * 100}}),
+        "spec.template.spec.nodeClassRef.name",
+        "at most 63",
+    ),
     "a label of karpenter's": (
         labelled(**{"karpenter.sh__x": "a"}),
         "spec.template.metadata.labels[karpenter.sh/x]",
