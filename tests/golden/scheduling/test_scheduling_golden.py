@@ -112,7 +112,9 @@ PREFERS_MARS = Affinity(
 )
 TINY_PODS = instance_type("crowded", "8", "16Gi", max_pods=2)
 WITH_SYSTEM = instance_type("honest", "4", "8Gi", overhead={"cpu": "500m"})
-NO_DISK = instance_type("diskless", "4", "8Gi", 0.1, more={"ephemeral-storage": "1Gi"}, overhead={"ephemeral-storage": "1100Mi"})
+NO_DISK = instance_type(
+    "diskless", "4", "8Gi", 0.1, more={"ephemeral-storage": "1Gi"}, overhead={"ephemeral-storage": "1100Mi"}
+)
 
 ROWS = {
     # --- size and price ---
