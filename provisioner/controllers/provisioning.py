@@ -348,17 +348,20 @@ class Provisioner:
             self._keep_room(nodes[key], pods)
         for planned in result.claims:
             self._announce(planned)
-        self._complain(result)
+        self._complain(snapshot, result)
 
-    def _complain(self, result: Result) -> None:
+    def _complain(self, snapshot: Snapshot, result: Result) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, str] = {}
         complaints: list[tuple[Pod, str]] = []
+        idle = telling.not_ready(
+            view.pool for view in snapshot.pools if self._manages(view.pool) and not is_usable(view.pool)
+        )
         for unplaced in result.unplaced:
             text = texts.get(id(unplaced.reasons))
             if text is None:
-                text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons)
+                text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons, idle)
                 empty |= telling.pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
         for pod, text in self._told.due(complaints, self._clock.monotonic()):

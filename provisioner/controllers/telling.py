@@ -2,12 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 
+from provisioner.apis import names
+from provisioner.apis.conditions import POOL_CONDITIONS
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import (
     Incompatible,
     LabelUndefined,
     NoInstanceTypes,
+    NoPools,
     PoolRefuses,
     Reason,
     Untolerated,
@@ -16,6 +21,7 @@ from provisioner.scheduling.reasons import (
 _START = "Failed to schedule pod, "
 _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
 """What binds in pools that were most likely never meant for the pod."""
+_MOST_OF_A_POOL = 300  # characters
 
 
 class Told:
@@ -48,18 +54,38 @@ class Told:
         return due
 
 
-def sentence(reasons: Sequence[Reason]) -> str:
+def not_ready(pools: Iterable[NodePool]) -> tuple[str, ...]:
+    """Of pools that make no machines now, why each does not, in order of name; those that are being deleted are left out."""
+    told = []
+    for pool in sorted(pools, key=lambda one: one.name):
+        if pool.metadata.deletion_timestamp is not None or pool.spec.replicas is not None:
+            continue
+        found = [condition(pool.status.conditions, kind) for kind in POOL_CONDITIONS.dependents]
+        why = next((one for one in found if one is not None and one.status != names.TRUE), None)
+        text = "" if why is None else f": {why.reason}, {why.message}"
+        told.append(f'NodePool "{pool.name}" is not Ready{text}'[:_MOST_OF_A_POOL])
+    return tuple(told)
+
+
+def sentence(reasons: Sequence[Reason], not_asked: Sequence[str] = ()) -> str:
     """All reasons of one pod as one event takes them.
 
     Where they are too long together, those of pools that came nearest to taking the pod stay, whole, and the others are
     counted.
+
+    Args:
+        reasons: of a pod without a place.
+        not_asked: what `not_ready` tells of pools that could not be asked; left out where no pool was.
     """
-    parts = [str(reason) for reason in reasons]
+    if not any(isinstance(one, PoolRefuses | NoPools) for one in reasons):
+        not_asked = ()
+    parts = [*(str(reason) for reason in reasons), *not_asked]
     whole = _START + "; ".join(parts)
     if len(whole) <= MAX_MESSAGE:
         return whole
-    nearest = sorted(reasons, key=lambda one: isinstance(one, PoolRefuses) and isinstance(one.constraint, _FOREIGN))
-    parts = [str(reason) for reason in nearest]
+    foreign = [isinstance(one, PoolRefuses) and isinstance(one.constraint, _FOREIGN) for one in reasons]
+    foreign += [False] * len(not_asked)
+    parts = [part for _, part in sorted(zip(foreign, parts, strict=True), key=lambda one: one[0])]
     count = len(parts)
     while count > 1 and len(_cut(parts, count)) > MAX_MESSAGE:
         count -= 1

@@ -1,10 +1,16 @@
 """What pods and pools are told, and how often."""
 
-from provisioner.controllers.telling import Told, pools_without_types, sentence
+from typing import Any
+
+from msgspec.structs import replace
+
+from provisioner.apis.karpenter import NodePool
+from provisioner.controllers.telling import Told, not_ready, pools_without_types, sentence
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import NoInstanceTypes, NoPools, PodInvalid, PoolRefuses, TooLarge, Untolerated
 from provisioner.values.taints import Taint
-from tests.support.cluster import pod
+from tests.support.clock import NOON
+from tests.support.cluster import pod, pool
 
 ONE, TWO = pod("one"), pod("two")
 
@@ -42,6 +48,32 @@ def test_a_pool_without_any_instance_type_is_told_itself() -> None:
 def test_a_pod_is_told_every_reason() -> None:
     reasons = (PoolRefuses("a", TooLarge("cpu", 2000, 1000)), PoolRefuses("b", NoInstanceTypes(0)))
     assert sentence(reasons) == f"Failed to schedule pod, {reasons[0]}; {reasons[1]}"
+
+
+def unready(name: str, *conditions: dict[str, str], **spec: Any) -> NodePool:
+    return pool(name, status={"conditions": [*conditions, {"type": "Ready", "status": "False"}]}, **spec)
+
+
+def test_pools_that_are_not_ready_are_told_with_the_reason_in_order_of_name() -> None:
+    invalid = {"type": "ValidationSucceeded", "status": "False", "reason": "Invalid", "message": "spec.limits: cpu"}
+    missing = {"type": "NodeClassReady", "status": "False", "reason": "NodeClassNotFound", "message": "create it"}
+    valid = {"type": "ValidationSucceeded", "status": "True"}
+    leaving = unready("leaving", missing)
+    leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp=NOON))
+    told = not_ready([unready("z", valid, missing), unready("new"), leaving, unready("a", invalid, missing)])
+    assert told == (
+        'NodePool "a" is not Ready: Invalid, spec.limits: cpu',
+        'NodePool "new" is not Ready',
+        'NodePool "z" is not Ready: NodeClassNotFound, create it',
+    )
+
+
+def test_a_pod_is_told_of_pools_that_could_not_be_asked() -> None:
+    told = not_ready([unready("z")])
+    foreign = PoolRefuses("foreign", Untolerated(Taint(key="team", effect="NoSchedule")))
+    assert sentence((NoPools(),), told) == f'Failed to schedule pod, {NoPools()}; NodePool "z" is not Ready'
+    assert sentence((PodInvalid("x"),), told) == "Failed to schedule pod, x"
+    assert sentence((foreign,) * 50, told).startswith(f"Failed to schedule pod, {told[0]}; {foreign}; ")
 
 
 def test_of_too_many_pools_those_that_came_nearest_are_named_and_the_others_counted() -> None:
