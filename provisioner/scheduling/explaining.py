@@ -59,7 +59,8 @@ def explain(account: Account, node_filter: NodeFilter, need: Need, ports: Ports 
     if taint is not None:
         return Untolerated(taint)
     if not offer.matching_rows:
-        return NoInstanceTypes(len(offer.catalogue.types))
+        unmet = (one for one in offer.template.values() if not offer.matching(one))
+        return NoInstanceTypes(len(offer.catalogue.types), tuple(unmet))
     if not node_filter.terms:
         return NoTerm()
     found = [_explain_term(account, term, need, ports) for term in node_filter.terms]

@@ -61,13 +61,21 @@ class NoTerm:
 
 @dataclass(frozen=True, slots=True)
 class NoInstanceTypes:
-    """The pool has no instance type that its own requirements admit and that can be had now."""
+    """The pool has no instance type that its own requirements admit and that can be had now.
+
+    Attributes:
+        offered: by the provider, whatever the pool wants of them.
+        unmet: the requirements that no type meets, each by itself.
+    """
 
     offered: int
+    unmet: tuple[Requirement, ...] = ()
 
     def __str__(self) -> str:
         if not self.offered:
             return "the provider offers no instance types"
+        if self.unmet:
+            return f"none of {self.offered} instance types has {' or '.join(map(str, self.unmet))}, which the pool requires"
         return f"none of {self.offered} instance types meets the pool's own requirements with an available offering"
 
 

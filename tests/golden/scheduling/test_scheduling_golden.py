@@ -167,7 +167,10 @@ ROWS = {
         problem(sized(p="1 1Gi"), pool(types=())), 'p: NodePool "default": the provider offers no instance types'),
     "a pool that rules all its types out says so": row(
         problem(sized(p="1 1Gi"), pool("default", (ARCH, "In", ["riscv"]))),
-        'p: NodePool "default": none of 6 instance types meets the pool\'s own requirements with an available offering'),
+        'p: NodePool "default": none of 6 instance types has kubernetes.io/arch In [riscv], which the pool requires'),
+    "a pool of which nothing is left to buy says so": row(
+        problem(sized(p="1 1Gi"), pool(types=(instance_type("sold-out", "4", "8Gi", zones=("a",), unavailable=[("a", "on-demand"), ("a", "spot")]),))),
+        'p: NodePool "default": none of 1 instance types meets the pool\'s own requirements with an available offering'),
     # --- selectors and affinity ---
     "a node selector narrows the types": row(problem(one(shape(selector={ARCH: "arm64"})), pool()), "default/arm: p"),
     "a legacy label means the stable one": row(
@@ -270,7 +273,7 @@ ROWS = {
         problem(one(shape(selector={names.REGION_LABEL: "moon"})), pool("default", (names.REGION_LABEL, "In", ["moon"]))), "default/small: p"),
     "a well-known label that the pool demands without fixing it rules out types without it": row(
         problem(sized(p="1 1Gi"), pool("default", (names.REGION_LABEL, "In", ["moon", "mars"]))),
-        'p: NodePool "default": none of 6 instance types meets the pool\'s own requirements with an available offering'),
+        'p: NodePool "default": none of 6 instance types has topology.kubernetes.io/region In [mars moon], which the pool requires'),
     "a pod may ask for a pool by name": row(
         problem(one(shape(selector={POOL: "other"})), pool(weight=10), pool("other")), "other/small: p"),
     "pods may ask for ready machines": row(problem(one(shape(selector={names.INITIALIZED_LABEL: "true"})), pool()), "default/small: p"),
