@@ -221,7 +221,7 @@ class AwsCloud:
             )
         except NotFound:
             return ""
-        return found.data.get(discounts.CONFIG_KEY, "")
+        return discounts.text_of(found.data, where)
 
     def _prefixes(self) -> bool:
         try:

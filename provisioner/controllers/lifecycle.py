@@ -272,6 +272,7 @@ class Lifecycle:
             self._event(claim, "Warning", FAILED_TERMINATION, not_ended(claim, error))
             return Result(failed=True)
         else:
+            claim = self._cluster.claim(claim.metadata.name) or claim  # it may have been registered meanwhile
             self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
             return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
         self._writer.drop_finalizer(claim)

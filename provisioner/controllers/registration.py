@@ -308,6 +308,11 @@ class Registrar:
             _log.info("a nomination failed, the pod goes without", pod=pod.key, node=node_name, error=str(error))
 
     def _let_in(self, claim: NodeClaim, node: Node) -> None:
+        name = claim.metadata.name
+        known = self._cluster.claim(name)  # nominating takes a while
+        if known is None or known.metadata.deletion_timestamp is not None:
+            return  # its machine is being ended: pods would be let in there to die
+        claim = known
         if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and (
             node.metadata.labels.get(names.REGISTERED_LABEL) != "true"
         ):
@@ -321,6 +326,7 @@ class Registrar:
 
         written = patch_node(self._client, node, patch_of)
         now = self._clock.now()
+        claim = self._cluster.claim(name) or claim
         conditions = claim.status.conditions
         kinds = (names.REGISTERED, names.INITIALIZED) if decided[-1].initialized else (names.REGISTERED,)
         for kind in kinds:

@@ -20,6 +20,7 @@ from provisioner.scheduling.reasons import (
 _START = "Failed to schedule pod, "
 _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
 """What binds in pools that were most likely never meant for the pod."""
+_MOST_OF_A_POOL = 300  # characters
 
 
 class Told:
@@ -53,13 +54,17 @@ class Told:
 
 
 def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
-    """All reasons of one pod as one event takes them, and what is said of pools that were not asked.
+    """All reasons of one pod as one event takes them.
 
     Where they are too long together, those of pools that came nearest to taking the pod stay, whole, and the others are
     counted.
+
+    Args:
+        reasons: of a pod without a place.
+        unready: what `unready` says; left out where pools were not the matter.
     """
     if not any(isinstance(one, NoPools | PoolRefuses) for one in reasons):
-        unready = ()  # no pool was the matter
+        unready = ()
     parts = [*(str(reason) for reason in reasons), *unready]
     whole = _START + "; ".join(parts)
     if len(whole) <= MAX_MESSAGE:
@@ -78,10 +83,10 @@ def _cut(parts: list[str], count: int) -> str:
 
 
 def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
-    """What to say of those among the pools that would make machines, were they Ready."""
+    """What to say of those among the pools that would make machines, were they Ready; by name."""
     return tuple(
-        f'NodePool "{pool.name}": not Ready{_cause(pool)}'
-        for pool in pools
+        f'NodePool "{pool.name}": not Ready{_cause(pool)}'[:_MOST_OF_A_POOL]
+        for pool in sorted(pools, key=lambda one: one.name)
         if pool.spec.replicas is None
         and pool.metadata.deletion_timestamp is None
         and not is_true(pool.status.conditions, names.READY)

@@ -33,11 +33,18 @@ class Priced:
 
 
 class Catalogue:
-    """Immutable in meaning: `instance_types` in order of name, plus answers already given."""
+    """Immutable in meaning: `instance_types` in order of name, plus answers already given.
+
+    Attributes:
+        types: in order of name.
+        everything: all of them.
+        overdrawn: those whose overhead takes more of something than they have; nothing fits there, whatever it asks for.
+    """
 
     def __init__(self, instance_types: Sequence[InstanceType]) -> None:
         self.types: Final = tuple(sorted(instance_types, key=lambda one: one.name))
         self.everything: Final = (1 << len(self.types)) - 1
+        self.overdrawn: Final = mask_of(row for row, one in enumerate(self.types) if one.allocatable.negative)
         self._by_key: dict[str, dict[Requirement, int]] = {}
         self._offered: dict[Requirements, dict[int, Offering]] = {}
         for row, instance_type in enumerate(self.types):

@@ -27,6 +27,7 @@ from provisioner.scheduling.reasons import (
     NoPools,
     NotApart,
     NoTerm,
+    NothingLeft,
     NotTogether,
     NoTypeMatches,
     PoolRefuses,
@@ -89,6 +90,8 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
     rows = matching & offer.catalogue.available(merged)
     if not rows:
         return 3, NoOffering(matching.bit_count())
+    if not rows & ~offer.catalogue.overdrawn:
+        return 4, NothingLeft(_overdrawn(offer, rows))
     # what is left: types that match, but are overflowed by their daemons alone
     return 4, _too_large(offer, offer.frontier(rows), need)
 
@@ -117,6 +120,12 @@ def _no_type(offer: Offer, key: str, merged: Requirements, *, alone: bool) -> Co
     if merged[key].present and not offer.catalogue.knows(key) and not offer.defines(key):
         return LabelUndefined(key)
     return NoTypeMatches(merged[key], alone=alone)
+
+
+def _overdrawn(offer: Offer, rows: int) -> tuple[str, ...]:
+    """The resources of which one of the types or another has less than its overhead takes."""
+    rests = [offer.catalogue.types[row].allocatable for row in members(rows)]
+    return tuple(sorted({name for rest in rests for name, amount in rest.items() if amount < 0}))
 
 
 def _explain_size(account: Account, state: State, need: Need) -> _Found:

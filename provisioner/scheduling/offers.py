@@ -119,6 +119,7 @@ class Offer:
         for row, room in self.room.items():
             if min(room, default=0) >= 0:  # daemons alone overflow the others
                 usable |= 1 << row
+        usable &= ~catalogue.overdrawn
         self.matching_rows: Final = rows
         self._usable: Final = usable
         self.base: Final = self._state(self.template, 0)

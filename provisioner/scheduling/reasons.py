@@ -151,6 +151,16 @@ class TooLargeTogether:
 
 
 @dataclass(frozen=True, slots=True)
+class NothingLeft:
+    """What the system keeps for itself is more than the machine of any matching type has."""
+
+    resources: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"on no matching instance type is any {' or '.join(self.resources)} left for pods"
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """The pool's limit on `resource` leaves too little for any type on which the pod fits."""
 
@@ -296,6 +306,7 @@ Constraint = (
     | NoOffering
     | TooLarge
     | TooLargeTogether
+    | NothingLeft
     | LimitReached
     | LimitsReached
     | MinValuesUnmet

@@ -162,6 +162,17 @@ class LedgerPrices:
         return self.ledger.price(instance_type, zone, price, self.used, self.region, self.now, self.os)
 
 
+def text_of(data: Mapping[str, str], where: str) -> str:
+    """The ledger's text in the data of a ConfigMap; "" where that is empty.
+
+    Raises:
+        ValueError: there is something, but not under the key `CONFIG_KEY`; `where` and the keys are named.
+    """
+    if data and CONFIG_KEY not in data:
+        raise ValueError(f"discount ledger: {where} has no key {CONFIG_KEY}, only {', '.join(sorted(data))}")
+    return data.get(CONFIG_KEY, "")
+
+
 def parse(text: str) -> tuple[Ledger, tuple[str, ...]]:
     """Read a ledger.
 

@@ -23,6 +23,8 @@ INVALID_USER_DATA: Final = "InvalidUserData"
 LAST_MINOR_OF_AL2: Final = 32
 FIRST_MINOR_OF_WINDOWS_2025: Final = 35
 
+_TAG_KEY_LENGTH: Final = 128
+_TAG_VALUE_LENGTH: Final = 256
 _CLUSTER_TAG: Final = re.compile(r"kubernetes\.io/cluster/[0-9A-Za-z][A-Za-z0-9\-_]*")
 _RESTRICTED_TAGS: Final = frozenset({ec2.CLUSTER_NAME_TAG, ec2.NODEPOOL_TAG, ec2.NODECLAIM_TAG, ec2.NODECLASS_TAG})
 
@@ -116,6 +118,13 @@ def _restricted_tags(tags: Mapping[str, str]) -> Iterator[str]:
             yield "spec.tags: a key is empty"
         elif key in _RESTRICTED_TAGS or _CLUSTER_TAG.fullmatch(key):
             yield f"spec.tags[{key}]: this tag is written by the provisioner"
+        elif key.lower().startswith("aws:"):
+            yield f"spec.tags[{key}]: AWS keeps keys that begin with aws: for itself; use another key"
+        elif len(key) > _TAG_KEY_LENGTH or len(tags[key]) > _TAG_VALUE_LENGTH:
+            yield (
+                f"spec.tags[{key}]: longer than AWS takes: at most {_TAG_KEY_LENGTH} characters in the key, "
+                f"{_TAG_VALUE_LENGTH} in the value"
+            )
 
 
 def _odd_terms(spec: ec2.EC2NodeClassSpec) -> Iterator[str]:

@@ -112,6 +112,9 @@ PREFERS_MARS = Affinity(
 )
 TINY_PODS = instance_type("crowded", "8", "16Gi", max_pods=2)
 WITH_SYSTEM = instance_type("honest", "4", "8Gi", overhead={"cpu": "500m"})
+NO_DISK = instance_type(
+    "diskless", "4", "8Gi", 0.1, more={"ephemeral-storage": "1Gi"}, overhead={"ephemeral-storage": "1100Mi"}
+)
 
 ROWS = {
     # --- size and price ---
@@ -133,6 +136,11 @@ ROWS = {
     "the system's own share is not for pods": row(
         problem(sized(p="4 1Gi"), pool(types=(WITH_SYSTEM,))),
         'p: NodePool "default": cpu 4 exceeds the 3500m that the largest matching instance type has for pods'),
+    "a machine whose system takes more of something than there is takes no pod, whatever it asks for": row(
+        problem(sized(p="1 1Gi"), pool(types=(NO_DISK, *NO_LARGE))), "default/small: p"),
+    "where all machines are so it is said of what": row(
+        problem(sized(p="1 1Gi"), pool(types=(NO_DISK,))),
+        'p: NodePool "default": on no matching instance type is any ephemeral-storage left for pods'),
     "the number of pods is a resource": row(
         problem(pods(3, shape("1m", "1Mi"), "p"), pool(types=(TINY_PODS,))),
         "default/crowded: p-00000 p-00001", "default/crowded: p-00002"),
@@ -163,6 +171,9 @@ ROWS = {
     "a pool whose requirements contradict each other says so": row(
         problem(sized(p="1 1Gi"), pool("default", (ARCH, "In", ["amd64"]), (ARCH, "In", ["arm64"]))),
         'p: NodePool "default": the pool\'s own requirements and labels leave no value for kubernetes.io/arch'),
+    "a pool of which nothing is left to buy says so": row(
+        problem(sized(p="1 1Gi"), pool(types=(instance_type("sold-out", "4", "8Gi", zones=("a",), unavailable=[("a", "on-demand"), ("a", "spot")]),))),
+        'p: NodePool "default": none of 1 instance types meets the pool\'s own requirements with an available offering'),
     # --- selectors and affinity ---
     "a node selector narrows the types": row(problem(one(shape(selector={ARCH: "arm64"})), pool()), "default/arm: p"),
     "a legacy label means the stable one": row(

@@ -1,5 +1,7 @@
 """What pods and pools are told, and how often."""
 
+from msgspec.structs import replace
+
 from provisioner.controllers.telling import Told, pools_without_types, sentence, unready
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import NoInstanceTypes, NoPools, PodInvalid, PoolRefuses, TooLarge, Untolerated
@@ -69,17 +71,19 @@ def test_a_pool_that_is_not_ready_is_named_with_the_cause() -> None:
         {**READY, "type": "NodeClassReady", "status": "False", "message": "there is no KWOKNodeClass x; create it"},
         {**READY, "type": "Ready", "status": "False", "message": "NodeClassReady=False"},
     ]
+    leaving = pool("leaving", status={})
     pools = [
+        pool("new", status={}),
         pool("good"),
         pool("bad", status={"conditions": conditions}),
-        pool("new", status={}),
+        replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp=NOON)),
         pool("static", replicas=1, status={}),
     ]
     assert unready(pools) == (
         'NodePool "bad": not Ready (NodeClassReady=False: there is no KWOKNodeClass x; create it)',
         'NodePool "new": not Ready',
     )
-    assert sentence((NoPools(),), unready(pools[2:])) == (
+    assert sentence((NoPools(),), unready(pools[:1])) == (
         'Failed to schedule pod, no dynamic nodepools found; NodePool "new": not Ready'
     )
     assert sentence((PodInvalid("broken"),), unready(pools)) == "Failed to schedule pod, broken"

@@ -30,6 +30,7 @@ class Stage:
         self.again: list[str] = []
         self.healthy: list[tuple[str, bool]] = []
         self.broken: set[str] = set()
+        self.ending: tuple[str, ...] = ()  # claims that are deleted while pods are nominated
         self.watched = True  # whether nominations come back by the watch
         self._objects: dict[tuple[str, str], Any] = {}
         client = Client(self.api, self.world.clock)
@@ -59,6 +60,12 @@ class Stage:
         self.registrar._do(list(claims))
         return [f"{sent.method} {sent.path}" for sent in self.api.sent[before:]]
 
+    def delete(self, name: str) -> None:
+        """Somebody begins the end of a claim."""
+        known = self._objects[name, "NodeClaim"]
+        gone = msgspec.structs.replace(known.metadata, deletion_timestamp=self.world.clock.now())
+        self.world.cluster.claim_changed(known, msgspec.structs.replace(known, metadata=gone))
+
     def _nominated(self, name: str, node_name: str) -> None:
         known = self.world.cluster.pod(name)
         assert known is not None
@@ -76,6 +83,8 @@ class Stage:
         if name in self.broken:
             return refusal(403, "Forbidden")
         if "/pods/" in sent.path:
+            for claim_name in self.ending:
+                self.delete(claim_name)
             if self.watched:
                 self._nominated(sent.path.split("/")[-2], sent.body["status"]["nominatedNodeName"])
             return ok({"metadata": {"name": "x", "namespace": "default", "uid": "x"}, "spec": {}, "status": {}})
@@ -135,6 +144,17 @@ def test_a_claim_that_is_offered_twice_is_let_in_once(workers: Pool) -> None:
     stage.joined("a")
     assert stage.wave("a") != []
     assert stage.wave("a") == []
+
+
+def test_a_claim_that_is_deleted_while_its_pods_are_nominated_is_not_let_in(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    stage.joined("b")
+    stage.ending = ("a",)
+    assert [line for line in stage.wave("a", "b") if "pods" not in line] == [
+        "PATCH /api/v1/nodes/b",
+        "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
+    ]
 
 
 def test_a_claim_or_node_that_is_gone_costs_nothing(workers: Pool) -> None:

@@ -148,7 +148,13 @@ def of_profile(name: str) -> Finding:
 
 def dependencies(findings: Iterable[Finding]) -> Finding | None:
     """ValidationSucceeded while something that dry runs need is missing; None when nothing is."""
-    needed = {ec2.AMIS_READY, ec2.SUBNETS_READY, ec2.SECURITY_GROUPS_READY, ec2.INSTANCE_PROFILE_READY}
+    needed = {
+        ec2.AMIS_READY,
+        ec2.SUBNETS_READY,
+        ec2.SECURITY_GROUPS_READY,
+        ec2.INSTANCE_PROFILE_READY,
+        ec2.PLACEMENT_GROUP_READY,
+    }
     bad = [one for one in findings if one.kind in needed and not one.good]
     if not bad:
         return None

@@ -151,3 +151,10 @@ def test_a_bad_row_does_not_stop_the_others() -> None:
     ledger, problems = discounts.parse("- {family: m5, usd_per_hour: 1}\n- 7\n- {family: c5, usd_per_hour: 2}")
     assert [row.family for row in ledger.rows] == ["m5", "c5"]
     assert len(problems) == 1
+
+
+def test_a_config_map_holds_the_ledger_under_one_key() -> None:
+    assert discounts.text_of({}, "configmap/mine") == ""
+    assert discounts.text_of({"discounts.yaml": "- {}", "notes": "x"}, "configmap/mine") == "- {}"
+    with pytest.raises(ValueError, match=r"configmap/mine has no key discounts.yaml, only discounts.yml"):
+        discounts.text_of({"discounts.yml": "- {}"}, "configmap/mine")

@@ -36,6 +36,10 @@ REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
             "karpenter.k8s.aws/ec2nodeclass",
         )
     },
+    "a tag of AWS itself": ({"tags": {"Aws:team": "a"}}, "TagValidationFailed", "spec.tags[Aws:team]: AWS keeps"),
+    "a tag key that is too long": ({"tags": {"k" * 129: "a"}}, "TagValidationFailed", "at most 128 characters"),
+    "a tag value that is too long": ({"tags": {"k": "v" * 257}}, "TagValidationFailed", "spec.tags[k]: longer"),
+    "tags as long as may be": ({"tags": {"k" * 128: "v" * 256}}, "", ""),
     "a tag without key": ({"tags": {"": "a"}}, "TagValidationFailed", "a key is empty"),
     "tags of one's own": ({"tags": {"Name": "a", "kubernetes.io/other": "b", "karpenter.sh/x": "c"}}, "", ""),
     "the kubelet comes before tags": (

@@ -141,7 +141,11 @@ DEPENDENCIES: dict[str, tuple[list[Finding], tuple[str, str] | None]] = {
         [Finding("AMIsReady", "True"), Finding("InstanceProfileReady", "Unknown", "x")],
         ("Unknown", "waiting for InstanceProfileReady"),
     ),
-    "a placement group is not waited for": ([Finding("PlacementGroupReady", "False", "x")], None),
+    "a placement group stands in the templates": (
+        [Finding("PlacementGroupReady", "False", "x")],
+        ("False", "waiting for PlacementGroupReady"),
+    ),
+    "a reservation does not": ([Finding("CapacityReservationsReady", "False", "x")], None),
 }
 
 
