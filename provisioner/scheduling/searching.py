@@ -82,7 +82,7 @@ def search(
 ) -> Attempt:
     """The best of `best` and `most` other attempts; it ends where nobody is left who is tied to others.
 
-    Of the choices by which another attempt is better those are taken back that make no difference.
+    Of the choices by which another attempt is better those are taken back that make no difference, in `most` attempts more.
     """
     least, lots = badness(best), Lots()
     taken: Sequence[int] = ()
@@ -94,8 +94,8 @@ def search(
             best, least, taken = attempt, found, choices.taken
             if not best.tied():
                 break
-    for number in range(len(taken)):
-        if number < len(taken) and taken[number]:
+    for number in [number for number, option in enumerate(taken) if option][:most]:
+        if number < len(taken) and taken[number]:  # it may be gone with those before it
             choices = Choices([*taken[:number], 0, *taken[number + 1 :]])
             attempt = attempt_by(choices)
             found = badness(attempt)

@@ -35,8 +35,10 @@ class Protection:
             return True
         budgets = self._budgets.get(pod.namespace, {}).values()
         mine = [one for one in budgets if selects(one.spec.selector, pod.labels)]
-        return len(mine) > 1 or any(_allows_none(one) for one in mine)
+        return len(mine) > 1 or any(_allows_none(one, pod) for one in mine)
 
 
-def _allows_none(budget: PodDisruptionBudget) -> bool:
+def _allows_none(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready:
+        return False
     return budget.spec.max_unavailable in (0, "0%") or budget.spec.min_available == "100%"

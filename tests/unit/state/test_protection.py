@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
@@ -29,6 +30,10 @@ HOLDS: dict[str, tuple[tuple[PodDisruptionBudget, ...], bool]] = {
     "a budget that wants all": ((budget(minAvailable="100%"),), True),
     "a budget that wants as many as there happen to be": ((budget(minAvailable=1),), False),
     "two budgets, which the eviction API refuses": ((budget(maxUnavailable=1), budget("b", maxUnavailable=1)), True),
+    "a budget that lets the unready go, whatever it says": (
+        (budget(maxUnavailable=0, unhealthyPodEvictionPolicy="AlwaysAllow"),),
+        False,
+    ),
     "a budget without a selector": ((budget(maxUnavailable=0, selector=None),), False),
     "a budget for everybody": ((budget(maxUnavailable=0, selector={}),), True),
     "a budget of another namespace": ((budget(namespace="other", maxUnavailable=0),), False),
@@ -46,6 +51,12 @@ def test_a_budget_holds_a_pod(budgets: tuple[PodDisruptionBudget, ...], want: bo
     for one in budgets:
         protection.budget_changed(one, None)
     assert not protection.holds(web, NOON)
+
+
+def test_a_budget_that_lets_the_unready_go_holds_the_ready() -> None:
+    protection = Protection()
+    protection.budget_changed(None, budget(maxUnavailable=0, unhealthyPodEvictionPolicy="AlwaysAllow"))
+    assert protection.holds(replace(pod("a", labels={"app": "web"}), ready=True), NOON)
 
 
 def test_the_annotation_holds_a_pod_for_as_long_as_it_says() -> None:

@@ -1,0 +1,83 @@
+"""A search over choices: what is drawn, what is found, what is taken back."""
+
+from typing import Any, cast
+
+from provisioner.scheduling.attempt import Attempt
+from provisioner.scheduling.searching import Badness, Choices, Lots, search
+
+
+def test_lots_are_the_same_each_time_and_leave_no_option_out() -> None:
+    lots, again = Lots(), Lots()
+    drawn = [lots.draw(5) for _ in range(200)]
+    assert drawn == [again.draw(5) for _ in range(200)]
+    assert set(drawn) == set(range(5))
+    assert drawn.count(0) < 140
+
+
+def test_a_script_is_followed_to_its_end_and_then_the_first_is_taken() -> None:
+    choices = Choices([2, 1])
+    assert [choices.of(3), choices.of(2), choices.of(4)] == [2, 1, 0]
+    assert choices.taken == [2, 1, 0]
+
+
+def test_an_option_that_is_not_there_any_more_is_the_first() -> None:
+    assert Choices([2]).of(2) == 0
+
+
+def test_where_nothing_can_be_chosen_nothing_is_noted() -> None:
+    choices = Choices([1, 1])
+    assert choices.of(1) == choices.of(0) == 0
+    choices.free = False
+    assert choices.of(2) == 0
+    choices.free = True
+    assert choices.of(2) == 1
+    assert choices.taken == [1]
+
+
+class Puzzle:
+    """Solved where the first of three choices is 2 and the last is 1; the second only makes it bigger."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.tries = 0
+
+    def attempt_by(self, choices: Choices) -> Attempt:
+        self.tries += 1
+        first, second, third = choices.of(3), choices.of(2), choices.of(4)
+        return _attempt(self.left - (first == 2 and third == 1), size=1 + second)
+
+
+class _Fake:
+    def __init__(self, left: int, size: int) -> None:
+        self.left, self.size = left, size
+
+    def tied(self) -> set[int]:
+        return set(range(self.left))
+
+
+def _attempt(left: int, size: int = 1) -> Attempt:
+    return cast(Attempt, _Fake(left, size))
+
+
+def _badness(attempt: Any) -> Badness:
+    return False, [attempt.left]
+
+
+def test_a_puzzle_is_solved_without_the_choices_that_make_no_difference() -> None:
+    puzzle = Puzzle(1)
+    found = search(puzzle.attempt_by, _attempt(1), _badness, 100)
+    assert (_badness(found), found.size) == ((False, [0]), 1)
+    assert puzzle.tries < 100
+
+
+def test_a_puzzle_without_an_answer_is_given_up() -> None:
+    puzzle, first = Puzzle(2), _attempt(1)
+    assert search(puzzle.attempt_by, first, _badness, 30) is first
+    assert puzzle.tries == 30
+
+
+def test_a_better_attempt_is_kept_where_somebody_is_left_all_the_same() -> None:
+    puzzle = Puzzle(2)
+    found = search(puzzle.attempt_by, _attempt(2), _badness, 100)
+    assert _badness(found) == (False, [1])
+    assert puzzle.tries > 100
