@@ -142,9 +142,10 @@ class _Solution:
         return self._searched(attempt, by_priority=by_priority)
 
     def _searched(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
-        """A better attempt, where there are few classes that matter to those without a place."""
+        """A better attempt, where somebody is left and there are few enough classes for some lots."""
         urgent = attempt.tied()
-        if not urgent:
+        most = min(_MOST_SEARCHED, _MOST_WORK // max(1, len(self.classes)))
+        if not urgent or not most:
             return attempt
         concerned = attempt.related(urgent) if len(self.classes) > _FEW else set(self.classes)
         known = attempt.cautious
@@ -155,7 +156,7 @@ class _Solution:
             other.run(by_priority=by_priority, scattering=False, hurried=self.hurried)
             return other
 
-        return search(attempt_by, attempt, _badness, min(_MOST_SEARCHED, _MOST_WORK // len(self.classes)))
+        return search(attempt_by, attempt, _badness, most)
 
     def _to_front(self, urgent: set[PodClass]) -> bool:
         """Try these first of their priority from now on; whether that is another order."""
