@@ -428,6 +428,19 @@ def test_a_template_goes_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fa
     assert not client.describe_launch_templates(Filters=tag)["LaunchTemplates"]
 
 
+def test_a_template_goes_that_no_list_shows_yet(ec2: Ec2, ground: Ground) -> None:
+    claims, client = Claims(), ground.aws.client("ec2")
+    claims.add(1, {TYPE: ["m5.large"]}, node_class="hidden")
+    with rig(ground, claims, [node_class_of(ground, "hidden")]) as made:
+        made.start()
+        assert made.wait(15)
+        ec2.script([Fault("DescribeLaunchTemplates", "stale", times=1, seconds=1e6)])
+        assert made.templates.drop("hidden") == 1
+    assert ec2.hits()[0][1] == 1
+    tag = [{"Name": "tag:karpenter.k8s.aws/ec2nodeclass", "Values": ["hidden"]}]
+    assert not client.describe_launch_templates(Filters=tag)["LaunchTemplates"]
+
+
 def registered(claim: NodeClaim) -> NodeClaim:
     """The claim once its Node has joined."""
     joined = Condition(type=names.REGISTERED, status="True", last_transition_time=CLOCK.now())

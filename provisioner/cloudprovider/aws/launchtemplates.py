@@ -45,7 +45,7 @@ class LaunchTemplates:
         self.uses = uses
         self._aws, self._clock, self._cluster = aws, clock, cluster
         self._lock = threading.Lock()
-        self._known: dict[str, None] = {}
+        self._known: dict[str, str] = {}  # name to its class
         self._making: dict[str, _Making] = {}
 
     def ensure(self, wanted: Iterable[Template]) -> None:
@@ -97,6 +97,8 @@ class LaunchTemplates:
     def drop(self, node_class: str) -> int:
         """Delete all of one class, which is going away; how many there were.
 
+        A list may lack what was made a moment ago: those that were made here are deleted whether they are listed or not.
+
         Raises:
             DiscoveryError: they could not be listed, or one of them not be deleted.
         """
@@ -107,10 +109,13 @@ class LaunchTemplates:
             )
         except Exception as error:
             raise DiscoveryError("ec2:DescribeLaunchTemplates", classify_exception(error)) from error
-        failures = [failure for name in found if (failure := self._delete(name)) is not None]
+        with self._lock:
+            own = [name for name, owner in self._known.items() if owner == node_class]
+        every = dict.fromkeys([*found, *own])
+        failures = [failure for name in every if (failure := self._delete(name)) is not None]
         if failures:
             raise DiscoveryError("ec2:DeleteLaunchTemplate", failures[0])
-        return len(found)
+        return len(every)
 
     # ------------------------------------------------------------------ one template
 
@@ -134,7 +139,7 @@ class LaunchTemplates:
             with self._lock:
                 del self._making[wanted.name]
                 if making.error is None:
-                    self._known[wanted.name] = None
+                    self._known[wanted.name] = wanted.tags.get(ec2.NODECLASS_TAG, "")
                     forget_oldest(self._known, _MAX_KNOWN)
             making.done.set()
 
