@@ -38,14 +38,37 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[DevCluster]:
-    """A cluster of this module, whose components may be stopped as long as all run again at the end of a test."""
+def kept() -> Iterator[DevCluster]:
+    """A cluster of this module."""
     with DevCluster(temporary=True, extender=True, progress=progress_for(sys.__stderr__)) as one:
         yield one
 
 
+@pytest.fixture
+def own(kept: DevCluster) -> DevCluster:
+    """The cluster of this module, whose components may be stopped as long as all run again at the end of a test."""
+    eventually(lambda: is_up_once_healed(kept), "everything runs")
+    return kept
+
+
 def cluster(env: Mapping[str, str], name: str, *, temporary: bool = False) -> DevCluster:
     return DevCluster(name, env=env, temporary=temporary, progress=progress_for(sys.__stderr__))
+
+
+def is_up_once_healed(one: DevCluster) -> bool:
+    """Whether it is up; a component that ended itself since the last look is started again."""
+    one.heal()
+    return one.is_up
+
+
+def await_ready(one: DevCluster, what: str) -> None:
+    """Wait for a Node or pod; a scheduler that ends itself meanwhile is started again."""
+
+    def is_ready() -> bool:
+        one.heal()
+        return "condition met" in one.kubectl("wait", "--for=condition=Ready", what, "--timeout=3s", check=False)
+
+    eventually(is_ready, f"{what} is Ready", 30)
 
 
 def states(one: DevCluster) -> dict[str, str]:
@@ -274,12 +297,6 @@ def test_a_shell_needs_only_what_dev_env_prints(env: dict[str, str], tmp_path: P
     assert dovetail("status").returncode == 1
 
 
-def is_up_once_healed(one: DevCluster) -> bool:
-    """Whether it is up; a component that ended itself since the last look is started again."""
-    one.heal()
-    return one.is_up
-
-
 def test_a_component_can_be_restarted_or_killed_and_healed(own: DevCluster) -> None:
     for component in ("kwok", "kube-controller-manager", "kube-scheduler", "kube-apiserver"):
         before = {entry.name: entry.pid for entry in own.status()}
@@ -363,7 +380,7 @@ def add_node(one: DevCluster, name: str) -> None:
         "status": {"capacity": resources, "allocatable": resources},
     }
     one.kubectl("create", "-f", "-", stdin=json.dumps(node))
-    one.kubectl("wait", "--for=condition=Ready", f"node/{name}", "--timeout=30s")
+    await_ready(one, f"node/{name}")
 
 
 def run_pod(one: DevCluster, name: str, *, scheduler: str, annotations: dict[str, str] | None = None) -> None:
@@ -374,7 +391,7 @@ def run_pod(one: DevCluster, name: str, *, scheduler: str, annotations: dict[str
         "spec": {"schedulerName": scheduler, "containers": [{"name": "c", "image": "x"}]},
     }
     one.kubectl("create", "-f", "-", stdin=json.dumps(pod))
-    one.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=30s")
+    await_ready(one, f"pod/{name}")
 
 
 def test_the_stages_of_our_own_delay_deletion_and_make_pods_and_nodes_unwell(own: DevCluster) -> None:
