@@ -25,7 +25,7 @@ RICH = Stock(20260401)
 OWNED = Stock(20260402, own=True)
 GENTLE = Stock(20260403, gentle=True)
 PROBLEMS = RICH.problems()
-EXAMPLES = settings(max_examples=max(300, settings().max_examples))
+EXAMPLES = settings(max_examples=max(150, settings().max_examples))
 POLICIES = st.tuples(st.sampled_from(PreferencePolicy), st.sampled_from(MinValuesPolicy))
 
 
