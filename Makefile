@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration bench bench-cluster manifests verify fmt lint types arch
+.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests verify fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -21,8 +21,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: install ## 1,000 pending pods get their machines on a real control plane, then leave (CLOUD=aws: from an emulated EC2)
-	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD))
+demo: install ## 1,000 pending pods get their machines on a real control plane, then leave (CLOUD=aws: from an emulated EC2; MODE=all-off|nominations-only|everything-on)
+	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE))
 
 test: install ## everything: lint, types, layers, unit, property, the real control plane
 	@$(MAKE) --no-print-directory binaries & pid=$$!; \
@@ -42,11 +42,19 @@ unit: install ## unit, property and golden tests
 integration: install ## tests on the real control plane
 	$(PYTEST) $(PARALLEL) tests/integration
 
+judge: install ## kube-scheduler judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
+	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scheduler_judge.py
+
 bench: install ## benchmarks; figures also in results/*.json
 	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py -m bench -s -p no:randomly -o python_files='bench_*.py'
 
-bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|latency|all)
-	@$(BIN)/dovetail bench-cluster $(or $(CASE),all)
+bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|spread|latency|all MODE=all-off|nominations-only|everything-on|all)
+	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE))
+
+chaos: install ## ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
+	@status=0; for cloud in kwok aws; do \
+	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
+	done; exit $$status
 
 manifests: install ## write manifests/crds and the IAM policies in manifests/aws from their one source
 	@$(BIN)/dovetail manifests

@@ -7,47 +7,46 @@ Each replica runs one `Rotation`. It follows two objects, the Secret (what shoul
 2. **Trust** (leader). The configuration's `caBundle` lacks the Secret's CA: it is added beside the old one.
 3. **Serve** (each replica). A replica moves to the new leaf only after the bundle has held its CA for `settle` seconds,
    time for every API server's own watch. Where nobody trusts what is served now, it moves at once.
-4. **Publish** (each replica). A Lease of its own, renewed twice a minute, carries the fingerprint that is served.
+4. **Publish** (each replica). A record of its own (`certs.replicas`), renewed twice a minute, says which fingerprint is served.
 5. **Prune** (leader). When every live replica has published the new fingerprint, and `overlap` seconds more have passed,
    the bundle is cut down to the Secret's CA.
 
-A replica whose Lease runs out does not hold up step 5, and need not: one that cannot renew its Lease reports itself not ready
-at half of the Lease's time, so it gets no calls any more when the others stop waiting for it.
+A replica whose record runs out does not hold up step 5, and need not: one that cannot renew its record reports itself not ready
+at half of the record's time, so it gets no calls any more when the others stop waiting for it.
 
 The leader is the holder of the Lease `dovetail-certs`. With `names=None` the Secret belongs to somebody else (cert-manager):
 it is never written, all other steps are the same. A configuration that cert-manager's cainjector looks after is not touched.
+With `inject=False` nobody's configuration is: then steps 2, 4 and 5 are somebody else's, and with both nothing is written at all.
 """
 
 import random
-import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from certs.authority import CertificateError
 from certs.injection import BundleInjector, merge, trusted_by_all, trusted_by_any, trusts
+from certs.replicas import Records, Replica
 from certs.serving import write_atomically
 from certs.store import LEAF_DAYS, Material, Names, SecretStore, fault, mint, renew_at
-from provisioner.apis.core import Lease, LeaseSpec, MutatingWebhookConfiguration, Namespace, Secret
+from provisioner.apis.core import MutatingWebhookConfiguration, Namespace, Secret
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
-from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
-from provisioner.kube.lease import Fence, LeaderElector, LostLease
-from provisioner.kube.resources import LEASES, MUTATINGWEBHOOKS, NAMESPACES, SECRETS
+from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid
+from provisioner.kube.lease import Fence, LeaderElector, LostLease, Term
+from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 
 LEADER_LEASE = "dovetail-certs"
-MANAGER = "dovetail-certs"
-SERVING_ANNOTATION = "dovetail.dev/serving"
-SERVING_LABEL = "dovetail.dev/certificates"
 CAINJECTOR_PREFIX = "cert-manager.io/inject-"
 SERVING_FILE = "tls.pem"
+STAND_AGAIN_SECONDS = 5.0  # after a term that was lost
 
 _log = logs.get_logger(__name__)
 
@@ -61,32 +60,30 @@ class Settings:
         secret: its name.
         configuration: name of the MutatingWebhookConfiguration.
         names: what the certificate must be valid for; None: the Secret is somebody else's and is only read.
+        inject: False: the `caBundle` is somebody else's and is only read.
         register: the configuration's document, where this program creates it (outside of a cluster); it is applied at the
             start and whenever it is gone, and the namespace is created with it.
         leaf_days: lifetime of a leaf.
         settle: seconds between "the bundle holds the new CA" and serving its leaf.
         overlap: seconds between "all replicas serve the new leaf" and the end of trust in the old CA.
-        lease_seconds: lifetime of a replica's Lease; it is renewed at a quarter of that.
+        lease_seconds: lifetime of a replica's record; it is renewed at a quarter of that.
     """
 
     namespace: str
     secret: str
     configuration: str
     names: Names | None
+    inject: bool = True
     register: Mapping[str, Any] | None = None
     leaf_days: int = LEAF_DAYS
     settle: float = 5.0
     overlap: float = 60.0
     lease_seconds: int = 120
 
-
-@dataclass(frozen=True)
-class Replica:
-    """One replica as its Lease tells it."""
-
-    name: str
-    fingerprint: str
-    live: bool
+    @property
+    def writes(self) -> bool:
+        """Whether anything is written, so that there has to be a leader."""
+        return self.names is not None or self.inject
 
 
 # --- decisions, pure ------------------------------------------------------------------------------------------------
@@ -156,30 +153,25 @@ def wanted_bundle(
     return merge([current.ca_pem, trusted_by_any(configuration), served.ca_pem if served else b""])
 
 
-def lagging(replicas: Iterable[Replica], fingerprint: str, own: str) -> tuple[str, ...]:
-    """The names of live replicas that do not serve this fingerprint, sorted; `own` lags until its Lease is seen."""
-    live = {replica.name: replica.fingerprint for replica in replicas if replica.live}
-    return tuple(sorted({own} - live.keys() | {name for name, serves in live.items() if serves != fingerprint}))
+def reason_not_trusted(served: Material, configuration: MutatingWebhookConfiguration | None) -> str:
+    """Why a call to this replica would fail, as a sentence; "" where it would not, or where others keep the bundle.
 
-
-def replica_of(lease: Lease, now: datetime) -> Replica:
-    """A replica from its Lease; one without a readable time is not live."""
-    return Replica(
-        lease.metadata.name,
-        lease.metadata.annotations.get(SERVING_ANNOTATION, ""),
-        _age(lease, now) <= _duration(lease),
+    Others may keep a bundle that leads to our CA by a chain; ours holds the very CA.
+    """
+    if configuration is None or not served.ca_pem or _is_injected_by_others(configuration):
+        return ""
+    if trusts(trusted_by_all(configuration), served.ca_pem):
+        return ""
+    return (
+        f"the caBundle of MutatingWebhookConfiguration {configuration.metadata.name} does not hold the CA of the certificate"
+        " that is served here"
     )
 
 
-def _duration(lease: Lease) -> timedelta:
-    return timedelta(seconds=lease.spec.lease_duration_seconds or 0)
-
-
-def _age(lease: Lease, now: datetime) -> timedelta:
-    try:
-        return now - datetime.fromisoformat(lease.spec.renew_time or "")
-    except (ValueError, TypeError):
-        return timedelta.max
+def lagging(replicas: Iterable[Replica], fingerprint: str, own: str) -> tuple[str, ...]:
+    """The names of live replicas that do not serve this fingerprint, sorted; `own` lags until its record is seen."""
+    live = {replica.name: replica.fingerprint for replica in replicas if replica.live}
+    return tuple(sorted({own} - live.keys() | {name for name, serves in live.items() if serves != fingerprint}))
 
 
 # --- the loop -------------------------------------------------------------------------------------------------------
@@ -208,14 +200,14 @@ class Rotation:
     ) -> None:
         self._client, self._clock, self._settings = client, clock, settings
         self.path = directory / SERVING_FILE
-        self._name = _object_name(f"{settings.secret}-{identity}")
-        self._identity = identity
-        self._store = SecretStore(client, settings.namespace, settings.secret)
-        self._injector = BundleInjector(client, settings.configuration)
+        self._records = Records(client, clock, settings.namespace, identity, settings.lease_seconds)
+        self._term = Term()
+        leading = client.under(self._term)  # what only the leader writes; each replica's own record is not of that kind
+        self._store = SecretStore(leading, settings.namespace, settings.secret)
+        self._injector = BundleInjector(leading, settings.configuration)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._fence: Fence | None = None
         self._elector = LeaderElector(
             client,
             LEADER_LEASE,
@@ -241,6 +233,7 @@ class Rotation:
         self._trusted: tuple[str, float] = ("", 0.0)
         self._moved: tuple[str, float] = ("", 0.0)
         self._published: tuple[str, float] | None = None
+        self._replicas: list[Replica] | None = None  # as of this round; None where it could not be read
         self._problems: dict[str, str] = {}
 
     # Life
@@ -266,7 +259,8 @@ class Rotation:
         """Start the watches, the election and the loop; returns at once. Call after a fork, never before."""
         self._secrets.start()
         self._configurations.start()
-        for name, target in (("certs", self._run), ("certs-leader", self._lead)):
+        threads = [("certs", self._run), *([("certs-leader", self._lead)] if self._settings.writes else [])]
+        for name, target in threads:
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -281,10 +275,12 @@ class Rotation:
         deadline = self._clock.monotonic() + timeout
         for thread in self._threads:  # the leader's gives the Lease back on its way out
             thread.join(max(0.0, deadline - self._clock.monotonic()))
+        if not self._settings.inject:
+            return
         try:
-            self._client.delete(LEASES, self._name, self._settings.namespace)
+            self._records.withdraw()
         except ApiError as error:
-            _log.debug("own Lease is left to run out", error=str(error))
+            _log.debug("own record is left to run out", error=str(error))
 
     def reasons_not_ready(self) -> list[str]:
         """Why this replica should get no calls, as sentences; empty when it should."""
@@ -294,11 +290,14 @@ class Rotation:
             reasons.append("certificate: the Secret has not come yet")
             blocked = [str(watch.error) for watch in (self._secrets, self._configurations) if watch.error is not None]
             reasons += [f"certificate: {error}" for error in blocked]
-        elif problem := fault(served, self._settings.names, self._clock.now()):
-            reasons.append(f"certificate: {problem}")
+        else:
+            problem = fault(served, self._settings.names, self._clock.now())
+            problem = problem or reason_not_trusted(served, self._configuration() if self._settings.inject else None)
+            reasons += [f"certificate: {problem}"] if problem else []
         published = self._published
-        if published is None or self._clock.monotonic() - published[1] > self._settings.lease_seconds / 2:
-            reasons.append("certificate: this replica's Lease could not be renewed")
+        late = published is None or self._clock.monotonic() - published[1] > self._settings.lease_seconds / 2
+        if late and self._settings.inject:
+            reasons.append("certificate: this replica's record could not be renewed")
         return reasons + [f"certificate: {text}" for text in tuple(self._problems.values()) if reasons]
 
     @property
@@ -309,24 +308,21 @@ class Rotation:
     @property
     def leads(self) -> bool:
         """Whether this replica is the one that mints and injects."""
-        return self._fence is not None and self._fence.valid
+        return self._term.left() > 0
 
     # Threads
 
     def _lead(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._elector.run(self._on_started, self._on_lost)
+                self._elector.run(self._on_started, self._term.end)
             except Exception:
                 _log.exception("election failed, it is tried again")
-            self._stopping.wait(5.0)
+            self._stopping.wait(STAND_AGAIN_SECONDS)
 
     def _on_started(self, fence: Fence) -> None:
-        self._fence = fence
+        self._term.begin(fence)
         self._wake.set()
-
-    def _on_lost(self) -> None:
-        self._fence = None
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -352,8 +348,11 @@ class Rotation:
             self._step("mint", self._mint)
         wanted, configuration = self._wanted(), self._configuration()  # one look for all that follows
         self._step("serve", lambda: self._serve(wanted, configuration))
-        self._step("publish", self._publish)
-        if self.leads:
+        if self._settings.inject:
+            self._step("publish", self._publish)
+        if self.leads and self._settings.inject:
+            self._replicas = None
+            self._step("replicas", self._look_around)
             self._step("inject", lambda: self._inject(wanted, configuration))
         return self._pause(wanted, configuration)
 
@@ -408,12 +407,6 @@ class Rotation:
             return None
         return None if fault(material, self._settings.names, self._clock.now()) else material
 
-    def _guard(self) -> None:
-        fence = self._fence
-        if fence is None:
-            raise LostLease("no longer the leader")
-        fence.check()
-
     # Steps
 
     def _register(self) -> None:
@@ -441,7 +434,7 @@ class Rotation:
         if not reason:
             return
         material = mint(names, now, self._settings.leaf_days)
-        self._guard()
+        self._term.check()
         if secret is None:
             self._store.create_or_adopt(material)
         else:
@@ -480,25 +473,12 @@ class Rotation:
         due = published is None or now - published[1] >= self._settings.lease_seconds / 4 - 1
         if not due and published is not None and published[0] == fingerprint:
             return
-        lease = Lease(
-            metadata=ObjectMeta(
-                name=self._name,
-                namespace=self._settings.namespace,
-                labels={SERVING_LABEL: self._settings.secret},
-                annotations={SERVING_ANNOTATION: fingerprint},
-            ),
-            spec=LeaseSpec(
-                holder_identity=self._identity,
-                lease_duration_seconds=self._settings.lease_seconds,
-                renew_time=self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            ),
-        )
-        self._client.apply(LEASES, self._name, lease, MANAGER, self._settings.namespace)
+        self._records.publish(fingerprint)
         self._published = (fingerprint, now)
 
     def _inject(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
         if configuration is None and self._settings.register is not None:
-            self._guard()
+            self._term.check()
             self._register()  # somebody deleted it; the watch brings it back here
             return
         if configuration is None or wanted is None or _is_injected_by_others(configuration):
@@ -508,33 +488,24 @@ class Rotation:
         )
         if not bundle:
             return
-        self._guard()
+        self._term.check()
         if self._injector.inject(configuration, bundle):
             _log.info("injected the CA bundle", certificates=bundle.count(b"BEGIN CERTIFICATE"))
 
+    def _look_around(self) -> None:
+        """Also while nothing is to be pruned: who lives shows by renewals that are seen."""
+        self._replicas = self._records.replicas()
+
     def _everyone_moved(self, wanted: Material, configuration: MutatingWebhookConfiguration) -> bool:
         if merge([wanted.ca_pem]) == trusted_by_any(configuration):
-            return True  # nothing to prune, so nobody is asked
-        late = lagging(self._replicas(), wanted.fingerprint, self._name)
+            return True  # nothing to prune, so nobody is waited for
         now = self._clock.monotonic()
-        if late:
+        if self._replicas is None or lagging(self._replicas, wanted.fingerprint, self._records.own):
             self._moved = ("", now)
             return False
         if self._moved[0] != wanted.fingerprint:
             self._moved = (wanted.fingerprint, now)
         return now - self._moved[1] >= self._settings.overlap
-
-    def _replicas(self) -> Sequence[Replica]:
-        settings = self._settings
-        leases = self._client.list(LEASES, settings.namespace, label_selector=f"{SERVING_LABEL}={settings.secret}")
-        now = self._clock.now()
-        for lease in leases:
-            if _age(lease, now) > 10 * _duration(lease):  # a replica that was killed left it behind
-                try:
-                    self._client.delete(LEASES, lease.metadata.name, settings.namespace, uid=lease.metadata.uid)
-                except (NotFound, Conflict):
-                    pass
-        return [replica_of(lease, now) for lease in leases]
 
 
 class _Waker:
@@ -561,8 +532,3 @@ def _usable(path: Path, now: datetime) -> Material | None:
 
 def _is_injected_by_others(configuration: MutatingWebhookConfiguration) -> bool:
     return any(key.startswith(CAINJECTOR_PREFIX) for key in configuration.metadata.annotations)
-
-
-def _object_name(text: str) -> str:
-    """A legal object name from a host's name and the like."""
-    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:253]

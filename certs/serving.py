@@ -1,73 +1,78 @@
-"""A server's TLS context from one PEM file, cached until the file changes, for gunicorn's `ssl_context` hook.
+"""A server's TLS context from its files, made anew when one of them changes.
 
-gunicorn asks for a context at every connection, so a new certificate is served from the next connection on, without
-a reload; building one each time costs several milliseconds. The file holds the key, the leaf, and its CA: one file can be
-replaced atomically, two cannot.
+A server asks for it at every connection, so a new certificate is served from the next connection on, without a restart;
+building one each time costs several milliseconds.
 """
 
 import os
-import socket
 import ssl
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
-IO_TIMEOUT_SECONDS = 5.0
-"""How long one read or write on a connection may take; a silent peer would keep a worker thread for ever."""
+from provisioner.support import logs
 
-
-class _BoundedSocket(ssl.SSLSocket):
-    """A TLS socket whose blocking mode means "at most IO_TIMEOUT_SECONDS"."""
-
-    def setblocking(self, flag: bool) -> None:
-        self.settimeout(IO_TIMEOUT_SECONDS if flag else 0.0)
-
-
-class _BoundedContext(ssl.SSLContext):
-    """A context whose handshakes end in time too."""
-
-    sslsocket_class = _BoundedSocket
-
-    def wrap_socket(self, sock: socket.socket, *args: Any, **kwargs: Any) -> ssl.SSLSocket:
-        sock.settimeout(IO_TIMEOUT_SECONDS)
-        return super().wrap_socket(sock, *args, **kwargs)
+_log = logs.get_logger(__name__)
 
 
 class ServingContext:
-    """The present TLS context of one file. Thread-safe; `current` costs one `stat` while nothing changes."""
+    """The present TLS context. Thread-safe; `current` costs one `stat` a file while nothing changes.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Two files cannot be replaced in one step, and a kubelet replaces a directory: a pair that does not match leaves the
+    former context in place until it does.
+
+    Args:
+        certificate: PEM of the leaf and what leads to its CA; of the key too where that has no file of its own.
+        key: PEM of the key.
+        client_ca: whom clients have to have a certificate from; None for nobody.
+    """
+
+    def __init__(self, certificate: Path, key: Path | None = None, client_ca: Path | None = None) -> None:
+        self._certificate, self._key, self._client_ca = certificate, key, client_ca
         self._lock = threading.Lock()
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: tuple[tuple[int, int, int], ...] = ()  # of what was tried last, with success or without
         self._context: ssl.SSLContext | None = None
+        self._problem = ""
 
     def current(self) -> ssl.SSLContext:
-        """The context of the file as it is now.
+        """The context of the files as they are now.
 
-        A file that cannot be read or used leaves the former context in place: a bad write must not stop the server.
+        Files that cannot be read or used leave the former context in place: a bad write must not stop the server.
 
         Raises:
-            OSError: the file is unusable (ssl.SSLError is one) and there is no former context.
+            OSError: they are unusable (ssl.SSLError is one) and there is no former context.
         """
         with self._lock:
             try:
-                status = self._path.stat()
-                stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
+                stamp = self._look()
                 if self._context is None or stamp != self._stamp:
-                    self._context, self._stamp = _load(self._path), stamp
-            except OSError:
+                    self._stamp = stamp
+                    self._context = self._load()
+                    self._problem = ""
+            except OSError as error:
                 if self._context is None:
                     raise
+                if self._problem != str(error):
+                    self._problem = str(error)
+                    _log.warning(
+                        "the serving certificate cannot be read anew, the former one is served",
+                        file=str(self._certificate),
+                        error=str(error),
+                    )
             return self._context
 
+    def _look(self) -> tuple[tuple[int, int, int], ...]:
+        found = [path.stat() for path in (self._certificate, self._key, self._client_ca) if path is not None]
+        return tuple((status.st_mtime_ns, status.st_ino, status.st_size) for status in found)
 
-def _load(path: Path) -> ssl.SSLContext:
-    context = _BoundedContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(path)
-    return context
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # offers no HTTP/2: Go falls back to what it is offered
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self._certificate, self._key)
+        if self._client_ca is not None:
+            context.load_verify_locations(self._client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -19,7 +19,7 @@ from certs.authority import Authority, CertificateError, parse_certificate
 from provisioner.apis.core import Secret
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, Conflict, NotFound
+from provisioner.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from provisioner.kube.resources import SECRETS
 
 CERT_KEY = "tls.crt"
@@ -191,10 +191,13 @@ class SecretStore:
             return None
 
     def create_or_adopt(self, material: Material) -> Secret:
-        """Creates the Secret; where another replica was faster, its Secret is the answer.
+        """Creates the Secret, outside of a cluster; where another replica was faster, its Secret is the answer.
+
+        In a cluster the manifests make it, empty: whoever may create Secrets can make a token of any ServiceAccount.
 
         Raises:
             ApiError: the server refused (NotFound: the namespace is not there).
+            CertificateError: this account may not create it.
         """
         body = Secret(
             metadata=ObjectMeta(
@@ -207,6 +210,11 @@ class SecretStore:
             return self._client.create(SECRETS, body, self.namespace, retry=True)
         except AlreadyExists:
             return self._client.get(SECRETS, self.name, self.namespace)
+        except Forbidden as error:
+            raise CertificateError(
+                f"Secret {self.namespace}/{self.name} does not exist, and this account may not create it: "
+                "apply the manifests again"
+            ) from error
 
     def replace(self, old: Secret, material: Material) -> Secret:
         """Puts new material in, if the Secret is still what was read; otherwise what it is now is the answer.

@@ -1,30 +1,36 @@
-"""The verbs: bytes in, bytes out. Pure towards the cluster: the same question twice has the same answer, and a pass is
-no placement. Whatever goes wrong inside, every node passes.
+"""The verbs: bytes in, bytes out. Pure towards the cluster, and a pass is no placement. The same question twice has the same
+answer, but for `preempt`: a veto is given once. Whatever goes wrong inside, and whatever a message holds, every node passes.
 """
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from extender import meters, placement
-from extender.board import Board
+from extender.board import Board, TableBusyError
+from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import decode_member
-from extender.plan import Member
+from extender.plan import Machine, Member
 from extender.protocol import (
     AskedPod,
+    MetaVictims,
     NodeNames,
     PreemptionQuestion,
     ProtocolError,
     Question,
     encode_failure,
-    encode_preemption,
     encode_scores,
 )
+from extender.vetoes import Veto
 from provisioner.apis.reports import Reason, Report
 from provisioner.support import logs
+from provisioner.values.resources import EMPTY
 
 _log = logs.get_logger(__name__)
 
 _LOG_EVERY_SECONDS: Final = 10.0
+HUNG_LOCK_SECONDS: Final = 1.0
+HUNG_SECONDS: Final = 30.0
+"""How long no question is judged in time before a new process is worth its caches."""
 
 
 class Outbox(Protocol):
@@ -47,6 +53,7 @@ class Answerer:
         self._board = board
         self._outbox = outbox
         self._logged_at = -_LOG_EVERY_SECONDS
+        self.breaker = Breaker(board.clock.monotonic, self._breaker_changed)
 
     def filter(self, body: bytes) -> bytes:
         """ExtenderArgs -> ExtenderFilterResult."""
@@ -66,21 +73,26 @@ class Answerer:
         try:
             question = Question(body)
         except ProtocolError as error:
-            self._unreadable("prioritize", error)
-            return encode_scores(())
+            return self._unreadable("prioritize", error)
         answer, reply = self._guarded("prioritize", lambda: self._prioritize(question), lambda: encode_scores(()))
         meters.REQUESTS.labels("prioritize", answer).inc()
         meters.SECONDS.labels("prioritize").observe(self._board.clock.monotonic() - began)
         return reply
 
     def preempt(self, body: bytes) -> bytes:
-        """ExtenderPreemptionArgs -> ExtenderPreemptionResult."""
+        """ExtenderPreemptionArgs -> ExtenderPreemptionResult.
+
+        Raises:
+            ProtocolError: it cannot be read; every reply that says nothing would be a veto.
+        """
         began = self._board.clock.monotonic()
         try:
             question = PreemptionQuestion(body)
         except ProtocolError as error:
-            self._unreadable("preempt", error)
-            return encode_preemption({})
+            reply = self._unreadable("preempt", error)
+            if not reply:
+                raise
+            return reply
         answer, reply = self._guarded(
             "preempt", lambda: self._preempt(question), lambda: question.kept(question.candidates)
         )
@@ -89,9 +101,16 @@ class Answerer:
         return reply
 
     def refuse(self, verb: str, problem: str) -> bytes:
-        """The reply to a body that was not read at all."""
-        failure = self._unreadable(verb, ProtocolError(problem))
-        return failure if verb == "filter" else encode_scores(()) if verb == "prioritize" else encode_preemption({})
+        """The reply to a body that was not read at all.
+
+        Raises:
+            ProtocolError: the verb is `preempt`, where every reply that says nothing would be a veto.
+        """
+        error = ProtocolError(problem)
+        failure = self._unreadable(verb, error)
+        if verb == "preempt":
+            raise error
+        return failure if verb == "filter" else encode_scores(())
 
     def _filter(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)
@@ -99,10 +118,11 @@ class Answerer:
         board = self._board
         now = board.clock.monotonic()
         names = question.names
-        with board.lock:
+        with board.locked():
             standing = board.table.standing(member, now)
             verdict = placement.judge(member, standing, board.table.holds, names, question.pod.nominated)
             if verdict.steered:
+                board.table.assume(member.uid, verdict.steered, now)
                 return "steered", question.only(verdict.steered)
             if not verdict.refused:
                 return "echoed", question.echo()
@@ -116,7 +136,7 @@ class Answerer:
     def _prioritize(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)
         board = self._board
-        with board.lock:
+        with board.locked():
             standing = board.table.standing(member, board.clock.monotonic())
         scores = placement.score(member, standing, question.names)
         return ("scored" if scores else "echoed"), encode_scores(scores)
@@ -124,22 +144,40 @@ class Answerer:
     def _preempt(self, question: PreemptionQuestion) -> tuple[str, bytes]:
         member = self._member(question.pod)
         board = self._board
-        victims = {node: len(meta.pods or ()) for node, meta in question.candidates.items()}
-        with board.lock:
-            standing = board.table.standing(member, board.clock.monotonic())
+        with board.locked():
+            now = board.clock.monotonic()
+            victims = {node: self._victims(meta) for node, meta in question.candidates.items()}
+            standing = board.table.standing(member, now)
             kept = placement.preemptible(member, standing, board.table.holds, victims)
+            coming = standing.coming if placement.needs_nobodys_room(member, standing) else ""
+            if coming and Veto(member.uid, coming) in board.vetoes:
+                board.await_machine(coming)  # that its Node joined is why kube-scheduler asks again, most likely
+            machine = board.table.machine(coming)
+            comes = machine is not Machine.NONE  # what may never come is not worth waiting for
+            if comes or not kept:
+                everywhere = kept or [node for node, evicted in victims.items() if evicted.pods]
+                veto = Veto(member.uid, coming, machine is Machine.JOINED)
+                kept = [] if board.vetoes.spend(veto, now) else everywhere
         self._outbox.put(Report(uid=member.uid, node=min(victims, default=""), reason=Reason.PREEMPTED))
         return ("kept" if kept else "vetoed"), question.kept(kept)
 
+    def _victims(self, meta: MetaVictims) -> placement.Victims:
+        """What an eviction would free; the board's lock is held."""
+        uids = [pod.uid for pod in meta.pods or ()]
+        known = (self._board.table.member(uid) for uid in uids)
+        return placement.Victims(len(uids), sum((one.requests for one in known if one is not None), EMPTY))
+
     def _member(self, pod: AskedPod) -> Member:
         """The facts about who asks: the watch's, or the message's where the watch has not told of it yet."""
-        with self._board.lock:
-            known = self._board.table.member(pod.uid)
+        board = self._board
+        with board.locked():
+            board.table.recall(pod.uid, board.clock.monotonic())
+            known = board.table.member(pod.uid)
         return known if known is not None else decode_member(pod.raw)
 
     def _await_nodes(self, names: NodeNames) -> None:
         board = self._board
-        with board.lock:
+        with board.locked():
             expecting = board.table.expects_nodes
         if expecting:
             board.await_nodes(names.all())
@@ -148,6 +186,10 @@ class Answerer:
         self, verb: str, judge: Callable[[], tuple[str, bytes]], echo: Callable[[], bytes]
     ) -> tuple[str, bytes]:
         """The judgement, or everything where there can be none."""
+        if not self.breaker.admits():
+            meters.PASSED.labels("breaker").inc()
+            return "echoed", echo()
+        began = self._board.clock.monotonic()
         try:
             complaint = self._board.complaint()
             if not complaint:
@@ -157,12 +199,40 @@ class Answerer:
         except Exception as error:
             meters.PASSED.labels("error").inc()
             self._log("every node passes: a verb failed", error=error, verb=verb)
+        finally:
+            self.breaker.record(self._board.clock.monotonic() - began)
         return "echoed", echo()
+
+    def hung(self) -> str:
+        """Why this process should be started anew, "" while it should not: what liveness asks.
+
+        Takes `HUNG_LOCK_SECONDS` at most.
+        """
+        try:
+            with self._board.locked(HUNG_LOCK_SECONDS):
+                pass
+        except TableBusyError as error:
+            return str(error)
+        seconds = self.breaker.open_seconds()
+        return f"no question was judged in time for {seconds:.0f} s" if seconds >= HUNG_SECONDS else ""
+
+    def _breaker_changed(self, is_open: bool) -> None:
+        meters.BREAKER_OPEN.set(is_open)
+        if is_open:
+            _log.warning("every node passes for a while: judgements take too long", slow_seconds=SLOW_SECONDS)
+        else:
+            _log.info("questions are judged again")
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
         meters.REQUESTS.labels(verb, "failed").inc()
         self._log("a message cannot be read", verb=verb, problem=str(error))
-        return encode_failure(str(error))
+        match verb:
+            case "prioritize":
+                return encode_scores(())
+            case "preempt":
+                return error.reply
+            case _:
+                return error.reply or encode_failure(str(error))
 
     def _log(self, text: str, *, error: Exception | None = None, **fields: str) -> None:
         """Warn, at most once in a while: one fault may concern hundreds of calls a second."""

@@ -1,4 +1,8 @@
-"""The routes: HTTP around the verbs, never an HTTP error for kube-scheduler."""
+"""The routes: HTTP around the verbs.
+
+A message that cannot be read gets an HTTP error only where the protocol has no other way to say so (`preempt`): kube-scheduler
+goes on without us then.
+"""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -7,7 +11,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from extender.answering import Answerer
-from extender.protocol import MAX_BODY_BYTES
+from extender.protocol import MAX_BODY_BYTES, ProtocolError
 
 _JSON = "application/json"
 
@@ -30,15 +34,17 @@ def create_app(answerer: Answerer, complaint: Callable[[], str], prefix: str = "
 
     def route(verb: str, answer: Callable[[bytes], bytes]) -> None:
         def view() -> Response:
+            headers: dict[str, str] = {}
             try:
-                body = request.get_data(cache=False)
-            except RequestEntityTooLarge:
-                reply = Response(
-                    answerer.refuse(verb, f"the body is longer than {MAX_BODY_BYTES} bytes"), content_type=_JSON
-                )
-                reply.headers["Connection"] = "close"  # the rest of the body is not read
-                return reply
-            return Response(answer(body), content_type=_JSON)
+                try:
+                    reply = answer(request.get_data(cache=False))
+                except RequestEntityTooLarge:
+                    headers["Connection"] = "close"  # the rest of the body is not read
+                    reply = answerer.refuse(verb, f"the body is longer than {MAX_BODY_BYTES} bytes")
+            except ProtocolError as error:
+                text = f"{error}\n"
+                return Response(text, HTTPStatus.BAD_REQUEST, headers, content_type="text/plain; charset=utf-8")
+            return Response(reply, headers=headers, content_type=_JSON)
 
         app.add_url_rule(f"{prefix}/{verb}", verb, view, methods=["POST"])
 
@@ -47,7 +53,7 @@ def create_app(answerer: Answerer, complaint: Callable[[], str], prefix: str = "
     route("preempt", answerer.preempt)
 
     def healthz() -> Response:
-        return _text("")
+        return _text(answerer.hung())
 
     def readyz() -> Response:
         return _text(complaint())

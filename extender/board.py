@@ -1,13 +1,15 @@
 """The plan table that threads share: fed by the reflectors, asked by the verbs, and a judge of its own freshness."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
 from extender import meters
 from extender.facts import Timeline, claim_facts, node_facts
-from extender.plan import Member, PlanTable
+from extender.plan import Machine, Member, PlanTable
 from extender.refusals import Refusals
+from extender.vetoes import Vetoes
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.kube.watch import EventKind
@@ -21,9 +23,15 @@ MAX_SILENCE_SECONDS: Final = 120.0
 """Servers send a bookmark about once a minute, and a reflector opens its watch anew after 90 s without one."""
 
 UNKNOWN_NODE_SECONDS: Final = 0.020
+LOCK_SECONDS: Final = 0.25
+"""How long a question waits for the table; whoever has it needs a millisecond."""
 _MAX_AWAITED: Final = 10_000
 
 _log = logs.get_logger(__name__)
+
+
+class TableBusyError(Exception):
+    """The table could not be had in time; nothing is known then."""
 
 
 class Source(Protocol):
@@ -46,15 +54,17 @@ class Board:
         clock: for deadlines and outages.
 
     Attributes:
-        lock: guards `table` and `refusals`; also notified whenever a node becomes known.
+        lock: guards `table`, `refusals` and `vetoes`; also notified whenever a node becomes known.
         table: the plan table.
         refusals: what was refused, until it is released.
+        vetoes: preemptions that were put off.
     """
 
     def __init__(self, hold_seconds: float, clock: Clock) -> None:
         self.lock = threading.Condition()
         self.table = PlanTable(hold_seconds)
         self.refusals = Refusals()
+        self.vetoes = Vetoes()
         self.clock = clock
         self._timeline = Timeline(clock.now(), clock.monotonic())
         self._sources: tuple[Source, ...] = ()
@@ -136,6 +146,20 @@ class Board:
 
     # ---------------------------------------------------------------- questions
 
+    @contextmanager
+    def locked(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+        """Have the table, for a short while.
+
+        Raises:
+            TableBusyError: somebody else had it for `seconds`.
+        """
+        if not self.lock.acquire(timeout=seconds):
+            raise TableBusyError(f"the plan table could not be had for {seconds:g} s")
+        try:
+            yield
+        finally:
+            self.lock.release()
+
     def await_nodes(self, names: Iterable[str]) -> None:
         """Wait a moment for nodes that kube-scheduler knows and we do not; not twice for the same name.
 
@@ -152,6 +176,10 @@ class Board:
                     self._awaited.clear()
                 self._awaited.update(self.table.unknown(unknown))
         meters.UNKNOWN_NODES.labels("known" if known else "passed").inc()
+
+    def await_machine(self, plan: str) -> None:
+        """Wait a moment for the Node of this plan; kube-scheduler's watch may be ahead of ours. `lock` is held."""
+        self.lock.wait_for(lambda: self.table.machine(plan) is not Machine.LAUNCHED, UNKNOWN_NODE_SECONDS)
 
 
 class Feed(Generic[T]):

@@ -1,15 +1,28 @@
-"""Kubernetes objects -> the facts that the plan table keeps of them. Pure."""
+"""Kubernetes objects -> the facts that the plan table keeps of them. Pure.
+
+Whose word is believed: the provisioner's, on NodeClaims, and the API server's. A tenant writes what it likes on its pods, and a
+kubelet on its own Node (NodeRestriction forbids it its taints and the labels of kubernetes.io, not ours), so
+
+- a pod is a DaemonSet's when everything about it says so (`is_of_daemonset`): what it could then do, whoever may create pods
+  could do with `spec.nodeName` as well;
+- a Node belongs to a NodeClaim when the claim names it, when it has the claim's UID, which no kubelet can read, or when it is the
+  only Node with the claim's provider ID (`extender.plan`);
+- what a Node says of its own state moves the holds on itself only, and no further than now.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
+
+import msgspec
 
 from extender.plan import EMPTY_PLAN, ClaimFacts, Member, NodeFacts
 from provisioner.apis import names
-from provisioner.apis.core import Node
+from provisioner.apis.core import Node, NodeAffinity, NodeSelectorTerm
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import ObjectMeta, condition
+from provisioner.apis.meta import Object, ObjectMeta, condition
 from provisioner.apis.plan import Plan, PlanError, decode_plan
-from provisioner.apis.pods import Pod, decode_pod, is_daemon, is_mirror, is_terminal
+from provisioner.apis.pods import Pod, decode_pod, is_daemon, is_terminal
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
 
@@ -31,8 +44,68 @@ class Timeline:
         return self._monotonic + (instant - self._now).total_seconds()
 
 
-def member_of(pod: Pod) -> Member:
-    """The facts about a pod."""
+class _Affinity(Object, frozen=True, kw_only=True):
+    node_affinity: NodeAffinity | None = None
+
+
+class _PinnedSpec(Object, frozen=True, kw_only=True):
+    affinity: _Affinity | None = None
+
+
+class _Pinned(Object, frozen=True, kw_only=True):
+    spec: _PinnedSpec = _PinnedSpec()
+
+
+_PINNED: Final = msgspec.json.Decoder(_Pinned)
+_GENERATED: Final = 58
+"""Characters that the API server keeps of a `generateName` before it adds five of its own."""
+
+
+def pinned_to(data: bytes) -> str:
+    """The one node that the pod in this JSON is pinned to, as the DaemonSet controller does it; "" for none.
+
+    Raises:
+        msgspec.MsgspecError: no JSON, or no pod's affinity.
+    """
+    affinity = _PINNED.decode(data).spec.affinity
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return ""
+    nodes = {_node_of(term) for term in affinity.node_affinity.required.node_selector_terms}
+    return nodes.pop() if len(nodes) == 1 else ""  # terms are ORed: every one has to name the same
+
+
+def _node_of(term: NodeSelectorTerm) -> str:
+    for field in term.match_fields:
+        if (field.key, field.operator) == ("metadata.name", "In") and len(field.values or ()) == 1:
+            return field.values[0]
+    return ""
+
+
+def is_of_daemonset(pod: Pod, node: str) -> bool:
+    """Whether the pod, pinned to `node`, is one that the DaemonSet controller made.
+
+    Owner references are not checked by the API server: any pod may name any DaemonSet. One that is not pinned could use the name to
+    walk over held room on every node.
+    """
+    owner = pod.owner
+    return (
+        bool(node)
+        and pod.node_name in ("", node)
+        and owner is not None
+        and is_daemon(pod)
+        and bool(owner.name)
+        and bool(owner.uid)
+        and pod.name.startswith(f"{owner.name}-"[:_GENERATED])
+    )
+
+
+def member_of(pod: Pod, node: str = "") -> Member:
+    """The facts about a pod.
+
+    Args:
+        pod: as the API server sent it.
+        node: the one node that it is pinned to, "" for none.
+    """
     return Member(
         uid=pod.uid,
         name=pod.name,
@@ -45,8 +118,7 @@ def member_of(pod: Pod) -> Member:
         node=pod.node_name,
         finished=is_terminal(pod),
         idle=pod.deleted is not None or pod.gated,
-        daemon=is_daemon(pod),
-        static=is_mirror(pod),
+        daemon=is_of_daemonset(pod, node),
         shape=pod.shape,
     )
 
@@ -57,13 +129,13 @@ def decode_member(data: bytes) -> Member:
     Raises:
         msgspec.MsgspecError: no JSON, or not a pod.
     """
-    return member_of(decode_pod(data))
+    pod = decode_pod(data)
+    return member_of(pod, pinned_to(data) if is_daemon(pod) else "")
 
 
 def node_facts(node: Node, timeline: Timeline) -> NodeFacts:
     """The facts about a node; a part that cannot be read is left out and named in `problem`."""
     allocatable, bad_amount = _amounts(node.status.allocatable)
-    plan, bad_plan = _plan(node.metadata)
     ready = condition(node.status.conditions, names.READY)
     is_ready = ready is not None and ready.status == names.TRUE
     since = (ready.last_transition_time if ready is not None else None) or node.metadata.creation_timestamp
@@ -74,13 +146,12 @@ def node_facts(node: Node, timeline: Timeline) -> NodeFacts:
         name=node.metadata.name,
         allocatable=allocatable,
         provider_id=node.spec.provider_id,
-        claim=_owning_claim(node.metadata),
+        claim_uid=_owning_claim(node.metadata),
         schedulable=is_ready and initialized and not rising,
         ready_at=timeline.at(since) if is_ready and since is not None else None,
         leaving=node.metadata.deletion_timestamp is not None
         or any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints),
-        plan=plan,
-        problem=bad_plan or bad_amount,
+        problem=bad_amount,
     )
 
 
@@ -91,6 +162,7 @@ def claim_facts(claim: NodeClaim, timeline: Timeline) -> ClaimFacts:
     plan, bad_plan = _plan(meta)
     return ClaimFacts(
         name=meta.name,
+        uid=meta.uid,
         born_at=timeline.at(meta.creation_timestamp) if meta.creation_timestamp is not None else 0.0,
         node=claim.status.node_name,
         provider_id=claim.status.provider_id,
@@ -120,6 +192,6 @@ def _amounts(wire: Mapping[str, str | int | float]) -> tuple[Resources, str]:
 
 def _owning_claim(meta: ObjectMeta) -> str:
     for owner in meta.owner_references:
-        if owner.kind == "NodeClaim":
-            return owner.name
+        if owner.kind == "NodeClaim" and owner.api_version.partition("/")[0] == names.GROUP:
+            return owner.uid
     return ""

@@ -14,8 +14,11 @@ SECONDS = histogram(
 )
 PASSED = counter(
     "dovetail_extender_passed_total",
-    "Questions that were answered with every node because we could not judge: stale data, or an internal error.",
+    "Questions that were answered with every node because we could not judge: stale data, an internal error, or the breaker.",
     ("reason",),
+)
+BREAKER_OPEN = gauge(
+    "dovetail_extender_breaker_open", "1 while every node passes unjudged, because judgements took too long."
 )
 UNKNOWN_NODES = counter(
     "dovetail_extender_unknown_nodes_total",

@@ -2,7 +2,7 @@
 
 The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 
-1. DaemonSet pods and static pods go anywhere: their room is planned for on every node.
+1. Pods of DaemonSets go to the node that they are pinned to: their room is planned for on every node.
 2. A planned pod gets its planned node alone, when it is among the names; kube-scheduler then skips scoring.
 3. Else, unless its own is still coming, a node where its family has a place: equal pods are interchangeable.
 4. A node with held room refuses a pod while the planned pods would no longer fit with it; pods of higher priority
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from extender.plan import Hold, Member, Standing
 from extender.protocol import MAX_SCORE, HostPriority, NodeNames
+from provisioner.values.resources import Resources
 
 
 class Verdict(NamedTuple):
@@ -68,7 +69,7 @@ def judge(pod: Member, standing: Standing, holds: Mapping[str, Hold], names: Nod
 
 def is_exempt(pod: Member) -> bool:
     """Whether holds do not concern the pod."""
-    return pod.daemon or pod.static
+    return pod.daemon
 
 
 def planned_node(standing: Standing, names: NodeNames) -> str:
@@ -105,23 +106,47 @@ def score(pod: Member, standing: Standing, names: NodeNames) -> list[HostPriorit
     return [HostPriority(name, MAX_SCORE if name == steered else 0) for name in names.all()]
 
 
-def preemptible(pod: Member, standing: Standing, holds: Mapping[str, Hold], candidates: Mapping[str, int]) -> list[str]:
-    """The answer to `preempt`: nodes where pods may be evicted for `pod`, by name; none at all is a veto.
+class Victims(NamedTuple):
+    """Whom preemption would evict from one node.
 
-    A pod whose planned node is coming needs nobody's room: no longer than a plan holds, so priorities stay
-    real. Nodes that `filter` would refuse it afterwards are taken out, because kube-scheduler's dry run does not ask us.
+    Attributes:
+        pods: how many.
+        room: what those of them take that a watch told of.
+    """
+
+    pods: int
+    room: Resources
+
+
+def preemptible(
+    pod: Member, standing: Standing, holds: Mapping[str, Hold], candidates: Mapping[str, Victims]
+) -> list[str]:
+    """The answer to `preempt`: nodes where pods may be evicted for `pod`, by name.
+
+    Nodes that `filter` would refuse it afterwards are taken out, because kube-scheduler's dry run does not ask us: those where
+    the planned pods that it does not outrank would no longer fit beside it, even without the victims. None at all is a
+    veto, which may be given once (`extender.vetoes`).
 
     Args:
         pod: who would preempt.
         standing: where it may take a planned place.
-        holds: nodes with held room; the victims' room is not counted in them, so only what planned pods outrank counts.
-        candidates: number of victims by node.
+        holds: nodes with held room; the victims' room is not counted in them.
+        candidates: the victims by node.
     """
-    if standing.coming and not is_exempt(pod):
-        return []
+    requests = dict(pod.requests)
     return sorted(
         name
         for name, victims in candidates.items()
-        if victims
-        and (is_exempt(pod) or name == standing.home or name not in holds or not holds[name].needed(pod.priority))
+        if victims.pods
+        and (
+            is_exempt(pod)
+            or name == standing.home
+            or name not in holds
+            or holds[name].admits(requests, pod.priority, freed=victims.room)
+        )
     )
+
+
+def needs_nobodys_room(pod: Member, standing: Standing) -> bool:
+    """Whether the planned node of `pod` is coming, so that preemption would evict pods for nothing."""
+    return bool(standing.coming) and not is_exempt(pod)

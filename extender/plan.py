@@ -3,18 +3,20 @@
 Fed by watch events, asked by the verbs; no I/O and no clock: times are arguments, in seconds of one monotonic
 clock. Not thread-safe: the owner serialises calls (`extender.board`).
 
-A *site* is one plan annotation, on a NodeClaim or on a Node. A *family* is what a plan counts: the pods of one owner and
+A *site* is the plan annotation of one NodeClaim; a Node's annotations are not read, its kubelet may write them. A *family* is what a plan counts: the pods of one owner and
 one class, which are interchangeable. Places are counted per family and site, so that a recreated pod takes its brother's
 place, and room is held only for as many pods as are still waiting:
 
 - a place is *open* until a pod of the family is bound to the site's node;
 - a waiting pod that the plan lists by UID belongs to its own site, its *home*;
-- waiting pods without a home, or whose home was filled by a brother, share the open places that nobody listed waits for.
+- waiting pods without a home, or whose home was filled by a brother, share the open places that nobody listed waits for;
+- a pod that kube-scheduler was just told to bind to one node counts as bound there, until the watch tells what became of it.
 
 A site ends at a TTL after its node became ready (or after its plan last changed), when its node or claim is being
 deleted, and with the annotation.
 """
 
+import enum
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -28,7 +30,21 @@ from provisioner.values.resources import EMPTY, Resources
 SETTLE_SECONDS: Final = 2.0
 """How long a node that just became schedulable still counts as coming: kube-scheduler sees it a little later or earlier."""
 
+ASSUMED_SECONDS: Final = 30.0
+"""How long a pod that was sent to a node counts as bound there before any watch says so: 20 ms, many seconds where the
+control plane is slow. Whatever else becomes of the pod, kube-scheduler asks about it again, or it is gone."""
+
 EMPTY_PLAN: Final = Plan()
+
+
+class Machine(enum.Enum):
+    """How far a planned machine is."""
+
+    NONE = enum.auto()
+    """It may never come: nothing was launched yet."""
+    LAUNCHED = enum.auto()
+    JOINED = enum.auto()
+    """Its Node is there."""
 
 
 class Family(NamedTuple):
@@ -53,8 +69,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         node: where it is bound, "" while it is not.
         finished: Succeeded or Failed; takes no room.
         idle: being deleted, or gated; kube-scheduler does not bind it.
-        daemon: a DaemonSet owns it.
-        static: a mirror pod.
+        daemon: the DaemonSet controller made it, for one node.
         shape: where `klass`, `requests` and `priority` come from; a class stays interned as long as somebody has it.
     """
 
@@ -70,7 +85,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finished: bool = False
     idle: bool = False
     daemon: bool = False
-    static: bool = False
     shape: PodShape | None = None
 
     @property
@@ -91,22 +105,20 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         name: of the node.
         allocatable: what it offers to pods.
         provider_id: as the claim's status has it.
-        claim: name of the NodeClaim that owns it, "" where no owner reference or label says so.
+        claim_uid: UID of the NodeClaim that owns it, "" where no owner reference says so.
         schedulable: ready, and without taints that fall by themselves.
         ready_at: when it became ready; None while it is not.
         leaving: being deleted or disrupted; whatever is planned on it is void.
-        plan: of pods planned onto it while it already existed.
         problem: what of it could not be read and is left out, "" for nothing.
     """
 
     name: str
     allocatable: Resources = EMPTY
     provider_id: str = ""
-    claim: str = ""
+    claim_uid: str = ""
     schedulable: bool = False
     ready_at: float | None = None
     leaving: bool = False
-    plan: Plan = EMPTY_PLAN
     problem: str = ""
 
 
@@ -115,16 +127,18 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         name: of the claim.
+        uid: of the claim.
         born_at: when it was created.
         node: name of its node, "" while the claim does not say.
         provider_id: "" until launched.
         leaving: being deleted; its plan is void.
         requests: what it was made for, due daemons included.
-        plan: the pods it was made for.
+        plan: the pods it was made for, or that were planned onto its node later.
         problem: what of it could not be read and is left out, "" for nothing.
     """
 
     name: str
+    uid: str = ""
     born_at: float = 0.0
     node: str = ""
     provider_id: str = ""
@@ -163,14 +177,20 @@ class Hold:
         level = self._level(priority)
         return level[1] if level is not None else EMPTY
 
-    def admits(self, requests: Mapping[str, int], priority: int) -> bool:
-        """Whether a stranger leaves the planned pods enough room; room that they do not need is not looked at."""
+    def admits(self, requests: Mapping[str, int], priority: int, freed: Resources = EMPTY) -> bool:
+        """Whether a stranger leaves the planned pods enough room; room that they do not need is not looked at.
+
+        Args:
+            requests: what it takes.
+            priority: of it.
+            freed: what pods take that would leave before it comes.
+        """
         level = self._level(priority)
         if level is None:
             return True
         for name, spare in level[2].items():
             asked = requests.get(name, 0)
-            if asked > 0 and asked > spare:
+            if asked > 0 and asked > spare + freed.amount(name):
                 return False
         return True
 
@@ -188,7 +208,7 @@ class Standing(NamedTuple):
         home: node of the site that lists it, "" where there is none, or none yet, or its place is taken.
         others: nodes with an open place of its family, best first: those that nobody listed waits for, then those
             of brothers, with whom it may swap. None while its own place is coming.
-        coming: name of the claim or node that it has a place on and that is still becoming ready, "" for none.
+        coming: name of the claim that it has a place on and whose node is still becoming ready, "" for none.
     """
 
     home: str = ""
@@ -200,28 +220,24 @@ NO_STANDING: Final = Standing()
 
 
 class _Site:
-    """One plan annotation. `node` is "" until the claim's node is known."""
+    """The plan of one claim. `node` is "" until the claim's node is known."""
 
     __slots__ = (
         "born_at",
         "changed_at",
         "counts",
         "deadline",
-        "key",
         "leaving",
         "live",
         "name",
         "node",
-        "on_node",
         "plan",
         "requests",
     )
 
-    def __init__(self, name: str, *, on_node: bool, born_at: float) -> None:
-        self.key = (name, on_node)
+    def __init__(self, name: str, *, born_at: float) -> None:
         self.name = name
-        self.on_node = on_node
-        self.node = name if on_node else ""
+        self.node = ""
         self.born_at = born_at
         self.changed_at = born_at
         self.deadline: float | None = None
@@ -274,8 +290,8 @@ class _Tally:
     )
 
     def __init__(self) -> None:
-        self.places: dict[tuple[str, bool], _Place] = {}
-        self.live: tuple[_Place, ...] = ()  # those of live sites, by key
+        self.places: dict[str, _Place] = {}  # by claim
+        self.live: tuple[_Place, ...] = ()  # those of live sites, by claim
         self.homes: dict[str, _Place] = {}  # pod UID -> the live place that lists it
         self.unlisted = 0  # waiting pods that no live plan lists
         self.displaced = 0  # waiting pods whose home has fewer open places than pods it lists
@@ -301,17 +317,20 @@ class PlanTable:
         self.hold_seconds = hold_seconds
         self.ledger = Ledger()
         self._members: dict[str, Member] = {}  # by UID
+        self._assumed: dict[str, tuple[float, Member]] = {}  # by UID: until when, and what the watch told; oldest first
         self._families: dict[Family, dict[str, Member]] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._schedulable_at: dict[str, float] = {}
         self._claims: dict[str, ClaimFacts] = {}
-        self._node_of_provider: dict[str, str] = {}
-        self._node_of_claim: dict[str, str] = {}
+        self._planned_at: dict[str, float] = {}  # claim -> when its plan appeared, as far as was seen
+        self._nodes_of_provider: dict[str, set[str]] = {}
+        self._node_of_uid: dict[str, str] = {}  # by UID of the claim that owns it
         self._claim_of_provider: dict[str, str] = {}
+        self._claim_of_uid: dict[str, str] = {}
         self._claim_of_node: dict[str, str] = {}  # as claims say it
-        self._sites: dict[tuple[str, bool], _Site] = {}
+        self._sites: dict[str, _Site] = {}  # by claim
         self._sites_of_node: dict[str, list[_Site]] = {}
-        self._nodeless: set[tuple[str, bool]] = set()  # keys of live sites without a node
+        self._nodeless: set[str] = set()  # claims of live sites without a node
         self._tallies: dict[Family, _Tally] = {}
         self._stale_tallies: set[Family] = set()
         self._stale_holds: set[str] = set()
@@ -323,7 +342,16 @@ class PlanTable:
     # ------------------------------------------------------------------ events
 
     def set_pod(self, member: Member) -> None:
-        """A pod is there, or its facts changed."""
+        """A pod is there, or its facts changed. That it still waits does not end what is assumed of it: watches lag."""
+        assumed = self._assumed.get(member.uid)
+        if assumed is not None and member.waiting:
+            self._assumed[member.uid] = (assumed[0], member)
+            self._enter_pod(msgspec.structs.replace(member, node=self._members[member.uid].node))
+        else:
+            self._assumed.pop(member.uid, None)
+            self._enter_pod(member)
+
+    def _enter_pod(self, member: Member) -> None:
         old = self._members.get(member.uid)
         if old is None or not _same(old, member):
             if old is not None:
@@ -335,8 +363,29 @@ class PlanTable:
         self._members[member.uid] = member
         self._families.setdefault(member.family, {})[member.uid] = member
 
+    def assume(self, uid: str, node: str, now: float) -> None:
+        """kube-scheduler may bind the pod to this node alone: until the watch tells, nobody else gets its place.
+
+        Without this a brother's place is given twice: kube-scheduler asks about the next pod long before the binding shows.
+        """
+        member = self._members.get(uid)
+        if member is not None and member.waiting:
+            self._enter_pod(msgspec.structs.replace(member, node=node))
+            self._assumed[uid] = (now + ASSUMED_SECONDS, member)
+
+    def recall(self, uid: str, now: float) -> None:
+        """kube-scheduler asks about this pod again, so it was not bound; the same holds of what was assumed too long ago."""
+        over = [uid] if uid in self._assumed else []
+        for other, (until, _) in self._assumed.items():
+            if now < until:
+                break
+            over.append(other)
+        for each in dict.fromkeys(over):
+            self._enter_pod(self._assumed.pop(each)[1])
+
     def drop_pod(self, uid: str) -> None:
         """A pod is gone."""
+        self._assumed.pop(uid, None)
         old = self._members.pop(uid, None)
         if old is not None:
             self._forget(old)
@@ -356,13 +405,11 @@ class PlanTable:
         self._stale_holds.add(facts.name)
         claims = self._claims_of(facts) | (self._claims_of(old) if old is not None else set())
         if old is not None:
-            _unmap(self._node_of_provider, old.provider_id, facts.name)
-            _unmap(self._node_of_claim, old.claim, facts.name)
+            self._unmap_node(old)
         if facts.provider_id:
-            self._node_of_provider[facts.provider_id] = facts.name
-        if facts.claim:
-            self._node_of_claim[facts.claim] = facts.name
-        self._site(facts.name, on_node=True, plan=facts.plan, leaving=facts.leaving, born_at=now, now=now)
+            self._nodes_of_provider.setdefault(facts.provider_id, set()).add(facts.name)
+        if facts.claim_uid:
+            self._node_of_uid[facts.claim_uid] = facts.name
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
 
@@ -374,9 +421,7 @@ class PlanTable:
         self._schedulable_at.pop(name, None)
         self.ledger.drop_node(name)
         claims = self._claims_of(old)
-        _unmap(self._node_of_provider, old.provider_id, name)
-        _unmap(self._node_of_claim, old.claim, name)
-        self._drop_site((name, True))
+        self._unmap_node(old)
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
         self._stale_holds.add(name)
@@ -386,11 +431,17 @@ class PlanTable:
         old = self._claims.get(facts.name)
         if old == facts:
             return
-        if old is not None:
+        if old is None:
+            self._planned_at[facts.name] = facts.born_at
+        else:
             self._unmap_claim(old)
+            if not old.plan.pods:
+                self._planned_at[facts.name] = now  # planned later than it was made
         self._claims[facts.name] = facts
         if facts.provider_id:
             self._claim_of_provider[facts.provider_id] = facts.name
+        if facts.uid:
+            self._claim_of_uid[facts.uid] = facts.name
         if facts.node:
             self._claim_of_node[facts.node] = facts.name
         self._refresh_claim(facts.name, now)
@@ -400,10 +451,11 @@ class PlanTable:
         old = self._claims.pop(name, None)
         if old is not None:
             self._unmap_claim(old)
-            self._drop_site((name, False))
+            del self._planned_at[name]
+            self._drop_site(name)
 
     def expire(self, now: float) -> list[str]:
-        """End the plans whose time is over; the names of their claims or nodes."""
+        """End the plans whose time is over; the names of their claims."""
         ended = [
             site for site in self._sites.values() if site.live and site.deadline is not None and now >= site.deadline
         ]
@@ -443,9 +495,26 @@ class PlanTable:
         """Whether a watch told of this node."""
         return node in self._nodes
 
+    def some_node(self) -> str:
+        """The first node by name; "" where there is none."""
+        return min(self._nodes, default="")
+
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that no watch told of yet."""
         return [name for name in names if name not in self._nodes]
+
+    def machine(self, plan: str) -> Machine:
+        """How far the machine of this claim is."""
+        site = self._sites.get(plan)
+        if site is not None and site.node:
+            return Machine.JOINED
+        claim = self._claims.get(plan)
+        return Machine.LAUNCHED if claim is not None and claim.provider_id else Machine.NONE
+
+    @property
+    def live_plans(self) -> frozenset[str]:
+        """Names of the claims with a live plan."""
+        return frozenset(site.name for site in self._sites.values() if site.live)
 
     @property
     def expects_nodes(self) -> bool:
@@ -524,52 +593,64 @@ class PlanTable:
             tally.changed.add(place)
 
     def _place_taken(self, tally: _Tally, home: _Place | None, node: str) -> _Place | None:
-        """The place that a bound pod fills: its own, else the claim's, else (only if it was planned at all) the node's."""
+        """The place that a bound pod fills: its own, else one of its family on the node."""
         if home is not None and home.site.node == node:
             return home
-        places = [tally.places[site.key] for site in self._sites_of_node.get(node, ()) if site.key in tally.places]
-        for place in places:
-            if not place.site.on_node:
-                return place
-        return places[0] if places and home is not None else None
+        sites = self._sites_of_node.get(node, ())
+        return next((tally.places[site.name] for site in sites if site.name in tally.places), None)
 
     # ------------------------------------------------------------------- sites
 
     def _claims_of(self, node: NodeFacts) -> set[str]:
         """Names of the claims that may belong to a node."""
-        found = {node.claim, self._claim_of_provider.get(node.provider_id, ""), self._claim_of_node.get(node.name, "")}
+        found = {
+            self._claim_of_uid.get(node.claim_uid, ""),
+            self._claim_of_provider.get(node.provider_id, ""),
+            self._claim_of_node.get(node.name, ""),
+        }
         return found & self._claims.keys()
+
+    def _unmap_node(self, node: NodeFacts) -> None:
+        _unmap(self._node_of_uid, node.claim_uid, node.name)
+        there = self._nodes_of_provider.get(node.provider_id, set())
+        there.discard(node.name)
+        if not there:
+            self._nodes_of_provider.pop(node.provider_id, None)
 
     def _unmap_claim(self, claim: ClaimFacts) -> None:
         _unmap(self._claim_of_provider, claim.provider_id, claim.name)
+        _unmap(self._claim_of_uid, claim.uid, claim.name)
         _unmap(self._claim_of_node, claim.node, claim.name)
 
     def _refresh_claim(self, name: str, now: float) -> None:
         """Bring the site of a claim up to date with the claim and with its node."""
         claim = self._claims[name]
-        where = (
-            self._node_of_claim.get(name)
-            or self._node_of_provider.get(claim.provider_id)
-            or (claim.node if claim.node in self._nodes else "")
-        )
+        where = self._node_of(claim)
         node = self._nodes.get(where)
         leaving = claim.leaving or (node is not None and node.leaving)
-        site = self._site(name, on_node=False, plan=claim.plan, leaving=leaving, born_at=claim.born_at, now=now)
+        site = self._site(name, plan=claim.plan, leaving=leaving, born_at=self._planned_at[name], now=now)
         if site is not None:
             site.requests = claim.requests
             self._move(site, where)
             self._judge_life(site, now)
 
-    def _site(self, name: str, *, on_node: bool, plan: Plan, leaving: bool, born_at: float, now: float) -> _Site | None:
-        key = (name, on_node)
+    def _node_of(self, claim: ClaimFacts) -> str:
+        """The node of a claim, "" while there is none: the claim's word first, a provider ID only where one Node has it."""
+        if claim.node in self._nodes:
+            return claim.node
+        owned = self._node_of_uid.get(claim.uid)
+        if owned:
+            return owned
+        same = self._nodes_of_provider.get(claim.provider_id, ())
+        return next(iter(same)) if len(same) == 1 else ""
+
+    def _site(self, name: str, *, plan: Plan, leaving: bool, born_at: float, now: float) -> _Site | None:
         if not plan.pods:
-            self._drop_site(key)
+            self._drop_site(name)
             return None
-        site = self._sites.get(key)
+        site = self._sites.get(name)
         if site is None:
-            site = self._sites[key] = _Site(name, on_node=on_node, born_at=born_at)
-            if on_node:
-                self._sites_of_node.setdefault(name, []).append(site)
+            site = self._sites[name] = _Site(name, born_at=born_at)
             self._enter(site, plan)
         elif site.plan != plan:
             if _grew(site.plan, plan):  # its time begins anew; pods taken off it do not prolong it
@@ -589,12 +670,12 @@ class PlanTable:
         site.plan, site.counts = plan, counts
         for family, count in counts.items():
             tally = self._tallies.setdefault(family, _Tally())
-            tally.places.setdefault(site.key, _Place(site, count)).count = count
+            tally.places.setdefault(site.name, _Place(site, count)).count = count
         self._mark_site(site)
 
     def _withdraw(self, site: _Site, family: Family) -> None:
         tally = self._tallies[family]
-        del tally.places[site.key]
+        del tally.places[site.name]
         if tally.places:
             tally.recount = True
             self._stale_tallies.add(family)
@@ -602,13 +683,13 @@ class PlanTable:
             del self._tallies[family]
             self._stale_tallies.discard(family)
 
-    def _drop_site(self, key: tuple[str, bool]) -> None:
-        site = self._sites.pop(key, None)
+    def _drop_site(self, name: str) -> None:
+        site = self._sites.pop(name, None)
         if site is not None:
             for family in site.counts:
                 self._withdraw(site, family)
             self._move(site, "")
-            self._nodeless.discard(key)
+            self._nodeless.discard(name)
 
     def _move(self, site: _Site, node: str) -> None:
         """The node of a site became known, or is gone."""
@@ -630,15 +711,16 @@ class PlanTable:
         """Fix the end of a plan once its node is ready (a node that flaps does not put it off); is it over?"""
         node = self._nodes.get(site.node)
         if site.deadline is None and node is not None and node.ready_at is not None:
-            site.deadline = max(node.ready_at, site.changed_at) + self.hold_seconds
+            ready_at = min(node.ready_at, now)  # what a kubelet says of itself may lie in the future
+            site.deadline = max(ready_at, site.changed_at) + self.hold_seconds
         live = not site.leaving and (site.deadline is None or now < site.deadline)
         if site.live != live:
             site.live = live
             self._mark_site(site)
         if live and not site.node:
-            self._nodeless.add(site.key)
+            self._nodeless.add(site.name)
         else:
-            self._nodeless.discard(site.key)
+            self._nodeless.discard(site.name)
 
     def _mark_site(self, site: _Site) -> None:
         """The site changed: count its families anew, and what its node holds."""
@@ -743,7 +825,7 @@ class PlanTable:
                 continue
             for family in site.counts:
                 tally = self._tallies[family]
-                held = tally.places[site.key].held
+                held = tally.places[site.name].held
                 if held:
                     by_priority[tally.priority] = by_priority.get(tally.priority, EMPTY) + tally.requests.scaled(held)
             due = due.maximum(self._due(site))

@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from provisioner.values import jsontext
+
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """5,000 names of 45 bytes take 225 KB; whole nodes (nodeCacheCapable: false) 19 KB each."""
 
@@ -19,7 +21,15 @@ _NULL: Final = b"null"
 
 
 class ProtocolError(ValueError):
-    """The body is no message of the extender protocol; says what is wrong with it."""
+    """The body is no message of the extender protocol; says what is wrong with it.
+
+    Attributes:
+        reply: what lets everything pass, where enough could be read for that; else empty.
+    """
+
+    def __init__(self, problem: str, reply: bytes = b"") -> None:
+        super().__init__(problem)
+        self.reply = reply
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):
@@ -130,7 +140,7 @@ class AskedPod:
     def __init__(self, raw: bytes) -> None:
         try:
             pod = _POD.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
             raise ProtocolError(f"Pod: {error}") from error
         if not pod.metadata.uid:
             raise ProtocolError("Pod: metadata.uid is empty")
@@ -165,20 +175,26 @@ class NodeNames:
         if self._names is None:
             try:
                 self._names = _NAMES.decode(self.raw)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (RecursionError, ValueError) as error:
                 raise ProtocolError(f"NodeNames: {error}") from error
         return self._names
 
 
 class Question:
-    """ExtenderArgs: which of these nodes suit this pod? Also builds the replies, which repeat parts of it."""
+    """ExtenderArgs: which of these nodes suit this pod? Also builds the replies, which repeat parts of it.
+
+    Fields of the pod or of nodes that are nested too deeply to be read are left out.
+
+    Raises:
+        ProtocolError: it cannot be read; with a reply where only the pod cannot.
+    """
 
     __slots__ = ("_items", "_nodes", "names", "pod")
 
     def __init__(self, body: bytes) -> None:
         try:
-            args = _ARGS.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            args, _ = jsontext.decode_trimmed(_ARGS.decode, body)
+        except (RecursionError, ValueError) as error:
             raise ProtocolError(f"not ExtenderArgs: {error}") from error
         self._nodes = bytes(args.nodes)
         self._items: dict[str, msgspec.Raw] | None = None
@@ -189,7 +205,11 @@ class Question:
         elif not raw_names.startswith(b"["):
             raise ProtocolError("neither Nodes nor NodeNames is a list")
         self.names = NodeNames(raw_names)
-        self.pod = AskedPod(bytes(args.pod))
+        try:
+            self.pod = AskedPod(bytes(args.pod))
+        except ProtocolError as error:
+            self.names.all()  # the echo shall be a list of names
+            raise ProtocolError(str(error), self.echo()) from error
 
     def echo(self) -> bytes:
         """The reply that lets every node pass, from the bytes of the question."""
@@ -221,19 +241,27 @@ class Question:
 
 
 class PreemptionQuestion:
-    """ExtenderPreemptionArgs: may these pods be evicted for this one?"""
+    """ExtenderPreemptionArgs: may these pods be evicted for this one?
+
+    Raises:
+        ProtocolError: it cannot be read; with a reply where only the pod cannot.
+    """
 
     __slots__ = ("candidates", "pod")
 
     def __init__(self, body: bytes) -> None:
         try:
-            args = _PREEMPTION_ARGS.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            args, _ = jsontext.decode_trimmed(_PREEMPTION_ARGS.decode, body)
+        except (RecursionError, ValueError) as error:
             raise ProtocolError(f"not ExtenderPreemptionArgs: {error}") from error
         self.candidates: dict[str, MetaVictims] = args.meta_victims or {
             node: victims.meta() for node, victims in (args.victims or {}).items()
         }
-        self.pod = AskedPod(bytes(args.pod))
+        try:
+            self.pod = AskedPod(bytes(args.pod))
+        except ProtocolError as error:
+            usable = any(meta.pods for meta in self.candidates.values())
+            raise ProtocolError(str(error), self.kept(self.candidates) if usable else b"") from error
 
     def kept(self, nodes: Iterable[str]) -> bytes:
         """The reply that keeps these candidates; nodes without victims are left out, they are an error."""
@@ -279,5 +307,5 @@ def _filter_bytes(nodes: bytes, names: bytes, unresolvable: bytes = b"{}") -> by
 def _items(raw: bytes) -> dict[str, msgspec.Raw]:
     try:
         return {_ITEM.decode(item).metadata.name: item for item in _NODE_LIST.decode(raw).items or ()}
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (RecursionError, ValueError) as error:
         raise ProtocolError(f"Nodes: {error}") from error

@@ -2,6 +2,9 @@
 
 kube-scheduler retries a pod that an extender refused when any object it watches changes, so a release writes an
 annotation of a node where the pod would be let in now.
+
+What a former process refused died with it, and its reason may have ended while nobody was there to see it. So the first thing
+that a process does when its data is fresh is one such write: every refused pod asks again, and what is refused then is remembered.
 """
 
 import threading
@@ -40,7 +43,7 @@ class Releaser:
         self._client = client
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="releaser", daemon=True)
-        self._inherited = False
+        self._began = False
         self._retry: set[str] = set()
 
     def start(self) -> None:
@@ -71,9 +74,11 @@ class Releaser:
         board = self._board
         now = board.clock.monotonic()
         with board.lock:
-            if not self._inherited:
-                self._inherited = True
+            if not self._began:
+                self._began = True
                 board.refusals.inherit(board.table.holds)
+                self._retry.add(board.table.some_node())
+            board.vetoes.forget(self._waits, now)
             ended = board.table.expire(now)
             due = {*board.refusals.released(board.table), *self._retry}
             kinds = board.refusals.kinds()
@@ -85,6 +90,10 @@ class Releaser:
             with board.lock:  # for each anew: a verb must not wait for all of them
                 due.add(board.refusals.due(kind, board.table, now))
         return sorted(due - {""})
+
+    def _waits(self, uid: str) -> bool:
+        member = self._board.table.member(uid)
+        return member is not None and member.waiting
 
     def _touch(self, name: str) -> bool:
         stamp = self._board.clock.now().isoformat(timespec="milliseconds")

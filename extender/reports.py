@@ -4,7 +4,6 @@ A report only saves time, so nothing here is exact: the queue drops its oldest e
 cannot be sent is not kept, and without a leader reports are counted and forgotten. The pod's next try reports again.
 """
 
-import ipaddress
 import threading
 import urllib.parse
 from collections import deque
@@ -19,6 +18,7 @@ from extender import meters
 from provisioner.apis.core import Lease
 from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, Report, encode_reports
 from provisioner.support import logs
+from provisioner.support.addresses import is_loopback
 from provisioner.support.clock import Clock
 
 BATCH_SECONDS: Final = 0.1
@@ -81,16 +81,6 @@ def check_address(url: str, identity: Identity) -> None:
         raise AddressError(f"{url!r} is plain http to another machine; the provisioner has to offer https")
     if parts.scheme == "https" and not (identity.ca_file and identity.cert_file and identity.key_file):
         raise AddressError(f"{url!r} needs --reports-ca, --reports-cert and --reports-key")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host, as a name or an address, is this machine's loopback."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Reporter:

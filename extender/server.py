@@ -5,7 +5,6 @@ All threads and connections are made in the worker, after the fork.
 """
 
 import gc
-import ssl
 import sys
 import threading
 from collections.abc import Callable
@@ -15,16 +14,16 @@ from typing import Any, Final
 
 import click
 from flask import Flask
-from gunicorn.app.base import BaseApplication
-from gunicorn.glogging import Logger
 
+from certs.serving import ServingContext
 from extender.answering import Answerer
 from extender.app import create_app
 from extender.board import Board, Feed
 from extender.facts import decode_member
 from extender.plan import Member
+from extender.protocol import MAX_BODY_BYTES
 from extender.releasing import Releaser
-from extender.reports import Identity, Reporter, is_loopback
+from extender.reports import Identity, Reporter
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection, connect
@@ -32,12 +31,22 @@ from provisioner.kube.errors import ConfigError
 from provisioner.kube.resources import LEASES, NODECLAIMS, NODES, PODS, Resource, itself
 from provisioner.kube.watch import Reflector
 from provisioner.support import health, logs
+from provisioner.support.addresses import Address, AddressParameter, host_and_port, is_loopback
 from provisioner.support.clock import SystemClock
-from provisioner.support.http_worker import PatientWorker
+from provisioner.support.http import gunicorn_server
+from provisioner.support.http.server import HttpServer
+from provisioner.support.http.values import Limits
 
 THREADS: Final = 4
-KEEPALIVE_SECONDS: Final = 120
-"""Longer than the 90 s after which kube-scheduler closes an idle connection: the server must not be first."""
+LIMITS: Final = Limits(
+    connections=128,
+    answer_seconds=0.8,  # kube-scheduler waits for 1 s (`httpTimeout`); told 503 it goes on without us
+    body_bytes=MAX_BODY_BYTES,
+    idle_seconds=gunicorn_server.KEEPALIVE_SECONDS,
+    waiting=32,
+)
+ASK_SECONDS: Final = 2.0
+"""How long a probe may take on its way through the server that kube-scheduler asks."""
 SWITCH_SECONDS: Final = 0.0005
 """How long a watch thread may keep the interpreter while a question waits; Python's 5 ms are more than its budget."""
 DEFAULT_NAMESPACE: Final = "dovetail-system"
@@ -60,6 +69,7 @@ class Config:
         kubeconfig: path, None for the default places.
         bind: host and port for kube-scheduler.
         metrics_bind: host and port of /metrics, /healthz and /readyz, plain.
+        health_bind: another one for /healthz and /readyz alone.
         prefix: path in front of the verbs.
         namespace: where the provisioner's Lease is.
         hold_seconds: how long after its node is ready a plan holds room.
@@ -70,8 +80,9 @@ class Config:
     """
 
     kubeconfig: str | None = None
-    bind: tuple[str, int] = ("127.0.0.1", 8090)
-    metrics_bind: tuple[str, int] = ("127.0.0.1", 8091)
+    bind: Address = ("127.0.0.1", 8090)
+    metrics_bind: Address = ("127.0.0.1", 8091)
+    health_bind: Address | None = None
     prefix: str = ""
     namespace: str = DEFAULT_NAMESPACE
     hold_seconds: float = DEFAULT_HOLD_SECONDS
@@ -90,10 +101,10 @@ class Config:
             raise ValueError("--tls-cert and --tls-key belong together")
         if self.tls_client_ca and not self.tls_cert:
             raise ValueError("--tls-client-ca needs --tls-cert and --tls-key")
-        if not self.tls_cert and not is_loopback(self.bind[0]):
+        if not is_loopback(self.bind[0]) and not (self.tls_cert and self.tls_client_ca):
             raise ValueError(
-                f"--bind {self.bind[0]} is not loopback and there is no TLS: bind 127.0.0.1, or give --tls-cert, "
-                "--tls-key and --tls-client-ca"
+                f"--bind {host_and_port(*self.bind)} is not loopback, and whoever may ask may learn what is planned and keep "
+                "kube-scheduler waiting: bind 127.0.0.1, or give --tls-cert, --tls-key and --tls-client-ca"
             )
         if bool(self.reports.cert_file) != bool(self.reports.key_file):
             raise ValueError("--reports-cert and --reports-key belong together")
@@ -101,8 +112,22 @@ class Config:
             raise ValueError(f"--prefix {self.prefix!r} has to begin with / and not to end in it")
         if self.hold_seconds < 0:
             raise ValueError("--hold-ttl cannot be negative")
-        if self.tls_cert:
-            _context(self)  # says now, not at the first connection, that a file is unusable
+        serving = self.serving
+        if serving is not None:
+            try:
+                serving.current()  # says now, not at the first connection, that a file is unusable
+            except OSError as error:
+                given = (("cert", self.tls_cert), ("key", self.tls_key), ("client-ca", self.tls_client_ca))
+                flags = ", ".join(f"--tls-{name} {path}" for name, path in given if path)
+                raise ValueError(f"{flags}: {error}") from error
+
+    @property
+    def serving(self) -> ServingContext | None:
+        """The TLS context that follows the files; None without TLS."""
+        if not self.tls_cert:
+            return None
+        client_ca = Path(self.tls_client_ca) if self.tls_client_ca else None
+        return ServingContext(Path(self.tls_cert), Path(self.tls_key), client_ca)
 
 
 class Program:
@@ -126,34 +151,38 @@ class Program:
         )
         self.board.depend_on(self._watched)  # not on the Lease: without a leader planned pods are steered all the same
         self.app: Flask = create_app(Answerer(self.board, self.reporter), self.board.complaint, config.prefix)
-        self._health: health.HealthServer | None = None
+        self._probes: list[health.HealthServer] = []
 
-    def start(self) -> None:
+    def start(self, server: HttpServer) -> None:
         """Start all threads."""
         for reflector in (*self._watched, self._lease):
             reflector.start()
         self.reporter.start()
         self.releaser.start()
-        threading.Thread(target=self._freeze, name="freeze", daemon=True).start()
-        host, port = self._config.metrics_bind
-        try:
-            self._health = health.serve(port, host, {"extender": self.board.complaint})
-        except OSError as error:
-            _log.error("no metrics: questions are answered all the same", error=str(error))
+        threading.Thread(target=self._synced, name="synced", daemon=True).start()
+        config = self._config
+        self._probes = health.serve_all(
+            config.metrics_bind,
+            config.health_bind,
+            checks={"extender": self.board.complaint},
+            live_checks={"questions": health.through(server, "/healthz", ASK_SECONDS)},
+        )
 
     def stop(self) -> None:
         """Stop all threads."""
-        if self._health is not None:
-            self._health.stop()
+        for probe in self._probes:
+            probe.stop()
         self.releaser.stop()
         self.reporter.stop()
         for reflector in (*self._watched, self._lease):
             reflector.stop(timeout=1.0)
 
-    def _freeze(self) -> None:
-        """What the first sync brought stays: the collector need not look at it again and again."""
+    def _synced(self) -> None:
+        """What the first sync brought was there before us, and stays: the collector need not look at it again and again."""
         for reflector in self._watched:
             reflector.synced.wait()
+        with self.board.lock:
+            self.board.vetoes.begin(self.board.table.live_plans)
         gc.collect()
         gc.freeze()
         with self.board.lock:
@@ -168,137 +197,21 @@ def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], .
     )
 
 
-# --- gunicorn -------------------------------------------------------------------------------------------------------
-
-
-class _Log(Logger):  # type: ignore[misc]
-    """gunicorn's own messages in our format."""
-
-    def setup(self, cfg: Any) -> None:  # noqa: ARG002
-        self.error_log = logs.get_logger("gunicorn").logger
-        self.access_log = logs.get_logger("gunicorn.access").logger
-
-
-class Server(BaseApplication):  # type: ignore[misc]
-    """gunicorn, configured in code: no file, no environment and no command line of its own."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._program: Program | None = None
-        self._tls = _CachedContext(config) if config.tls_cert else None
-        super().__init__()
-
-    def load_config(self) -> None:
-        """Called by the base class; every setting that differs from gunicorn's default."""
-        config = self._config
-        settings: dict[str, Any] = {
-            "bind": _bind_text(config.bind),
-            "proc_name": "dovetail-extender",
-            "worker_class": PatientWorker,
-            "workers": 1,
-            "threads": THREADS,
-            "keepalive": KEEPALIVE_SECONDS,
-            "timeout": 30,
-            "graceful_timeout": 5,
-            "max_requests": 0,
-            "preload_app": False,
-            "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,  # noqa: S108
-            "control_socket_disable": True,
-            "accesslog": None,
-            "logger_class": _Log,
-            "pre_fork": lambda _arbiter, _worker: _share(),
-            "post_worker_init": lambda _worker: self._started(),
-            "worker_exit": lambda _arbiter, _worker: self._stopped(),
-        }
-        tls = self._tls
-        if tls is not None:
-            settings |= {
-                "certfile": config.tls_cert,
-                "keyfile": config.tls_key,
-                "ssl_context": lambda _conf, _default: tls.current(),
-            }
-        for name, value in settings.items():
-            self.cfg.set(name, value)
-
-    def load(self) -> Callable[..., Any]:
-        """Called by gunicorn in the worker."""
-        self._program = Program(self._config)
-        return self._program.app
-
-    def _started(self) -> None:
-        if self._program is not None:
-            self._program.start()
-
-    def _stopped(self) -> None:
-        if self._program is not None:
-            self._program.stop()
-
-
-class _CachedContext:
-    """The TLS context of the files as they are; gunicorn asks at every connection, building one takes milliseconds."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._lock = threading.Lock()
-        self._known: tuple[tuple[int, ...], ssl.SSLContext] = (self._version(), _context(config))
-
-    def current(self) -> ssl.SSLContext:
-        """Built anew after a file changed; files that cannot be used leave the former context in place."""
-        with self._lock:
-            try:
-                version = self._version()
-                if version != self._known[0]:
-                    self._known = (version, _context(self._config))
-            except (OSError, ValueError) as error:
-                _log.warning("the serving certificate cannot be read anew", error=str(error))
-            return self._known[1]
-
-    def _version(self) -> tuple[int, ...]:
-        paths = (self._config.tls_cert, self._config.tls_key, self._config.tls_client_ca)
-        return tuple(Path(path).stat().st_mtime_ns for path in paths if path)
-
-
-def _context(config: Config) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(config.tls_cert, config.tls_key)
-    except OSError as error:
-        raise ValueError(f"--tls-cert {config.tls_cert} and --tls-key {config.tls_key}: {error}") from error
-    if config.tls_client_ca:
-        try:
-            context.load_verify_locations(config.tls_client_ca)
-        except OSError as error:
-            raise ValueError(f"--tls-client-ca {config.tls_client_ca}: {error}") from error
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
-def _share() -> None:
-    """Keeps the collector from touching what master and worker share, so that it stays shared."""
-    gc.collect()
-    gc.freeze()
-
-
-def _bind_text(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = None) -> gunicorn_server.Server:
+    """The program under gunicorn; `make` is for a program of another kind behind the same server."""
+    serving = config.serving
+    return gunicorn_server.Server(
+        "extender",
+        config.bind,
+        make or (lambda: Program(config)),
+        limits=LIMITS,
+        threads=THREADS,
+        graceful_seconds=5,
+        context=serving.current if serving is not None else None,
+    )
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
-
-
-class _Address(click.ParamType[tuple[str, int]]):
-    name = "host:port"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        host, separator, port = str(value).rpartition(":")
-        if not separator or not port.isdigit() or not 0 <= int(port) <= 65535:
-            self.fail(f"{value!r} is not HOST:PORT, e.g. 127.0.0.1:8090 or [::1]:8090", param, ctx)
-        host = host.removeprefix("[").removesuffix("]")
-        return (host or "0.0.0.0", int(port))
 
 
 _FILE = click.Path(dir_okay=False)
@@ -306,9 +219,14 @@ _FILE = click.Path(dir_okay=False)
 
 @click.command(name="extender", context_settings={"show_default": True})
 @click.option("--kubeconfig", type=_FILE, help="Default: in-cluster, $KUBECONFIG, ~/.kube/config.")
-@click.option("--bind", type=_Address(), default="127.0.0.1:8090", help="Where kube-scheduler asks us.")
+@click.option("--bind", type=AddressParameter(), default="127.0.0.1:8090", help="Where kube-scheduler asks us.")
 @click.option(
-    "--metrics-bind", type=_Address(), default="127.0.0.1:8091", help="Plain HTTP: /metrics, /healthz, /readyz."
+    "--metrics-bind", type=AddressParameter(), default="127.0.0.1:8091", help="Plain HTTP: /metrics, /healthz, /readyz."
+)
+@click.option(
+    "--health-bind",
+    type=AddressParameter(),
+    help="Another address for /healthz and /readyz alone, so that nobody but the kubelet needs to reach it.",
 )
 @click.option("--prefix", default="", help="Path in front of the verbs, as in the extender's urlPrefix.")
 @click.option(
@@ -332,8 +250,9 @@ _FILE = click.Path(dir_okay=False)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 def command(
     kubeconfig: str | None,
-    bind: tuple[str, int],
-    metrics_bind: tuple[str, int],
+    bind: Address,
+    metrics_bind: Address,
+    health_bind: Address | None,
     prefix: str,
     namespace: str,
     hold_ttl: float,
@@ -353,6 +272,7 @@ def command(
         kubeconfig=kubeconfig,
         bind=bind,
         metrics_bind=metrics_bind,
+        health_bind=health_bind,
         prefix=prefix,
         namespace=namespace,
         hold_seconds=hold_ttl,
@@ -372,4 +292,4 @@ def command(
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from error
-    Server(config).run()
+    server(config).run()

@@ -18,7 +18,7 @@ REVIEW_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 REVIEWS = metrics.counter(
     "dovetail_webhook_reviews_total",
     "Admission reviews, by what became of them: stamped, unchanged, exempt, opted-out, namespace-unknown, other-kind,"
-    " bad-pod, bad-review, error. All but bad-review admitted the object.",
+    " bad-pod, bad-review, error. All admitted the object, but for a bad review whose uid could not be read either.",
     ["outcome"],
 )
 STAMPS = metrics.counter("dovetail_webhook_stamps_total", "Stamps put on pods, by setting.", ["stamp"])
@@ -56,9 +56,12 @@ class Admission:
         started = self._clock.monotonic()
         try:
             asked = decode_review(body)
-        except ReviewError:
+        except ReviewError as error:
             REVIEWS.labels("bad-review").inc()
-            raise
+            if not error.uid:
+                raise
+            _log.warning("a review could not be read, its object was admitted as it is", error=str(error))
+            return encode_reply(error.uid)
         if not asked.creates_pod:
             REVIEWS.labels("other-kind").inc()
             return encode_reply(asked.uid)

@@ -3,7 +3,6 @@
 import random
 import threading
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from provisioner.apis import names
@@ -78,11 +77,14 @@ class ClusterFacts:
 
     def reasons_not_ready(self) -> list[str]:
         """The caches that have not been filled yet, as sentences with what keeps them from it."""
-        return [
+        reasons = [
             f"cache: {name} not read yet" + (f" ({reflector.error})" if reflector.error is not None else "")
             for name, reflector in self._reflectors()
             if not reflector.synced.is_set()
         ]
+        if self._heartbeat.in_doubt():  # a pod would be left with the default scheduler; it takes two seconds
+            reasons.append(f"Lease {self._lease_key}: waiting to see whether it is renewed")
+        return reasons
 
     def of(self, namespace: str) -> Facts | None:
         """The facts for a pod of this namespace; None when the namespace is not known after at most 100 ms.
@@ -142,35 +144,40 @@ class _Arrivals:
 class Heartbeat:
     """Whether the holder of a Lease renews it.
 
-    Judged by when its renewal was seen here, on our monotonic clock, so that clocks which disagree do not matter. Only a Lease
-    that was there already when we started is judged by its own text, once: it may be the leftover of a dead scheduler.
+    Judged by the renewals that are seen here, on our monotonic clock, and by nothing that another machine's clock wrote: a Lease
+    that was there when we started may be the leftover of a dead scheduler, and counts from its first renewal on.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._synced = False
         self._until = float("-inf")
+        self._doubt_until = float("-inf")
 
     def alive(self) -> bool:
-        """Whether the Lease is held and was renewed within its duration."""
+        """Whether the Lease is held and its renewal was seen within its duration."""
         return self._clock.monotonic() < self._until
+
+    def in_doubt(self) -> bool:
+        """Whether the Lease was held when we started, and its next renewal may still be to come."""
+        now = self._clock.monotonic()
+        return self._until <= now < self._doubt_until
 
     def on_event(self, kind: EventKind, old: Lease | None, new: Lease | None) -> None:
         """Take in one change of the Lease."""
         if kind is EventKind.DELETED or new is None or not new.spec.holder_identity:
-            self._until = float("-inf")
+            self._until = self._doubt_until = float("-inf")
             return
-        if old is not None and old.spec.renew_time == new.spec.renew_time:
-            return
-        age = _age_seconds(new, self._clock.now()) if old is None else 0.0
+        now = self._clock.monotonic()
         duration = new.spec.lease_duration_seconds or LEASE_FIELD_DEFAULT_SECONDS
-        self._until = self._clock.monotonic() + duration - age
+        if old is None and not self._synced:
+            self._doubt_until = now + duration
+        elif old is None or (old.spec.renew_time, old.spec.holder_identity) != (
+            new.spec.renew_time,
+            new.spec.holder_identity,
+        ):
+            self._until = now + duration
 
     def on_sync(self) -> None:
-        """Nothing to do: what a list holds has come as events."""
-
-
-def _age_seconds(lease: Lease, now: datetime) -> float:
-    try:
-        return max(0.0, (now - datetime.fromisoformat(lease.spec.renew_time or "")).total_seconds())
-    except (ValueError, TypeError):
-        return float("inf")
+        """What the first list holds has come as events; from now on a new Lease is one that was just made."""
+        self._synced = True

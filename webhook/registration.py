@@ -20,6 +20,19 @@ def _not_opted_out_in(place: str) -> str:
     )
 
 
+_REQUIRED = "object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+_PINNED = (
+    "has(object.spec.affinity) && has(object.spec.affinity.nodeAffinity)"
+    f" && has({_REQUIRED}) && size({_REQUIRED}.nodeSelectorTerms) > 0"
+    f" && {_REQUIRED}.nodeSelectorTerms.all(t, has(t.matchFields)"
+    " && t.matchFields.exists(f, f.key == 'metadata.name' && f.operator == 'In'))"
+)
+_OWNED_BY_A_DAEMONSET = (
+    "has(object.metadata.ownerReferences) && has(object.metadata.generateName)"
+    " && object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet' && o.apiVersion.startsWith('apps/')"
+    " && has(o.controller) && o.controller && object.metadata.generateName == o.name + '-')"
+)
+
 # CEL, evaluated in the API server: what is excluded here never costs a call. An error in one of them skips the
 # webhook, because the failure policy is Ignore.
 MATCH_CONDITIONS = (
@@ -28,10 +41,7 @@ MATCH_CONDITIONS = (
         "not-static",
         f"!has(object.metadata.annotations) || !('{names.CONFIG_MIRROR}' in object.metadata.annotations)",
     ),
-    (
-        "not-of-a-daemonset",
-        "!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet')",
-    ),
+    ("not-of-a-daemonset", f"!({_OWNED_BY_A_DAEMONSET} && {_PINNED})"),
     (
         "not-opted-out-by-label",
         _not_opted_out_in("labels"),

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from provisioner.values import jsontext
+
 API_VERSION = "admission.k8s.io/v1"
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -21,7 +23,15 @@ MAX_WARNING_CHARS = 250
 
 
 class ReviewError(ValueError):
-    """The body is no AdmissionReview v1 that could be answered; the text says why."""
+    """The body is no AdmissionReview v1 that could be decided on; the text says why.
+
+    Attributes:
+        uid: of the request, where it could be read: it can be answered, and is admitted.
+    """
+
+    def __init__(self, problem: str, uid: str = "") -> None:
+        super().__init__(problem)
+        self.uid = uid
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -29,14 +39,18 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class OwnerReference(_Wire, frozen=True):
-    """An owner of the pod; only its kind matters here."""
+    """An owner of the pod; whoever creates a pod may name any."""
 
+    api_version: str = ""
     kind: str = ""
+    name: str = ""
+    controller: bool | None = None
 
 
 class Metadata(_Wire, frozen=True):
     """The part of metadata that stamping reads; name and uid are empty at this point anyway."""
 
+    generate_name: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
@@ -54,12 +68,17 @@ class Term(_Wire, frozen=True):
     """A node selector term: its parts are ANDed; without any part it matches no node."""
 
     match_expressions: list[Expression] | None = None
-    match_fields: list[msgspec.Raw] | None = None
+    match_fields: list[Expression] | None = None
 
     @property
     def empty(self) -> bool:
         """Whether the term matches no node at all."""
         return not self.match_expressions and not self.match_fields
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the term names the nodes that it is for."""
+        return any((one.key, one.operator) == ("metadata.name", "In") for one in self.match_fields or ())
 
 
 class NodeSelector(_Wire, frozen=True):
@@ -89,9 +108,31 @@ class Affinity(_Wire, frozen=True):
     node_affinity: NodeAffinity | None = None
 
 
+class PodOs(_Wire, frozen=True):
+    """The operating system that a pod says it is for."""
+
+    name: str = ""
+
+
+class SecurityContext(_Wire, frozen=True):
+    """Of a pod or a container; only whether it has options that Windows alone knows."""
+
+    windows_options: dict[str, msgspec.Raw] | None = None
+
+
+class Container(_Wire, frozen=True):
+    """The part of a container that stamping reads."""
+
+    security_context: SecurityContext | None = None
+
+
 class Spec(_Wire, frozen=True):
     """The part of a pod's spec that stamping reads."""
 
+    os: PodOs | None = None
+    security_context: SecurityContext | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
     node_name: str = ""
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
@@ -148,21 +189,23 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     value: Any = msgspec.UNSET
 
 
-_review_decoder = msgspec.json.Decoder(_Review)
-_pod_decoder = msgspec.json.Decoder(Pod)
+_decode_review = msgspec.json.Decoder(_Review).decode
+_decode_pod = msgspec.json.Decoder(Pod).decode
+_UID = ("request", "uid")
 _encoder = msgspec.json.Encoder()
 
 
 def decode_review(body: bytes) -> Request:
-    """The request in an AdmissionReview body.
+    """The request in an AdmissionReview body, without fields that are nested too deeply to be read.
 
     Raises:
-        ReviewError: not JSON, another kind or version, or no request: nothing that could be answered by uid.
+        ReviewError: not JSON, another kind or version, or no request.
     """
     try:
-        review = _review_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ReviewError(f"not an AdmissionReview: {error}") from error
+        review, _ = jsontext.decode_trimmed(_decode_review, body)
+    except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
+        uid = jsontext.strings_at(body, [_UID]).get(_UID, "")
+        raise ReviewError(f"not an AdmissionReview: {error}", uid) from error
     if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
         found = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
         raise ReviewError(f"want an AdmissionReview of {API_VERSION}, got {found}")
@@ -178,8 +221,8 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         ReviewError: a field that is read here has another type than a pod's.
     """
     try:
-        return _pod_decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return jsontext.decode_trimmed(_decode_pod, raw)[0]
+    except (RecursionError, ValueError) as error:
         raise ReviewError(f"not a pod: {error}") from error
 
 

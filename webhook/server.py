@@ -4,13 +4,11 @@ One master and one worker with eight threads. Scale by replicas: every worker ke
 costs what a replica costs and survives less. All threads and connections are made in the worker, after the fork.
 """
 
-import gc
 import ipaddress
 import os
 import re
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +18,9 @@ from urllib.parse import urlsplit
 
 import click
 from flask import Flask
-from gunicorn.app.base import BaseApplication
-from gunicorn.glogging import Logger
 
 from certs.authority import CertificateError
-from certs.rotation import Rotation, Settings
+from certs.rotation import SERVING_FILE, Rotation, Settings
 from certs.serving import ServingContext
 from certs.store import Names
 from provisioner.apis import names
@@ -32,15 +28,24 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
 from provisioner.support import health, logs
+from provisioner.support.addresses import Address, AddressParameter
 from provisioner.support.clock import SystemClock
-from provisioner.support.http_worker import PatientWorker
+from provisioner.support.http import gunicorn_server
+from provisioner.support.http.server import HttpServer
+from provisioner.support.http.values import Limits
 from webhook.app import Admission, create_app
 from webhook.facts import ClusterFacts
 from webhook.registration import CONFIGURATION_NAME, RegistrationError, url_client, webhook_configuration
+from webhook.review import MAX_BODY_BYTES
 
 THREADS = 8
-KEEPALIVE_SECONDS = 120
-"""Longer than the 90 s after which the API server's client closes an idle connection: the server must not be first."""
+LIMITS = Limits(
+    answer_seconds=2.0,  # the API server asks with `timeoutSeconds: 2`: later nobody listens
+    body_bytes=MAX_BODY_BYTES,
+    idle_seconds=gunicorn_server.KEEPALIVE_SECONDS,
+)
+ASK_SECONDS = 2.0
+"""How long a probe may take on its way through the server that the API server asks."""
 DEFAULT_NAMESPACE = "dovetail-system"
 DEFAULT_SECRET = "dovetail-webhook-tls"
 DEFAULT_SERVICE = "dovetail-webhook"
@@ -55,12 +60,14 @@ class Config:
     """The command line, checked."""
 
     kubeconfig: str | None
-    bind: tuple[str, int]
-    metrics_bind: tuple[str, int]
+    bind: Address
+    metrics_bind: Address
+    health_bind: Address | None
     namespace: str
     cert_dir: Path
     secret: str
     existing_secret: bool
+    existing_bundle: bool
     service: str
     configuration: str
     register_url: str
@@ -86,7 +93,14 @@ class Config:
         document = None
         if self.register_url:
             document = webhook_configuration(url_client(self.register_url), self.namespace, self.configuration)
-        return Settings(self.namespace, self.secret, self.configuration, self.names, register=document)
+        return Settings(
+            self.namespace,
+            self.secret,
+            self.configuration,
+            self.names,
+            inject=not self.existing_bundle,
+            register=document,
+        )
 
 
 class Program:
@@ -101,119 +115,47 @@ class Program:
             Client(connection, clock), connection, clock, config.rotation(), config.cert_dir, config.identity
         )
         self.app: Flask = create_app(Admission(self.facts, clock), self.reasons_not_ready)
-        self._health: health.HealthServer | None = None
+        self._probes: list[health.HealthServer] = []
 
     def reasons_not_ready(self) -> list[str]:
         """Why this replica should get no calls; empty when it should."""
         return [*self.facts.reasons_not_ready(), *self.rotation.reasons_not_ready()]
 
-    def start(self) -> None:
+    def start(self, server: HttpServer) -> None:
         """Start all threads."""
         self.facts.start()
         self.rotation.start()
-        host, port = self._config.metrics_bind
-        try:
-            self._health = health.serve(port, host, {"webhook": lambda: "; ".join(self.reasons_not_ready())})
-        except OSError as error:
-            _log.error("no metrics: reviews are answered all the same", error=str(error))
+        config = self._config
+        self._probes = health.serve_all(
+            config.metrics_bind,
+            config.health_bind,
+            checks={"webhook": lambda: "; ".join(self.reasons_not_ready())},
+            live_checks={"reviews": health.through(server, "/healthz", ASK_SECONDS)},
+        )
 
     def stop(self) -> None:
         """Stop all threads and give up the Leases."""
-        if self._health is not None:
-            self._health.stop()
+        for probe in self._probes:
+            probe.stop()
         self.facts.stop()
         self.rotation.stop(timeout=2.0)
 
 
-class _Log(Logger):  # type: ignore[misc]
-    """gunicorn's own messages in our format; a peer that went silent is no news."""
-
-    def setup(self, cfg: Any) -> None:  # noqa: ARG002
-        self.error_log = logs.get_logger("gunicorn").logger
-        self.access_log = logs.get_logger("gunicorn.access").logger
-
-    def exception(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        if isinstance(sys.exc_info()[1], TimeoutError):
-            self.error_log.debug("a connection was silent for too long")
-            return
-        super().exception(msg, *args, **kwargs)
-
-
-class Server(BaseApplication):  # type: ignore[misc]
-    """gunicorn, configured in code: no file, no environment and no command line of its own."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._program: Program | None = None
-        super().__init__()
-
-    def load_config(self) -> None:
-        """Called by the base class; every setting that differs from gunicorn's default."""
-        config = self._config
-        serving = ServingContext(config.cert_dir / "tls.pem")
-        settings: dict[str, Any] = {
-            "bind": _bind_text(config.bind),
-            "proc_name": "dovetail-webhook",
-            "worker_class": PatientWorker,
-            "workers": 1,
-            "threads": THREADS,
-            "keepalive": KEEPALIVE_SECONDS,
-            "timeout": 30,
-            "graceful_timeout": 20,
-            "max_requests": 0,
-            "preload_app": False,
-            "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,  # noqa: S108
-            "control_socket_disable": True,
-            "accesslog": None,
-            "logger_class": _Log,
-            "certfile": str(config.cert_dir / "tls.pem"),
-            "ssl_context": lambda _conf, _default: serving.current(),
-            "pre_fork": lambda _arbiter, _worker: _freeze(),
-            "post_worker_init": lambda _worker: self._started(),
-            "worker_exit": lambda _arbiter, _worker: self._stopped(),
-        }
-        for name, value in settings.items():
-            self.cfg.set(name, value)
-
-    def load(self) -> Callable[..., Any]:
-        """Called by gunicorn in the worker."""
-        self._program = Program(self._config)
-        return self._program.app
-
-    def _started(self) -> None:
-        if self._program is not None:
-            self._program.start()
-
-    def _stopped(self) -> None:
-        if self._program is not None:
-            self._program.stop()
-
-
-def _freeze() -> None:
-    """Keeps the collector from touching what master and worker share, so that it stays shared."""
-    gc.collect()
-    gc.freeze()
-
-
-def _bind_text(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = None) -> gunicorn_server.Server:
+    """The program under gunicorn; `make` is for a program of another kind behind the same server."""
+    serving = ServingContext(config.cert_dir / SERVING_FILE)
+    return gunicorn_server.Server(
+        "webhook",
+        config.bind,
+        make or (lambda: Program(config)),
+        limits=LIMITS,
+        threads=THREADS,
+        graceful_seconds=20,
+        context=serving.current,
+    )
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
-
-
-class _Address(click.ParamType[tuple[str, int]]):
-    name = "host:port"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        host, separator, port = str(value).rpartition(":")
-        if not separator or not port.isdigit() or not 0 <= int(port) <= 65535:
-            self.fail(f"{value!r} is not HOST:PORT, e.g. 127.0.0.1:8443 or [::]:8443", param, ctx)
-        host = host.removeprefix("[").removesuffix("]")
-        return (host or "0.0.0.0", int(port))
 
 
 class _NamespacedName(click.ParamType[tuple[str, str]]):
@@ -239,12 +181,17 @@ class _ObjectName(click.ParamType[str]):
 
 @click.command(name="webhook", context_settings={"show_default": True})
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Default: in-cluster, $KUBECONFIG, ~/.kube/config.")
-@click.option("--bind", type=_Address(), default="0.0.0.0:8443", help="Where the API server calls us, over TLS.")
+@click.option("--bind", type=AddressParameter(), default=":8443", help="Where the API server calls us, over TLS.")
 @click.option(
     "--metrics-bind",
-    type=_Address(),
+    type=AddressParameter(),
     default="127.0.0.1:8444",
     help="Plain HTTP: /metrics, /healthz, /readyz.",
+)
+@click.option(
+    "--health-bind",
+    type=AddressParameter(),
+    help="Another address for /healthz and /readyz alone, so that nobody but the kubelet needs to reach it.",
 )
 @click.option(
     "--namespace",
@@ -263,6 +210,11 @@ class _ObjectName(click.ParamType[str]):
     "--existing-secret",
     is_flag=True,
     help="The Secret is made and renewed by somebody else (cert-manager); it is only read.",
+)
+@click.option(
+    "--existing-bundle",
+    is_flag=True,
+    help="The caBundle of the configuration is put in by somebody else (cert-manager, an installer); it is only read.",
 )
 @click.option("--service", type=_ObjectName(), default=DEFAULT_SERVICE, help="Service in front of the webhook.")
 @click.option(
@@ -294,12 +246,14 @@ class _ObjectName(click.ParamType[str]):
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 def command(
     kubeconfig: str | None,
-    bind: tuple[str, int],
-    metrics_bind: tuple[str, int],
+    bind: Address,
+    metrics_bind: Address,
+    health_bind: Address | None,
     namespace: str,
     cert_dir: Path | None,
     secret: str,
     existing_secret: bool,
+    existing_bundle: bool,
     service: str,
     configuration: str,
     register_url: str,
@@ -321,10 +275,12 @@ def command(
             kubeconfig=kubeconfig,
             bind=bind,
             metrics_bind=metrics_bind,
+            health_bind=health_bind,
             namespace=namespace,
             cert_dir=directory.absolute(),
             secret=secret,
             existing_secret=existing_secret,
+            existing_bundle=existing_bundle,
             service=service,
             configuration=configuration,
             register_url=register_url,
@@ -339,7 +295,7 @@ def command(
         raise click.ClickException(f"cannot use --cert-dir {cert_dir}: {error.strerror or error}") from error
     master = os.getpid()
     try:
-        Server(config).run()
+        server(config).run()
     finally:
         if temporary and os.getpid() == master:  # the worker leaves through here too
             shutil.rmtree(directory, ignore_errors=True)

@@ -18,7 +18,9 @@ of these settings contains one): `dovetail.dev/arch: amd64_arm64`. An empty valu
 A value that is not known stamps nothing and returns a warning to whoever creates the pod, which is admitted.
 
 What the pod says itself always wins: a key in its nodeSelector or in every required term is left alone. Required terms
-are ORed, so otherwise the requirement goes into each term that lacks the key. Deciding twice changes nothing (the API
+are ORed, so otherwise the requirement goes into each term that lacks the key, and into none that names its nodes (matchFields).
+A pod for Windows (spec.os, windowsOptions, or a label that only Windows nodes have) gets no other operating system stamped, and
+no architecture that Windows nodes do not have. Deciding twice changes nothing (the API
 server may call again: `reinvocationPolicy: IfNeeded`). What was done is recorded in `dovetail.dev/stamped`.
 """
 
@@ -37,6 +39,10 @@ DISABLED = "disabled"
 SYSTEM_NAMESPACES = ("kube-system", "kube-node-lease")
 SCHEDULER_STAMP = "schedulerName"
 LEGACY_STAMP = LEGACY_KEY.removeprefix(PREFIX)
+
+_WINDOWS = "windows"
+_WINDOWS_ARCHITECTURES = ("amd64",)
+"""What Kubernetes' Windows nodes can be."""
 
 _NODEPOOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -164,6 +170,22 @@ class _Draft:
     scheduler_held_back: bool = False
 
 
+def is_of_daemonset(pod: Pod) -> bool:
+    """Whether the DaemonSet controller made the pod, for one node; a name in an owner reference alone is nobody's word."""
+    terms = _required_terms(pod)
+    return (
+        bool(terms)
+        and all(term.pinned for term in terms or ())
+        and any(
+            owner.kind == "DaemonSet"
+            and owner.api_version.startswith("apps/")
+            and owner.controller is True
+            and pod.metadata.generate_name == f"{owner.name}-"
+            for owner in pod.metadata.owner_references or ()
+        )
+    )
+
+
 def is_exempt(pod: Pod, facts: Facts) -> bool:
     """Whether the pod is never stamped: static, bound or DaemonSet pods, and the system's own namespaces.
 
@@ -174,7 +196,7 @@ def is_exempt(pod: Pod, facts: Facts) -> bool:
         or facts.namespace == facts.own_namespace
         or bool(pod.spec.node_name)
         or names.CONFIG_MIRROR in (pod.metadata.annotations or {})
-        or any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ())
+        or is_of_daemonset(pod)
     )
 
 
@@ -219,6 +241,7 @@ def _opted_out(settings: _Settings, draft: _Draft) -> bool:
 
 
 def _require_labels(pod: Pod, settings: _Settings, draft: _Draft) -> None:
+    own_os = _own_os(pod)
     wanted: dict[str, tuple[str, ...]] = {}  # label -> sorted values, for the keys that the pod leaves open
     for setting in AFFINITY_SETTINGS:
         found = settings.find(setting.key)
@@ -232,8 +255,15 @@ def _require_labels(pod: Pod, settings: _Settings, draft: _Draft) -> None:
                 f"want {setting.expected}: {setting.label} was not stamped"
             )
             continue
-        if _add_requirement_possible(pod, setting.label):
-            wanted[setting.label] = values
+        if _selects(pod, setting.label):
+            continue
+        fitting = _fitting(setting.label, values, own_os)
+        if not fitting:
+            draft.warnings.append(
+                f"dovetail: {found}, but the pod's own spec is for {own_os}: {setting.label} was not stamped"
+            )
+        elif _add_requirement_possible(pod, setting.label, fitting):
+            wanted[setting.label] = fitting
             draft.stamped.add(setting.name)
     if wanted:
         draft.operations.extend(_affinity_operations(pod, wanted))
@@ -243,13 +273,52 @@ def _quoted(values: list[str]) -> str:
     return ", ".join(repr(value) for value in values)
 
 
-def _add_requirement_possible(pod: Pod, label: str) -> bool:
-    if any(renamed_label(key) == label for key in pod.spec.node_selector or ()):
-        return False
+def _own_os(pod: Pod) -> str:
+    """The operating system that the whole pod says it is for, "" where it does not say."""
+    spec = pod.spec
+    if spec.os is not None and spec.os.name:
+        return spec.os.name
+    contexts = [one.security_context for one in (*(spec.containers or ()), *(spec.init_containers or ()))]
+    if any(one is not None and one.windows_options for one in (spec.security_context, *contexts)):
+        return _WINDOWS
+    selector = {renamed_label(key): value for key, value in (spec.node_selector or {}).items()}
+    return _WINDOWS if names.WINDOWS_BUILD_LABEL in selector else selector.get(names.OS_LABEL, "")
+
+
+def _os_of(term: Term) -> str:
+    """The operating system that a required term is for, "" where it does not say."""
+    for expression in term.match_expressions or ():
+        label = renamed_label(expression.key)
+        if label == names.WINDOWS_BUILD_LABEL and expression.operator in ("In", "Exists"):
+            return _WINDOWS
+        if label == names.OS_LABEL and expression.operator == "In" and len(expression.values or ()) == 1:
+            return (expression.values or [""])[0]
+    return ""
+
+
+def _fitting(label: str, values: tuple[str, ...], os: str) -> tuple[str, ...]:
+    """Those of the values that do not contradict an operating system; all of them where none is known."""
+    if os and label == names.OS_LABEL:
+        return tuple(value for value in values if value == os)
+    if os == _WINDOWS and label == names.ARCH_LABEL:
+        return tuple(value for value in values if value in _WINDOWS_ARCHITECTURES)
+    return values
+
+
+def _selects(pod: Pod, label: str) -> bool:
+    return any(renamed_label(key) == label for key in pod.spec.node_selector or ())
+
+
+def _add_requirement_possible(pod: Pod, label: str, values: tuple[str, ...]) -> bool:
     terms = _required_terms(pod)
-    if terms is None:
-        return True
-    return any(not _has_key(term, label) for term in terms if not term.empty)
+    return terms is None or any(_missing(term, label, values) for term in terms)
+
+
+def _missing(term: Term, label: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The values that a term should ask for; empty where it is left alone."""
+    if term.empty or term.pinned or _has_key(term, label):
+        return ()  # an empty term matches no node, and with a requirement in it would match some
+    return _fitting(label, values, _os_of(term))
 
 
 def _required_terms(pod: Pod) -> list[Term] | None:
@@ -280,10 +349,10 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
             yield review.add("spec", "affinity", "nodeAffinity", _REQUIRED, value=required)
         return
     for index, term in enumerate(terms):
-        if term.empty:
-            continue  # it matches no node; a requirement in it would make it match some
         path = ("spec", "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
-        missing = [_expression(label, values) for label, values in wanted.items() if not _has_key(term, label)]
+        missing = [
+            _expression(label, found) for label, values in wanted.items() if (found := _missing(term, label, values))
+        ]
         if missing and term.match_expressions is None:
             yield review.add(*path, value=missing)
         else:

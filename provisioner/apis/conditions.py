@@ -17,6 +17,17 @@ AWAITING_MESSAGE: Final = "object is awaiting reconciliation"
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class ConditionChangedError(Exception):
+    """Another writer changed the same condition in the meantime; decide anew from what it is now."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return f"condition {self.kind} was changed by another writer"
+
+
 @dataclass(frozen=True, slots=True)
 class ConditionSet:
     """The condition types of one kind of object.
@@ -95,6 +106,43 @@ class ConditionSet:
         if condition(conditions, kind) is None:
             return conditions
         return tuple(one for one in conditions if one.type != kind)
+
+    def rebased(
+        self,
+        base: tuple[Condition, ...],
+        wanted: tuple[Condition, ...],
+        current: tuple[Condition, ...],
+        *,
+        generation: int,
+    ) -> tuple[Condition, ...]:
+        """What was changed from `base` to `wanted`, changed in `current`; everything else there stays as it is.
+
+        Args:
+            base: the conditions that somebody decided from.
+            wanted: what they should become; the root is worked out anew, whatever it says of it.
+            current: the object's conditions now, which others may have changed meanwhile.
+            generation: of the object.
+
+        Returns:
+            The same tuple as `current` when it says all of that already.
+
+        Raises:
+            ConditionChangedError: a condition that was changed is no longer as the decision found it.
+        """
+        changes: dict[str, Condition | None] = {}
+        for kind in {one.type for one in (*base, *wanted)} - {self.root}:
+            before, after, now = condition(base, kind), condition(wanted, kind), condition(current, kind)
+            if after in (before, now):
+                continue
+            if now != before:
+                raise ConditionChangedError(kind)
+            changes[kind] = after
+        if not changes:
+            return current
+        new = [one for one in changes.values() if one is not None]
+        kept = tuple(one for one in current if one.type not in changes)
+        at = max((one.last_transition_time or _NEVER for one in new), default=_NEVER)
+        return self._with_root((*kept, *new), generation, at)
 
     def _with_root(self, conditions: tuple[Condition, ...], generation: int, now: datetime) -> tuple[Condition, ...]:
         unhealthy = self._unhealthy(conditions, generation)

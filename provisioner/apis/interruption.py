@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from provisioner.apis import names
+from provisioner.values import jsontext
 
 
 class Interruption(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,13 +40,16 @@ class Interruption(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
 
+_decode = jsontext.decoder(Interruption)
+
+
 def interruption_of(annotations: Mapping[str, str]) -> Interruption | None:
     """The interruption that a claim's annotations tell; None without one, or with one that is not ours to read."""
     text = annotations.get(names.INTERRUPTION_ANNOTATION, "")
     if not text:
         return None
     try:
-        found = msgspec.json.decode(text, type=Interruption)
+        found = _decode(text)
     except msgspec.DecodeError:
         return None
     times = [time for time in (found.begins, found.evicts, found.ends) if time is not None]

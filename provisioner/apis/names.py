@@ -80,6 +80,7 @@ CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 PLAN_ANNOTATION: Final = "dovetail.dev/plan"
 HOLD_RELEASED_ANNOTATION: Final = "dovetail.dev/hold-released"
 LAUNCH_ANNOTATION: Final = "dovetail.dev/launch"
+HOSTNAME_DOMAINS: Final = "dovetail.dev/hostname-domains"
 PLANNED_OFFERING_ANNOTATION: Final = "dovetail.dev/planned-offering"
 INTERRUPTION_ANNOTATION: Final = "dovetail.dev/interruption"
 
@@ -99,7 +100,9 @@ DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
 COMPLETION_INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
-PER_POD_LABELS: Final[frozenset[str]] = frozenset({POD_NAME_LABEL, POD_INDEX_LABEL, COMPLETION_INDEX_LABEL})
+TOPOLOGY_LABELS: Final[frozenset[str]] = frozenset({ZONE_LABEL, REGION_LABEL})
+"""What the API server copies from the Node to a pod that is bound (PodTopologyLabelsAdmission, on since Kubernetes 1.35)."""
+PER_POD_LABELS: Final[frozenset[str]] = TOPOLOGY_LABELS | {POD_NAME_LABEL, POD_INDEX_LABEL, COMPLETION_INDEX_LABEL}
 
 # Labels and annotations of the kwok provider and of kwok.
 KWOK_NODE: Final = "kwok.x-k8s.io/node"

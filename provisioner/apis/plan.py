@@ -1,4 +1,4 @@
-"""The plan annotation: which pods a NodeClaim (or Node) was planned for.
+"""The plan annotation: which pods a NodeClaim was planned for.
 
 Equal pods of one owner are interchangeable, so an entry counts pods of one class and owner; the uids say which pods
 were meant when the plan was made. The text is deterministic: equal plans give equal text.
@@ -7,6 +7,8 @@ were meant when the plan was made. The text is deterministic: equal plans give e
 from typing import Final
 
 import msgspec
+
+from provisioner.values import jsontext
 
 MAX_BYTES: Final = 64 * 1024
 VERSION: Final = 1
@@ -48,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return sum(entry.count for entry in self.pods)
 
 
-_DECODER = msgspec.json.Decoder(Plan)
+_decode = jsontext.decoder(Plan)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -66,6 +68,17 @@ def encode_plan(plan: Plan) -> str:
     return data.decode()
 
 
+def fitting_text(plan: Plan) -> str:
+    """The annotation's text; where it would be too large without the uids, "" where even that is too large."""
+    nameless = (PlanEntry(owner=entry.owner, klass=entry.klass, count=entry.count) for entry in plan.pods)
+    for attempt in (plan, Plan(v=plan.v, pods=tuple(nameless))):
+        try:
+            return encode_plan(attempt)
+        except PlanTooLargeError:
+            continue
+    return ""
+
+
 def decode_plan(text: str) -> Plan:
     """The plan that `text` holds.
 
@@ -75,8 +88,8 @@ def decode_plan(text: str) -> Plan:
     if len(text) > MAX_BYTES:
         raise PlanError(f"a plan has at most {MAX_BYTES} bytes, this text {len(text)}")
     try:
-        plan = _DECODER.decode(text)
-    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        plan = _decode(text)
+    except msgspec.DecodeError as error:
         raise PlanError(f"not a plan: {error}") from error
     if plan.v != VERSION:
         raise PlanError(f"plan version {plan.v}, this program reads {VERSION}")

@@ -4,6 +4,7 @@ Decoding is the hottest path of every program (100,000 pods at a start), so it r
 only as raw text. A digest of that text finds the shape; only the first pod of a class has its spec decoded.
 """
 
+import functools
 import hashlib
 import re
 import sys
@@ -16,9 +17,17 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from provisioner.apis import names
-from provisioner.apis.core import PodSpec
+from provisioner.apis.core import Affinity, PodSpec, TopologySpreadConstraint
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
-from provisioner.apis.shapes import PodShape, ResizeStatus, interned_shapes, shape_of, template_shape, unjudged
+from provisioner.apis.shapes import (
+    PodShape,
+    ResizeStatus,
+    interned_shapes,
+    selected_labels,
+    shape_of,
+    template_shape,
+    unjudged,
+)
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.taints import tolerates
 
@@ -44,6 +53,9 @@ __all__ = [
     "template_shape",
 ]
 
+MESSAGE_LENGTH: Final = 1024
+"""Characters that are kept of what kube-scheduler says about a pod."""
+_LONGEST_KNOWN: Final = 4 * MESSAGE_LENGTH
 STUCK_AFTER: Final = timedelta(minutes=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _KEPT_ANNOTATIONS: Final = ("dovetail.dev/", "karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
@@ -52,6 +64,7 @@ _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 _PINNED: Final = re.compile(rb'"matchFields":\[\{"key":"metadata\.name","operator":"In","values":\["[^"]*"\]\}\]')
 _PER_POD: Final = tuple(label.encode() for label in sorted(names.PER_POD_LABELS))
+_UNIQUE: Final = tuple(label.encode() for label in sorted(names.PER_POD_LABELS - names.TOPOLOGY_LABELS))
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -68,6 +81,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         scheduled: PodScheduled is True.
         unschedulable: PodScheduled is False with reason Unschedulable.
         scheduled_reason: the reason of PodScheduled, "" without one.
+        scheduled_message: what kube-scheduler said when it found no node for it, its beginning; "" while PodScheduled is
+            not False.
         gated: scheduling gates are left.
         shape: what decides where it may run, shared with its equals.
     """
@@ -89,6 +104,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     scheduled: bool = False
     unschedulable: bool = False
     scheduled_reason: str = ""
+    scheduled_message: str = ""
     ready: bool = False
     gated: bool = False
     start_time: datetime | None = None
@@ -155,6 +171,7 @@ class _Condition(Object, frozen=True, kw_only=True):
     type: str
     status: str = ""
     reason: str = ""
+    message: _Text = UNSET
 
 
 class _ContainerStatus(Object, frozen=True, kw_only=True):
@@ -189,7 +206,10 @@ class _Judged(Object, frozen=True, kw_only=True):
 
 _WIRE: Final = msgspec.json.Decoder(_Wire)
 _JUDGED: Final = msgspec.json.Decoder(_Judged)
+_SAID: Final = msgspec.json.Decoder(str)
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
+_AFFINITY: Final = msgspec.json.Decoder(Affinity | None)
+_SPREAD: Final = msgspec.json.Decoder(tuple[TopologySpreadConstraint, ...] | None)
 _TEXT: Final = msgspec.json.Encoder()
 
 _by_text: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
@@ -211,11 +231,13 @@ def decode_pod(data: bytes) -> Pod:
     wire = _WIRE.decode(data)
     meta, spec, status = wire.metadata, wire.spec, wire.status
     scheduled = unschedulable = ready = infeasible = False
-    reason = ""
+    reason = message = ""
     for condition in status.conditions:
         match condition.type:
             case names.POD_SCHEDULED:
                 scheduled = condition.status == names.TRUE
+                if condition.status == names.FALSE and not isinstance(condition.message, UnsetType):
+                    message = _message(bytes(condition.message))
                 reason = sys.intern(condition.reason)
                 unschedulable = condition.status == names.FALSE and reason == names.UNSCHEDULABLE
             case names.READY:
@@ -225,7 +247,7 @@ def decode_pod(data: bytes) -> Pod:
             case _:
                 pass
     owner = _controller(meta.owner_references)
-    daemon = owner is not None and owner.kind == "DaemonSet"
+    daemon = owner is not None and _is_daemon_set(owner)
     shape, labels = _shape_and_labels(data, wire, daemon=daemon, infeasible=infeasible)
     return Pod(
         name=meta.name,
@@ -244,6 +266,7 @@ def decode_pod(data: bytes) -> Pod:
         scheduled=scheduled,
         unschedulable=unschedulable,
         scheduled_reason=reason,
+        scheduled_message=message,
         ready=ready,
         gated=bool(spec.scheduling_gates),
         start_time=status.start_time,
@@ -282,10 +305,9 @@ def _shape_and_labels(
     data: bytes, wire: _Wire, *, daemon: bool, infeasible: bool
 ) -> tuple[PodShape, Mapping[str, str]]:
     text = b"" if isinstance(wire.metadata.labels, UnsetType) else bytes(wire.metadata.labels)
-    own: dict[str, str] | None = None
+    own: Mapping[str, str] | None = None
     if any(label in text for label in _PER_POD):
-        own = {sys.intern(key): value for key, value in _LABELS.decode(text).items()}
-        text = msgspec.json.encode({key: own[key] for key in own.keys() - names.PER_POD_LABELS}, order="sorted")
+        own, text = _split_labels(text) if any(label in text for label in _UNIQUE) else _known_split(text)
     digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own)
     shape = _by_text.get(digest)
     if shape is None:
@@ -296,7 +318,27 @@ def _shape_and_labels(
     return shape, shape.labels if own is None else own
 
 
-def _digest(labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: dict[str, str] | None) -> bytes:
+def _split_labels(text: bytes) -> tuple[Mapping[str, str], bytes]:
+    """The labels in this JSON, and those that brothers share in one canonical text."""
+    own = {sys.intern(key): sys.intern(value) for key, value in _LABELS.decode(text).items()}
+    return own, msgspec.json.encode({key: own[key] for key in own.keys() - names.PER_POD_LABELS}, order="sorted")
+
+
+_known_split: Final = functools.lru_cache(maxsize=4096)(_split_labels)  # brothers in one zone have one dict
+
+
+@functools.lru_cache(maxsize=4096)
+def _selected(affinity: bytes, spread: bytes) -> frozenset[str]:
+    """Keys of the pods' labels that these terms, as the server wrote them, look at."""
+    try:
+        return selected_labels(
+            _AFFINITY.decode(affinity) if affinity else None, (_SPREAD.decode(spread) or ()) if spread else ()
+        )
+    except msgspec.MsgspecError:
+        return names.PER_POD_LABELS  # a pod that cannot be judged shares its class with nobody
+
+
+def _digest(labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: Mapping[str, str] | None) -> bytes:
     """Of everything that the shape depends on, as the server wrote it; NUL cannot stand in JSON, so parts stay apart."""
     spec, status = wire.spec, wire.status
     parts: list[bytes | Raw | UnsetType] = [
@@ -331,19 +373,17 @@ def _digest(labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: 
             parts += (b"s", one.name, one.allocated_resources, one.resources)
     texts = [b"" if part is UNSET else part for part in parts]
     if own is not None:
-        # The pod's own terms may name a label that only it has; then its value belongs to its class.
+        # The pod's own terms may select by a label that only it has; then its value belongs to its class.
         terms = (b"" if text is UNSET else bytes(text) for text in (spec.affinity, spec.topology_spread_constraints))
-        named = b"".join(terms)
-        texts += (
-            f"{key}={own[key]}".encode() for key in sorted(own) if key in names.PER_POD_LABELS and key.encode() in named
-        )
+        named = own.keys() & names.PER_POD_LABELS & _selected(*terms)
+        texts += (f"{key}={own[key]}".encode() for key in sorted(named))
     joined = b"\0".join(texts)
     if daemon:
         joined = _PINNED.sub(b"", joined)
     return hashlib.blake2b(joined, digest_size=16).digest()
 
 
-def _judge(data: bytes, wire: _Wire, own: dict[str, str] | None, *, daemon: bool, infeasible: bool) -> PodShape:
+def _judge(data: bytes, wire: _Wire, own: Mapping[str, str] | None, *, daemon: bool, infeasible: bool) -> PodShape:
     namespace = wire.metadata.namespace
     raw = wire.metadata.labels
     labels = own if own is not None else {} if isinstance(raw, UnsetType) else _LABELS.decode(raw)
@@ -372,6 +412,23 @@ def _controller(references: tuple[OwnerReference, ...]) -> OwnerReference | None
     return None
 
 
+def _message(text: bytes) -> str:
+    return _known_message(text) if len(text) <= _LONGEST_KNOWN else _read_message(text)
+
+
+@functools.lru_cache(maxsize=256)  # kube-scheduler says the same of many pods
+def _known_message(text: bytes) -> str:
+    return _read_message(text)
+
+
+def _read_message(text: bytes) -> str:
+    try:
+        said: str = _SAID.decode(text)
+    except msgspec.MsgspecError:
+        return ""  # nobody's verdict: PodScheduled counts without it
+    return said[:MESSAGE_LENGTH]
+
+
 def _kept(annotations: dict[str, str]) -> Mapping[str, str]:
     if not annotations:
         return _NO_ANNOTATIONS
@@ -397,8 +454,12 @@ def is_active(pod: Pod) -> bool:
 
 
 def is_daemon(pod: Pod) -> bool:
-    """Owned by a DaemonSet."""
-    return pod.owner is not None and pod.owner.kind == "DaemonSet"
+    """Owned by a DaemonSet of Kubernetes' own API group; others of that kind place their pods by their own rules."""
+    return pod.owner is not None and _is_daemon_set(pod.owner)
+
+
+def _is_daemon_set(owner: OwnerReference) -> bool:
+    return owner.kind == "DaemonSet" and owner.api_version.partition("/")[0] == "apps"
 
 
 def is_mirror(pod: Pod) -> bool:
@@ -449,7 +510,7 @@ def do_not_disrupt(pod: Pod, now: datetime) -> bool:
 
 def is_stuck_terminating(pod: Pod, now: datetime) -> bool:
     """Should have been gone for more than a minute; its kubelet is probably dead."""
-    return pod.deleted is not None and now > pod.deleted + STUCK_AFTER
+    return pod.deleted is not None and now - pod.deleted > STUCK_AFTER  # the sum may lie beyond the last date
 
 
 def _stays(pod: Pod) -> bool:

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from provisioner.values import jsontext
+
 LEASE_NAME: Final = "karpenter-leader-election"
 """Lease of the provisioner's leader, in the system namespace."""
 
@@ -49,7 +51,7 @@ class _Reports(msgspec.Struct, frozen=True, gc=False):
     reports: tuple[Report, ...]
 
 
-_DECODER = msgspec.json.Decoder(_Reports)
+_decode = jsontext.decoder(_Reports)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -67,8 +69,8 @@ def decode_reports(body: bytes) -> tuple[Report, ...]:
     if len(body) > MAX_BYTES:
         raise ReportsError(f"a body has at most {MAX_BYTES} bytes, this one {len(body)}")
     try:
-        reports = _DECODER.decode(body).reports
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        reports = _decode(body).reports
+    except msgspec.DecodeError as error:
         raise ReportsError(f"not reports: {error}") from error
     if len(reports) > MAX_REPORTS:
         raise ReportsError(f"a body has at most {MAX_REPORTS} reports, this one {len(reports)}")

@@ -23,6 +23,9 @@ from provisioner.apis.core import (
     ContainerPort,
     NodeAffinity,
     NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodAffinityTerm,
     PodResourceClaim,
     PodSpec,
     PodTemplateSpec,
@@ -184,6 +187,35 @@ def template_shape(template: PodTemplateSpec, namespace: str, *, daemon: bool = 
     return shape_of(complete, namespace=namespace, labels=template.metadata.labels, daemon=daemon)
 
 
+def away_from(shape: PodShape, node_names: Iterable[str]) -> PodShape:
+    """The shape of the same pods if their required node affinity left these nodes out by name; a class of its own.
+
+    The nodes stay domains of the pods' spread constraints where nothing else limits those.
+    """
+    left_out = tuple(sorted(set(node_names)))
+    if not left_out:
+        return shape
+    elsewhere = NodeSelectorRequirement(key="metadata.name", operator="NotIn", values=left_out)
+    affinity = shape.affinity or Affinity()
+    node_affinity = affinity.node_affinity or NodeAffinity()
+    spread = shape.spread
+    if node_affinity.required is None:
+        terms: tuple[NodeSelectorTerm, ...] = (NodeSelectorTerm(match_fields=(elsewhere,)),)
+        if not shape.node_selector:
+            spread = tuple(msgspec.structs.replace(one, node_affinity_policy="Ignore") for one in spread)
+    else:
+        terms = tuple(
+            msgspec.structs.replace(term, match_fields=(*term.match_fields, elsewhere))
+            for term in node_affinity.required.node_selector_terms
+            if term.match_expressions or term.match_fields  # an empty term matches nothing, and goes on doing so
+        )
+    node_affinity = msgspec.structs.replace(node_affinity, required=NodeSelector(node_selector_terms=terms))
+    fields = {name: getattr(shape, name) for name in PodShape.__struct_fields__ if name != "key"}
+    return _interned(
+        fields | {"affinity": msgspec.structs.replace(affinity, node_affinity=node_affinity), "spread": spread}
+    )
+
+
 def interned_shapes() -> int:
     """How many shapes are alive in this process."""
     return len(_by_key)
@@ -213,9 +245,25 @@ def _interned(fields: dict[str, Any]) -> PodShape:
 def _shared_labels(labels: Mapping[str, str], spec: PodSpec) -> dict[str, str]:
     own = labels.keys() & names.PER_POD_LABELS
     if own:
-        terms = msgspec.json.encode([spec.affinity, spec.topology_spread_constraints])
-        own = {label for label in own if label.encode() not in terms}
+        own -= selected_labels(spec.affinity, spec.topology_spread_constraints)
     return {sys.intern(key): sys.intern(labels[key]) for key in sorted(labels) if key not in own}
+
+
+def selected_labels(affinity: Affinity | None, spread: Iterable[TopologySpreadConstraint]) -> frozenset[str]:
+    """Keys of the labels of pods that these terms look at; labels of nodes and topology keys are something else."""
+    terms: list[PodAffinityTerm | TopologySpreadConstraint] = list(spread)
+    for group in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
+        if group is not None:
+            terms += [*group.required, *(one.pod_affinity_term for one in group.preferred)]
+    keys: set[str] = set()
+    for term in terms:
+        keys.update(term.match_label_keys)
+        if isinstance(term, PodAffinityTerm):
+            keys.update(term.mismatch_label_keys)
+        if term.label_selector is not None:
+            keys.update(term.label_selector.match_labels)
+            keys.update(one.key for one in term.label_selector.match_expressions)
+    return frozenset(keys)
 
 
 def _unpinned(affinity: Affinity | None) -> Affinity | None:

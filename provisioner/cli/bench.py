@@ -13,36 +13,26 @@ from provisioner.cli.demo import (
     ERRORS,
     PROVISIONER_GOAL_MEGABYTES,
     TOTAL_GOAL_MEGABYTES,
+    placement_figures,
 )
 from provisioner.cli.harness import applying, results
-from provisioner.cli.harness.outcome import PLACEMENT_GOAL
+from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.results import Figure, at_least, at_most, percentile
 from provisioner.cli.harness.running import RUN_SECONDS, Run, scale_out, watch
-from provisioner.cli.harness.session import (
-    ALL_PROGRAMS,
-    PROVISIONER,
-    WEBHOOK,
-    Interrupted,
-    Report,
-    Session,
-    Setup,
-    interruptible,
-    session,
-)
+from provisioner.cli.harness.session import PROVISIONER, Interrupted, Report, Session, Setup, interruptible, session
 from provisioner.cli.harness.table import Show, live
 from provisioner.cli.harness.timing import latencies
-from provisioner.cli.harness.workload import REPOSITORY, Document, deployment, example, scaled
+from provisioner.cli.harness.workload import REPOSITORY, Document, deployment, example, scaled, spread_workload
 from provisioner.cli.progress import progress_for
 from provisioner.devcluster.progress import Progress
 
-NO_NOMINATION = ("--nominate=false",)
 NODES_GOAL = 145
 CPU_GOAL, MEMORY_GOAL = 95.0, 83.0
-NOMINATION_GOAL = 95.0
 BURST_PODS = 50
 BURSTS = 8
 BURST_REQUESTS = {"cpu": "900m", "memory": "3100Mi"}
 P50_GOAL_SECONDS, P99_GOAL_SECONDS = 1.6, 2.2
+SPREAD_PODS = 600
 SETTLE_SECONDS = 2.0
 PODS_RUNNING = "workload running"
 
@@ -65,9 +55,10 @@ class Bench:
     logs: Path
     pods: int = 1000
 
-    def setup(self, name: str, programs: tuple[str, ...] = ALL_PROGRAMS, flags: tuple[str, ...] = ()) -> Setup:
-        """A session's setup for one case."""
-        return Setup(f"bench-{name}", programs, flags, self.logs / f"{name}-logs")
+    def setup(self, name: str, mode: Mode) -> Setup:
+        """A session's setup for one case in one mode."""
+        name = f"{name}-{mode}"
+        return Setup(f"bench-{name}", mode.programs, mode.flags, self.logs / f"{name}-logs")
 
     def measure(self, setup: Setup, pools: str, documents: list[Document]) -> Run:
         """Scale the workload out on a fresh cluster."""
@@ -77,54 +68,60 @@ class Bench:
                 return scale_out(run, documents, show)
 
 
-def basic(bench: Bench) -> list[Figure]:
+def basic(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     """500 pods of 900m/3100Mi and 500 of 3500m/28Gi on nodes of at most 16 CPU."""
-    out = bench.measure(bench.setup("basic"), "bench-nodepool.yaml", scaled(example("bench-basic.yaml"), bench.pods))
+    out = bench.measure(
+        bench.setup("basic", mode), "bench-nodepool.yaml", scaled(example("bench-basic.yaml"), bench.pods)
+    )
     memory = out.memory_megabytes
     return [
-        Figure(f"basic: {PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
-        Figure("basic: all pods running", out.all_running_seconds, "s", at_most(ALL_RUNNING_GOAL_SECONDS)),
-        Figure("basic: nodes", out.counts.nodes, "nodes", at_most(NODES_GOAL)),
-        Figure("basic: mean CPU utilisation", 100 * out.cpu_utilisation, "%", at_least(CPU_GOAL)),
-        Figure("basic: mean memory utilisation", 100 * out.memory_utilisation, "%", at_least(MEMORY_GOAL)),
-        Figure("basic: cost", out.counts.usd_per_hour, "$/h"),
-        Figure("basic: planned placement", out.placement.percent, "%", at_least(PLACEMENT_GOAL)),
-        Figure("basic: memory of the provisioner", memory[PROVISIONER], "MB PSS", at_most(PROVISIONER_GOAL_MEGABYTES)),
-        Figure("basic: memory of all programs", sum(memory.values()), "MB PSS", at_most(TOTAL_GOAL_MEGABYTES)),
-        *(Figure(f"basic: CPU time, {name}", used, "s") for name, used in sorted(out.cpu_seconds.items())),
+        Figure(f"{prefix}{PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
+        Figure(f"{prefix}all pods running", out.all_running_seconds, "s", at_most(ALL_RUNNING_GOAL_SECONDS)),
+        Figure(f"{prefix}nodes", out.counts.nodes, "nodes", at_most(NODES_GOAL)),
+        Figure(f"{prefix}mean CPU utilisation", 100 * out.cpu_utilisation, "%", at_least(CPU_GOAL)),
+        Figure(f"{prefix}mean memory utilisation", 100 * out.memory_utilisation, "%", at_least(MEMORY_GOAL)),
+        Figure(f"{prefix}cost", out.counts.usd_per_hour, "$/h"),
+        *placement_figures(out, mode, prefix),
+        Figure(
+            f"{prefix}memory of the provisioner", memory[PROVISIONER], "MB PSS", at_most(PROVISIONER_GOAL_MEGABYTES)
+        ),
+        Figure(f"{prefix}memory of all programs", sum(memory.values()), "MB PSS", at_most(TOTAL_GOAL_MEGABYTES)),
+        *(Figure(f"{prefix}CPU time, {name}", used, "s") for name, used in sorted(out.cpu_seconds.items())),
     ]
 
 
-def placement(bench: Bench) -> list[Figure]:
-    """The demo's workload with the extender, by nomination alone, and with neither."""
-    without = (WEBHOOK, PROVISIONER)
-    modes = (
-        ("with the extender", bench.setup("extender"), at_least(PLACEMENT_GOAL)),
-        ("nomination alone", bench.setup("nomination", without), at_least(NOMINATION_GOAL)),
-        ("with neither", bench.setup("neither", without, NO_NOMINATION), None),
+def placement(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
+    """The demo's workload, four Deployments of which spread with DoNotSchedule."""
+    documents = scaled(example("workload.yaml"), bench.pods)
+    return placed(bench, bench.setup("placement", mode), mode, prefix, "nodepools.yaml", documents)
+
+
+def spread(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
+    """600 pods in 12 Deployments with DoNotSchedule: half spread over zones, a quarter over nodes, a quarter over both."""
+    setup = bench.setup("spread", mode)
+    return placed(bench, setup, mode, prefix, "bench-nodepool.yaml", spread_workload(SPREAD_PODS))
+
+
+def placed(bench: Bench, setup: Setup, mode: Mode, prefix: str, pools: str, documents: list[Document]) -> list[Figure]:
+    """Where the pods of a workload land and when all of them run."""
+    out = bench.measure(setup, pools, documents)
+    found = out.placement
+    bench.say(
+        f"{prefix}{found.on_plan} of {found.planned} planned pods on their node, {found.absorbed} absorbed elsewhere, "
+        f"{out.bound_per_second:.0f} pods bound per second"
     )
-    figures = []
-    for mode, setup, goal in modes:
-        bench.say(f"placement, {mode}")
-        out = bench.measure(setup, "nodepools.yaml", scaled(example("workload.yaml"), bench.pods))
-        found = out.placement
-        bench.say(
-            f"placement, {mode}: {found.on_plan} of {found.planned} planned pods on their node, "
-            f"{found.absorbed} absorbed elsewhere, {out.bound_per_second:.0f} pods bound per second"
-        )
-        figures += [
-            Figure(f"placement, {mode}: {PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
-            Figure(f"placement, {mode}: planned placement", found.percent, "%", goal),
-            Figure(f"placement, {mode}: pods with a plan", found.planned, "pods"),
-            Figure(f"placement, {mode}: pods bound", out.bound_per_second, "1/s"),
-            Figure(f"placement, {mode}: all pods running", out.all_running_seconds, "s"),
-        ]
-    return figures
+    return [
+        Figure(f"{prefix}{PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
+        Figure(f"{prefix}all pods running", out.all_running_seconds, "s", at_most(ALL_RUNNING_GOAL_SECONDS)),
+        Figure(f"{prefix}nodes", out.counts.nodes, "nodes"),
+        *placement_figures(out, mode, prefix),
+        Figure(f"{prefix}pods bound", out.bound_per_second, "1/s"),
+    ]
 
 
-def latency(bench: Bench) -> list[Figure]:
+def latency(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     """Bursts of 50 pods: from a pod's ADDED event to its NodeClaim's, on one clock in one observer."""
-    with session(bench.setup("latency"), bench.say, bench.progress) as run:
+    with session(bench.setup("latency", mode), bench.say, bench.progress) as run:
         run.apply_pools(example("bench-nodepool.yaml"))
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "latency"}}
         applying.apply(run.client, [namespace])
@@ -133,13 +130,13 @@ def latency(bench: Bench) -> list[Figure]:
                 burst(run, show, number)
         measured = latencies(run.observer.added_moments(), run.observer.claimed_moments())
         running = run.observer.counts().running
-    bench.say(f"latency: {len(measured)} of {BURSTS * BURST_PODS} pods got a claim of their own, the others found room")
+    bench.say(f"{prefix}{len(measured)} of {BURSTS * BURST_PODS} pods got a claim of their own, the others found room")
     return [
-        Figure(f"latency: {PODS_RUNNING}", running, "pods", at_least(BURSTS * BURST_PODS)),
-        Figure("latency: pods measured", len(measured), "pods"),
-        Figure("latency: pod to claim, p50", percentile(measured, 50), "s", at_most(P50_GOAL_SECONDS)),
-        Figure("latency: pod to claim, p99", percentile(measured, 99), "s", at_most(P99_GOAL_SECONDS)),
-        Figure("latency: pod to claim, slowest", percentile(measured, 100), "s"),
+        Figure(f"{prefix}{PODS_RUNNING}", running, "pods", at_least(BURSTS * BURST_PODS)),
+        Figure(f"{prefix}pods measured", len(measured), "pods"),
+        Figure(f"{prefix}pod to claim, p50", percentile(measured, 50), "s", at_most(P50_GOAL_SECONDS)),
+        Figure(f"{prefix}pod to claim, p99", percentile(measured, 99), "s", at_most(P99_GOAL_SECONDS)),
+        Figure(f"{prefix}pod to claim, slowest", percentile(measured, 100), "s"),
     ]
 
 
@@ -152,11 +149,24 @@ def burst(run: Session, show: Show, number: int) -> None:
     run.clock.sleep(SETTLE_SECONDS)
 
 
-CASES: dict[str, Callable[[Bench], list[Figure]]] = {"basic": basic, "placement": placement, "latency": latency}
+Case = Callable[[Bench, Mode, str], list[Figure]]
+CASES: dict[str, Case] = {"basic": basic, "placement": placement, "spread": spread, "latency": latency}
+
+
+def title(case: str, mode: Mode) -> str:
+    """What the figures of a case begin with."""
+    return f"{case}: " if mode is Mode.EVERYTHING_ON else f"{case}, {mode.words}: "
 
 
 @click.command("bench-cluster")
 @click.argument("case", type=click.Choice([*CASES, "all"]), default="all")
+@click.option(
+    "--mode",
+    type=click.Choice([*(mode.value for mode in Mode), "all"]),
+    default="all",
+    show_default=True,
+    help="What carries the plan into kube-scheduler: webhook and extender, the provisioner's nominations, or nothing.",
+)
 @click.option("--pods", type=click.IntRange(min=12), default=1000, show_default=True, help="Of basic and placement.")
 @click.option(
     "--results",
@@ -165,8 +175,8 @@ CASES: dict[str, Callable[[Bench], list[Figure]]] = {"basic": basic, "placement"
     default=REPOSITORY / "results",
     help="Where bench-CASE.json is written.",
 )
-def command(case: str, pods: int, results_directory: Path) -> None:
-    """Measure the main job on a real control plane: basic, placement, latency, or all of them.
+def command(case: str, mode: str, pods: int, results_directory: Path) -> None:
+    """Measure the main job on a real control plane: basic, placement, spread, latency, or all of them, in each mode.
 
     Exits 1 when a case could not be run or pods were left without a node; a missed goal is printed and kept in the
     figures, and exits 0.
@@ -181,10 +191,13 @@ def command(case: str, pods: int, results_directory: Path) -> None:
     try:
         with interruptible():
             for name in CASES if case == "all" else (case,):
-                say(f"case {name}")
-                figures = CASES[name](bench)
-                for figure in figures:
-                    say(figure.line())
+                figures: list[Figure] = []
+                for each in Mode if mode == "all" else (Mode(mode),):
+                    say(f"case {name}, {each.words}")
+                    measured = CASES[name](bench, each, title(name, each))
+                    for figure in measured:
+                        say(figure.line())
+                    figures += measured
                 say(f"figures: {results.write(results_directory, f'bench-{name}', figures)}")
                 missed += [figure for figure in figures if figure.met is False]
     except ERRORS as error:

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from provisioner.cli.harness import aws, results
 from provisioner.cli.harness.figures import calls, read
-from provisioner.cli.harness.outcome import PLACEMENT_GOAL, Outcome
+from provisioner.cli.harness.modes import Mode
+from provisioner.cli.harness.outcome import Outcome
 from provisioner.cli.harness.programs import ProgramError
 from provisioner.cli.harness.results import Figure, at_least, at_most
 from provisioner.cli.harness.running import Run, scale_in, scale_out
@@ -42,21 +43,28 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     help="Where machines come from: fake ones, or an emulated EC2 that is called with an unmodified boto3.",
 )
 @click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in Mode]),
+    default=Mode.EVERYTHING_ON.value,
+    show_default=True,
+    help="What carries the plan into kube-scheduler: webhook and extender, the provisioner's nominations, or nothing.",
+)
+@click.option(
     "--results",
     "results_directory",
     type=click.Path(file_okay=False, path_type=Path),
     default=REPOSITORY / "results",
     help="Where demo.json is written.",
 )
-def command(pods: int, cloud: str, results_directory: Path) -> None:
+def command(pods: int, cloud: str, mode: str, results_directory: Path) -> None:
     """1,000 pending pods get the machines they need on a real control plane, then leave.
 
-    Needs nothing but this checkout: a dev cluster of its own is built or found, started, and taken down at the end.
+    Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found, started, and taken down at the end.
     """
     console = Console(highlight=False)
     try:
         with interruptible():
-            outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout), cloud)
+            outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout), cloud, Mode(mode))
     except ERRORS as error:
         console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
         sys.exit(130 if isinstance(error, Interrupted) else 1)
@@ -64,7 +72,14 @@ def command(pods: int, cloud: str, results_directory: Path) -> None:
     sys.exit(outcome.exit_code)
 
 
-def run_demo(console: Console, pods: int, results_directory: Path, progress: Progress, cloud: str = "kwok") -> Outcome:
+def run_demo(
+    console: Console,
+    pods: int,
+    results_directory: Path,
+    progress: Progress,
+    cloud: str = "kwok",
+    mode: Mode = Mode.EVERYTHING_ON,
+) -> Outcome:
     """The whole demo but its last line; everything is taken down again when this returns or raises.
 
     Args:
@@ -73,6 +88,7 @@ def run_demo(console: Console, pods: int, results_directory: Path, progress: Pro
         results_directory: gets demo.json.
         progress: of building and starting the dev cluster.
         cloud: "kwok" or "aws".
+        mode: what runs.
 
     Raises:
         DevClusterError, ExampleError, ProgramError, ApiError, Interrupted: what failed, with what to do.
@@ -85,13 +101,14 @@ def run_demo(console: Console, pods: int, results_directory: Path, progress: Pro
         console.print(text, markup=False, soft_wrap=True)
 
     name = f"demo-{cloud}" if on_aws else "demo"
-    setup = Setup(name, logs=results_directory / f"{name}-logs", cloud=cloud)
+    name += "" if mode is Mode.EVERYTHING_ON else f"-{mode}"
+    setup = Setup(name, mode.programs, mode.flags, logs=results_directory / f"{name}-logs", cloud=cloud)
     with session(setup, say, progress) as run:
         run.apply_pools(pools)
         say(f"applying {pods_of(workload)} pods in 12 Deployments and a DaemonSet; pools general and dedicated")
         with live(console) as show:
             out = scale_out(run, workload, show)
-        figures = figures_of(out, on_aws=on_aws)
+        figures = figures_of(out, on_aws=on_aws, mode=mode)
         for (kind, capacity_type), count in run.observer.kinds().items() if on_aws else ():
             say(f"{count:4d} x {kind} {capacity_type}")
         for figure in figures:
@@ -99,7 +116,7 @@ def run_demo(console: Console, pods: int, results_directory: Path, progress: Pro
         say("scaling every Deployment to 0")
         with live(console) as show:
             left = scale_in(run, workload, show)
-        outcome = judge(out, left)
+        outcome = judge(out, left, mode)
         if on_aws:
             for action, count in sorted(calls(read(run.metrics_url)).items()):
                 say(f"{count:4d} calls of {action}")
@@ -111,7 +128,7 @@ def run_demo(console: Console, pods: int, results_directory: Path, progress: Pro
     return outcome
 
 
-def judge(out: Run, left: Counts) -> Outcome:
+def judge(out: Run, left: Counts, mode: Mode = Mode.EVERYTHING_ON) -> Outcome:
     """The figures of the last line; `left` are the counts after everything was scaled to 0."""
     return Outcome(
         pods=out.pods,
@@ -122,10 +139,30 @@ def judge(out: Run, left: Counts) -> Outcome:
         first_running_seconds=out.first_running_seconds,
         all_running_seconds=out.all_running_seconds,
         nodes_left=max(left.nodes, left.claims),
+        placement_goal=mode.placement_goal,
+        nominated_percent=out.nominations.percent,
+        nomination_goal=mode.nomination_goal,
     )
 
 
-def figures_of(out: Run, *, on_aws: bool = False) -> list[Figure]:
+def placement_figures(out: Run, mode: Mode, prefix: str = "") -> list[Figure]:
+    """How many pods run where they were planned, and of those that were nominated; with the mode's goals."""
+    planned, nominated = out.placement, out.nominations
+    goal = None if mode.placement_goal is None else at_least(mode.placement_goal)
+    figures = [
+        Figure(f"{prefix}planned placement", planned.percent, "%", goal),
+        Figure(f"{prefix}pods with a plan", planned.planned, "pods"),
+        Figure(f"{prefix}planned pods absorbed elsewhere", planned.absorbed, "pods"),
+    ]
+    if mode.nomination_goal is not None:
+        figures += [
+            Figure(f"{prefix}placement of the nominated pods", nominated.percent, "%", at_least(mode.nomination_goal)),
+            Figure(f"{prefix}pods nominated", nominated.planned, "pods"),
+        ]
+    return figures
+
+
+def figures_of(out: Run, *, on_aws: bool = False, mode: Mode = Mode.EVERYTHING_ON) -> list[Figure]:
     """Everything that is measured, with the goals of the project; machines that boot have no goal of time."""
     memory = {name: megabytes for name, megabytes in out.memory_megabytes.items() if name in ALL_PROGRAMS}
     of_provisioner = AWS_PROVISIONER_GOAL_MEGABYTES if on_aws else PROVISIONER_GOAL_MEGABYTES
@@ -133,9 +170,7 @@ def figures_of(out: Run, *, on_aws: bool = False) -> list[Figure]:
         Figure("workload running", out.counts.running, "pods", at_least(out.pods)),
         Figure("nodes", out.counts.nodes, "nodes"),
         Figure("cost", out.counts.usd_per_hour, "$/h"),
-        Figure("planned placement", out.placement.percent, "%", at_least(PLACEMENT_GOAL)),
-        Figure("pods with a plan", out.placement.planned, "pods"),
-        Figure("planned pods absorbed elsewhere", out.placement.absorbed, "pods"),
+        *placement_figures(out, mode),
         Figure("pods stamped", out.counts.stamped, "pods"),
         Figure("first pod running", out.first_running_seconds, "s"),
         Figure("all pods running", out.all_running_seconds, "s", None if on_aws else at_most(ALL_RUNNING_GOAL_SECONDS)),

@@ -27,14 +27,21 @@ class CloudError(Exception):
 
 
 class LaunchUnderWayError(CloudError):
-    """The launch goes on; ask again after `retry_after`, or when the provider calls (`CloudProvider.listen`)."""
+    """The launch goes on; ask again after `retry_after`, or when the provider calls (`CloudProvider.listen`).
 
-    def __init__(self, claim_name: str, retry_after: float = 1.0) -> None:
-        super().__init__(claim_name, retry_after)
-        self.claim_name, self.retry_after = claim_name, retry_after
+    Attributes:
+        reason: one CamelCase word for the Launched condition, where something is wrong with the launch; "" where nothing is. There may be an instance
+            all the same, so the claim is not given up for it.
+        problem: what is wrong, a sentence for people.
+    """
+
+    def __init__(self, claim_name: str, retry_after: float = 1.0, reason: str = "", problem: str = "") -> None:
+        super().__init__(claim_name, retry_after, reason, problem)
+        self.claim_name, self.retry_after, self.reason, self.problem = claim_name, retry_after, reason, problem
 
     def __str__(self) -> str:
-        return f"the launch of NodeClaim {self.claim_name} is under way"
+        under_way = f"the launch of NodeClaim {self.claim_name} is under way"
+        return f"{under_way}: {self.problem}" if self.problem else under_way
 
 
 class InsufficientCapacityError(CloudError):

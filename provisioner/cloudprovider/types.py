@@ -119,8 +119,11 @@ class RepairPolicy:
     toleration: timedelta
 
 
-class CloudProvider(Protocol):
-    """What a cloud must do. Every method may be called from several threads at once."""
+class CloudProviderView(Protocol):
+    """What every controller may ask of a cloud: all but to end an instance, which is the Terminator's alone.
+
+    Every method may be called from several threads at once.
+    """
 
     name: str
     well_known_labels: frozenset[str]
@@ -141,14 +144,6 @@ class CloudProvider(Protocol):
 
     def listen(self, answered: Callable[[str], None]) -> None:
         """Call `answered` with a claim's name whenever a launch that was under way has an answer; of several callables the last counts."""
-        ...
-
-    def delete(self, claim: NodeClaim) -> None:
-        """Start to terminate the claim's machine; call again until it is gone.
-
-        Raises:
-            MachineNotFoundError: it is gone (or never was): the good end.
-        """
         ...
 
     def get(self, provider_id: str) -> Machine:
@@ -185,6 +180,18 @@ class CloudProvider(Protocol):
 
     def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
         """The Ready condition of a NodeClass: status "True", "False" or "Unknown", reason, message."""
+        ...
+
+
+class CloudProvider(CloudProviderView, Protocol):
+    """What a cloud must do."""
+
+    def delete(self, claim: NodeClaim) -> None:
+        """Start to terminate the claim's machine; call again until it is gone.
+
+        Raises:
+            MachineNotFoundError: it is gone (or never was): the good end.
+        """
         ...
 
 

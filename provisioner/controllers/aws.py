@@ -51,7 +51,7 @@ from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.support.workers import KeyedQueue
 
-TEMPLATES_SECONDS: Final = 3600.0
+TEMPLATES_SECONDS, LEAST_TEMPLATES_SECONDS = 3600.0, 60.0
 _AWS_NODE: Final = ("kube-system", "aws-node")
 _CLASS_WORKERS: Final = 4
 _log = logs.get_logger(__name__)
@@ -75,8 +75,10 @@ class AwsCloud:
         session = botocore.session.Session()
         self.settings = AwsSettings.of(options, options.aws_region or region_of(session))
         self.options, self.client, self.caches, self.clock = options, client, caches, clock
-        self.aws = AwsClients(self.settings.policy(), clock, session)
-        self.shortages, self.memory, self.uses = Shortages(), MemoryTable(), TemplateUses()
+        permit = client.permit.check if client.permit is not None else None
+        self.aws = AwsClients(self.settings.policy(), clock, session, permit=permit)
+        self.shortages, self.memory = Shortages(), MemoryTable()
+        self.uses = TemplateUses(self.settings.template_retention)
         self.facts = ClusterFacts(self.aws, client, self.settings, clock, connection.authority)
         self.subnets, self.reservations = SubnetBook(self.shortages.subnet_open), ReservationBook()
         self.discovery = Discovery(
@@ -126,9 +128,11 @@ class AwsCloud:
                 cluster=self.facts.cluster,
                 max_pods=self.market.max_pods,
                 claims=caches.cluster.claims,
-                mark=self._mark,
+                claims_now=lambda: client.list(resources.NODECLAIMS),
+                read=lambda name: client.get(resources.NODECLAIMS, name),
+                write=self._mark,
                 group_of=self.discovery.placement_group,
-                adjusted=lambda: self.market.adjusted,
+                adjusted=self.market.adjusted,
             ),
             subnets=self.subnets,
             reservations=self.reservations,
@@ -229,8 +233,12 @@ class AwsCloud:
         except NotFound:
             return False
 
-    def _mark(self, claim: NodeClaim, mark: Mark) -> NodeClaim:
-        return self._writer.metadata(claim, annotations={names.LAUNCH_ANNOTATION: str(mark)})
+    def _mark(self, claim: NodeClaim, mark: Mark | None) -> NodeClaim:
+        return self._writer.metadata(
+            claim,
+            resourceVersion=claim.metadata.resource_version,
+            annotations={names.LAUNCH_ANNOTATION: None if mark is None else str(mark)},
+        )
 
     def _group_id(self, node_class: EC2NodeClass) -> str:
         group = self.discovery.placement_group(node_class)
@@ -339,7 +347,8 @@ class AwsTerm:
 
     def _clean_templates(self) -> float:
         self._cloud.templates.clean([one.name for one in self._cloud.classes()])
-        return TEMPLATES_SECONDS
+        retention = self._cloud.settings.template_retention.total_seconds()
+        return min(TEMPLATES_SECONDS, max(LEAST_TEMPLATES_SECONDS, retention / 4))
 
 
 def classes_concerned(what: str, old: object, new: object) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.plan import Plan, PlanEntry, PlanTooLargeError, encode_plan
+from provisioner.apis.plan import Plan, PlanEntry, fitting_text
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
 
@@ -30,14 +30,8 @@ def plan_of(pods: tuple[Pod, ...]) -> Plan:
 
 
 def plan_text(pods: tuple[Pod, ...]) -> str:
-    """The annotation's text; where it would be too large the UIDs are left out, then the whole plan."""
-    plan = plan_of(pods)
-    for attempt in (plan, Plan(pods=tuple(PlanEntry(owner=e.owner, klass=e.klass, count=e.count) for e in plan.pods))):
-        try:
-            return encode_plan(attempt)
-        except PlanTooLargeError:
-            continue
-    return ""
+    """The annotation's text for these pods; see `fitting_text`."""
+    return fitting_text(plan_of(pods))
 
 
 def claim_body(planned: PlannedClaim, pool: NodePool, name: str) -> dict[str, Any]:

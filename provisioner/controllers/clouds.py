@@ -8,16 +8,16 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.disrupted_taint import DisruptedTaints
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.store import ClaimWriter
-from provisioner.controllers.termination import Evictions
+from provisioner.controllers.terminator import Terminator
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import Pool as Workers
 
 _log = logs.get_logger(__name__)
 
@@ -30,8 +30,8 @@ class Parts:
         claim_again: look at a claim again now, by name.
         pool_again: look at a NodePool again soon, by name.
         plan_again: plan what waits again; the word says why.
-        evictions: asks pods to leave.
-        workers: for writes that fan out.
+        taints: closes Nodes to new pods.
+        terminator: the only one who ends instances.
     """
 
     cluster: Cluster
@@ -43,8 +43,8 @@ class Parts:
     claim_again: Callable[[str], None]
     pool_again: Callable[[str], None]
     plan_again: Callable[[str], None]
-    evictions: Evictions
-    workers: Workers
+    taints: DisruptedTaints
+    terminator: Terminator
 
 
 class Term(Protocol):

@@ -27,6 +27,10 @@ from provisioner.controllers.relabelling import CapacityTypeSync, PartitionSync,
 from provisioner.controllers.tagging import TaggingController
 from provisioner.controllers.zonalshift import ZonalShiftController
 from provisioner.kube import resources
+from provisioner.support.workers import Pool
+
+_INTERRUPTING = 8
+_READING = 4
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,11 @@ class DayTwo:
         pools: Callable[[], Sequence[NodePool]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        cluster, client, writer, clock = parts.cluster, parts.client, parts.writer, parts.clock
+        cluster, writer, clock = parts.cluster, parts.writer, parts.clock
+        # a pool each: a call that hangs must not hold up the others
+        self._pools = (Pool(_INTERRUPTING, "interruption"), Pool(_READING, "interruption-queue"))
         self.interruptions = Interruptions(
-            cluster, client, writer, parts.recorder, parts.metrics, parts.workers, clock, plan=parts.plan_again
+            cluster, parts.taints, writer, parts.recorder, parts.metrics, self._pools[0], clock, plan=parts.plan_again
         )
         self._reader = (
             QueueReader(
@@ -83,7 +89,7 @@ class DayTwo:
                 ec2.shortages,
                 ec2.reservations,
                 ec2.settings,
-                parts.workers,
+                self._pools[1],
                 clock,
             )
             if ec2.settings.interruption_queue
@@ -126,7 +132,7 @@ class DayTwo:
             "instance-garbage": MachineCollector(
                 ec2.inventory.refresh,
                 fresh_claims,
-                ec2.instances.terminate,
+                lambda provider_id: parts.terminator.end_orphan(provider_id, ec2.instances.terminate),
                 cluster,
                 client,
                 clock,
@@ -166,6 +172,8 @@ class DayTwo:
         for one in (self._reader, *self._pollers, self._tagging, self._drift, self.interruptions):
             if one is not None:
                 one.stop()
+        for pool in self._pools:
+            pool.close(2.0)
 
     def heard(self, what: str, old: object, new: object) -> None:
         """One event of a watch."""

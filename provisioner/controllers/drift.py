@@ -87,8 +87,8 @@ class DriftController:
             self._tell(claim, self._judge(claim))
         except (NotFound, Conflict):
             return Result(requeue_after=DELAY_SECONDS)
-        except CloudError as error:
-            _log.info("drift is not judged now", nodeclaim=name, why=str(error))
+        except CloudError as error:  # what was judged before stays
+            _log.debug("drift is not judged now", nodeclaim=name, why=str(error))
         return Result(requeue_after=RECHECK_SECONDS)
 
     def _judge(self, claim: NodeClaim) -> str:

@@ -1,7 +1,7 @@
 """Machines without a claim are terminated, claims without a machine are deleted. Source: spec/karpenter-aws.md 6.3, core spec 5.
 
 Differs: a machine is terminated only after it was nobody's for five minutes without a break, and after the API server itself,
-not a cache, has said that no claim has it.
+not a cache, has said that no claim has it. Live pods on it are evicted first.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -15,9 +15,10 @@ from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances import Instance
 from provisioner.cloudprovider.aws.orphans import sort_out
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
-from provisioner.cloudprovider.types import CloudProvider
+from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.store import ClaimWriter
+from provisioner.controllers.terminator import Ending, State
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
@@ -38,7 +39,7 @@ class MachineCollector:
     Args:
         list_machines: every machine of the cluster, asked for now; raises CloudError.
         list_claims: every claim, asked of the API server now; raises ApiError.
-        terminate: ends a machine by provider ID; raises CloudError.
+        end: drains a machine and ends it, by provider ID; raises ApiError and CloudError.
         look_again: a claim, by name, whose machine is there.
         orphan_after: how long a machine must have been nobody's.
     """
@@ -47,7 +48,7 @@ class MachineCollector:
         self,
         list_machines: Callable[[], Sequence[Instance]],
         list_claims: Callable[[], Sequence[NodeClaim]],
-        terminate: Callable[[str], None],
+        end: Callable[[str], Ending],
         cluster: Cluster,
         client: Client,
         clock: Clock,
@@ -55,7 +56,7 @@ class MachineCollector:
         look_again: Callable[[str], None],
         orphan_after: timedelta,
     ) -> None:
-        self._list_machines, self._list_claims, self._terminate = list_machines, list_claims, terminate
+        self._list_machines, self._list_claims, self._terminate = list_machines, list_claims, end
         self._cluster, self._client, self._clock = cluster, client, clock
         self._look_again, self._orphan_after = look_again, orphan_after
         self._since: dict[str, float] = {}
@@ -74,22 +75,30 @@ class MachineCollector:
         now = self._clock.monotonic()
         self._since = {one.id: self._since.get(one.id, now) for one in found.orphans}
         due = [one for one in found.orphans if now - self._since[one.id] >= self._orphan_after.total_seconds()]
-        if due:
-            for one in sort_out(due, self._list_claims()).orphans:
-                self._end(one)
+        again = [self._end(one) for one in sort_out(due, self._list_claims()).orphans] if due else []
         self._polls += 1
-        return FIRST_SECONDS if self._polls <= FIRST_POLLS else POLL_SECONDS
+        return min([FIRST_SECONDS if self._polls <= FIRST_POLLS else POLL_SECONDS, *again])
 
-    def _end(self, machine: Instance) -> None:
+    def _end(self, machine: Instance) -> float:
+        """Begin its end, once live pods have left it; seconds until it should be looked at again."""
         try:
-            self._terminate(machine.provider_id)
-        except MachineNotFoundError:
-            pass
-        except CloudError as error:
-            _log.warning("could not terminate an orphan, it is tried again", instance=machine.id, error=str(error))
-            return
+            ending = self._terminate(machine.provider_id)
+        except (CloudError, ApiError) as error:
+            _log.warning(
+                "An instance without a NodeClaim could not be terminated; retrying",
+                instance=machine.id,
+                error=str(error),
+            )
+            return POLL_SECONDS
+        if ending.state is State.HELD:
+            _log.info("An instance without a NodeClaim is being drained", instance=machine.id, reason=ending.why)
+            return ending.requeue_after
         self._since.pop(machine.id, None)
-        _log.info("terminated a machine without a NodeClaim", instance=machine.id, launched=machine.launched)
+        _log.info("Terminated an instance without a NodeClaim", instance=machine.id, launched=machine.launched)
+        self._delete_node(machine)
+        return POLL_SECONDS
+
+    def _delete_node(self, machine: Instance) -> None:
         node = self._node_of(machine)
         if node is None or node.metadata.deletion_timestamp is not None:
             return
@@ -117,7 +126,7 @@ class ClaimCollector:
     def __init__(
         self,
         cluster: Cluster,
-        provider: CloudProvider,
+        provider: CloudProviderView,
         writer: ClaimWriter,
         metrics: Metrics,
         *,

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, is_daemon
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 
 RECHECK_SECONDS = 10.0
@@ -133,7 +133,9 @@ class Intake:
 
     def _loop(self) -> None:
         recheck = self._clock.monotonic() + RECHECK_SECONDS
+        pulse = heartbeat.pulse("intake")
         while True:
+            pulse.beat()
             with self._changed:
                 if self._stopping:
                     return

@@ -11,24 +11,26 @@ from collections.abc import Callable
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of, merged
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import is_reschedulable
+from provisioner.controllers.disrupted_taint import DisruptedTaints
+from provisioner.controllers.drain import deadline_of
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
-from provisioner.controllers.registration import patch_node
 from provisioner.controllers.store import ClaimWriter
-from provisioner.controllers.termination import deadline_of, disruption_patch
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
-from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import EventType, Recorder
 from provisioner.state.cluster import Cluster
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
-from provisioner.support.workers import run_parallel
+from provisioner.support.workers import StillRunningError, run_parallel
 
 POLL_SECONDS = 1.0
 #: While a machine is being closed its pods are planned as soon as the watch shows the taint.
 BUSY_SECONDS = 0.1
+#: A call that hangs holds up the other machines no longer than this; it goes on by itself.
+PATIENCE_SECONDS = 5.0
 #: Pods that found no place are planned again after so long.
 PLAN_AGAIN_SECONDS = 10.0
 _log = logs.get_logger(__name__)
@@ -38,13 +40,16 @@ class Interruptions:
     """Marks machines and does, every second, what is due about the marked ones.
 
     Args:
+        taints: closes Nodes.
+        workers: for this alone, so that nothing else holds it up.
         plan: asks the provisioner for a run; its argument names what for.
+        patience: seconds that a pass waits for its calls.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        client: Client,
+        taints: DisruptedTaints,
         writer: ClaimWriter,
         recorder: Recorder,
         metrics: Metrics,
@@ -52,11 +57,14 @@ class Interruptions:
         clock: Clock,
         *,
         plan: Callable[[str], None],
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
-        self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
+        self._patience = patience
+        self._cluster, self._taints, self._writer, self._recorder = cluster, taints, writer, recorder
         self._metrics, self._workers, self._clock = metrics, workers, clock
         self._plan = plan
         self._planned_at: dict[str, float] = {}
+        self._busy: set[str] = set()  # keys of steps that have no answer yet
         self._locks = tuple(threading.Lock() for _ in range(16))
         self._stop = threading.Event()
         self._marked = threading.Event()
@@ -113,7 +121,9 @@ class Interruptions:
 
     def _loop(self) -> None:
         wait = 0.0
+        pulse = heartbeat.pulse("interruption")
         while not self._stop.is_set():
+            pulse.beat()
             self._marked.wait(wait)
             self._marked.clear()
             try:
@@ -138,10 +148,20 @@ class Interruptions:
             *((self._evict, key) for key in decision.evict),
             *((self._close, key) for key in decision.close),
         ]
-        for outcome in run_parallel(self._workers, lambda step: step[0](step[1], marks[step[1]]), steps):
-            if isinstance(outcome.error, ApiError):
+        steps = [step for step in steps if step[1] not in self._busy]
+
+        def take(step: tuple[Callable[[str, Interruption], None], str]) -> None:
+            act, key = step
+            self._busy.add(key)
+            try:
+                act(key, marks[key])
+            finally:
+                self._busy.discard(key)
+
+        for outcome in run_parallel(self._workers, take, steps, patience=self._patience):
+            if isinstance(outcome.error, ApiError | StillRunningError):
                 _log.warning(
-                    "interrupting failed, it is tried again", nodeclaim=outcome.item[1], error=str(outcome.error)
+                    "A step of an interruption failed; retrying", nodeclaim=outcome.item[1], error=str(outcome.error)
                 )
             elif outcome.error is not None:
                 raise outcome.error
@@ -164,7 +184,7 @@ class Interruptions:
         if node is None:
             return
         try:
-            patch_node(self._client, node, disruption_patch)
+            self._taints.close(node)
         except NotFound:
             return
         _log.info("closed an interrupted machine", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
@@ -178,7 +198,9 @@ class Interruptions:
             text = mark.ends.strftime("%Y-%m-%dT%H:%M:%SZ")
             claim = self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
         self._writer.delete(claim)
-        self._metrics.claim_disrupted(claim, mark.reason)
+        node = self._cluster.node_of(claim)
+        pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
+        self._metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
         self._say(key, "Warning", "TerminatingOnInterruption", "Interruption triggered termination")
         _log.info("terminating an interrupted machine", nodeclaim=key, reason=mark.reason)
 

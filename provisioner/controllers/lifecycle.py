@@ -21,20 +21,22 @@ from provisioner.cloudprovider.errors import (
     CreateError,
     InsufficientCapacityError,
     LaunchUnderWayError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import CloudProvider, Machine
+from provisioner.cloudprovider.types import CloudProviderView, Machine
 from provisioner.controllers import registration
+from provisioner.controllers.drain import deadline_of
 from provisioner.controllers.fallback import Fallback
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
-from provisioner.controllers.store import ClaimWriter, age_seconds
+from provisioner.controllers.store import ClaimWriter
+from provisioner.controllers.terminator import State, Terminator
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import Conflict, NotFound
+from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import EventType, Recorder
 from provisioner.state.cluster import Cluster
+from provisioner.state.joining import Rivals
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
@@ -44,9 +46,11 @@ REGISTRATION_TIMEOUT = timedelta(minutes=15)
 #: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
 READY_GRACE_SECONDS = 2.0
 FINALIZE_REQUEUE_SECONDS = 5.0
+RIVALS_REQUEUE_SECONDS = 10.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
 ELSEWHERE_SECONDS = 0.5
 FAILED_TERMINATION = "FailedTermination"
+CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
 
@@ -58,13 +62,19 @@ class Lifecycle:
         register: takes the name of a claim whose Node has come.
         health: notes whether a machine of a pool came up.
         elsewhere: whether all pods that wait for a claim would find other places now.
+        nodes_are_stale: whether the watch of Nodes is behind, so that nobody waits for what it would show.
+
+    Timeouts count from the moment at which this process first saw the claim in that state, on its own monotonic clock:
+    times in objects are of other clocks, and nothing may be given up for what happened, or came, while nobody looked.
+    A new leader therefore waits a whole timeout once more.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         client: Client,
-        provider: CloudProvider,
+        provider: CloudProviderView,
+        terminator: Terminator,
         writer: ClaimWriter,
         recorder: Recorder,
         metrics: Metrics,
@@ -72,12 +82,15 @@ class Lifecycle:
         *,
         register: Callable[[str], None],
         health: Callable[[str, bool], None],
+        nodes_are_stale: Callable[[], bool],
         elsewhere: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
+        self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
         self._recorder, self._metrics, self._clock = recorder, metrics, clock
         self._register, self._health, self._elsewhere = register, health, elsewhere
         self._joined_at: dict[str, float] = {}
+        self._waits_since: dict[str, tuple[str, str, float]] = {}  # claim -> UID, what for, and since when it was seen
         self._asked_elsewhere = float("-inf")
         self._fallback, self._falling = Fallback(), threading.Lock()
 
@@ -86,6 +99,7 @@ class Lifecycle:
         claim = self._cluster.claim(name)
         if claim is None:
             self._joined_at.pop(name, None)
+            self._waits_since.pop(name, None)
             with self._falling:
                 self._fallback.gone(name)
             return DONE
@@ -100,6 +114,9 @@ class Lifecycle:
                     resourceVersion=claim.metadata.resource_version,
                     finalizers=[*claim.metadata.finalizers, names.TERMINATION_FINALIZER],
                 )
+            rivals = self._cluster.rivals(claim)
+            if rivals is not None:
+                return self._say_rivals(claim, rivals)
             conditions = claim.status.conditions
             if not is_true(conditions, names.LAUNCHED):
                 return self._launch(claim)
@@ -111,6 +128,7 @@ class Lifecycle:
             return Result(requeue_after=0.05)  # the watch brings the newer one
         except NotFound:
             return Result(requeue_after=1.0)
+        self._waits_since.pop(name, None)
         return DONE
 
     def _manages(self, claim: NodeClaim) -> bool:
@@ -120,12 +138,19 @@ class Lifecycle:
     # ------------------------------------------------------------------ launch
 
     def _launch(self, claim: NodeClaim) -> Result:
-        late = age_seconds(claim.metadata.creation_timestamp, self._clock.now()) > LAUNCH_TIMEOUT.total_seconds()
+        if self._cluster.is_unneeded(claim.metadata.name):
+            _log.info("deleting nodeclaim, its pods found other nodes", nodeclaim=claim.metadata.name)
+            self._writer.delete(claim)
+            return DONE
+        waited = self._waited(claim, names.LAUNCHED)
+        late = waited > LAUNCH_TIMEOUT.total_seconds()
         if late and not _may_still_come(claim):
             return self._give_up(claim, "launch_timeout", unhealthy=True)
         try:
             machine = self._provider.create(claim)
         except LaunchUnderWayError as error:
+            if error.reason:
+                self._not_launched(claim, error.reason, error)
             return Result(requeue_after=error.retry_after)
         except InsufficientCapacityError as error:
             return self._short(claim, error)
@@ -140,8 +165,7 @@ class Lifecycle:
             return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
         self._launched(claim, machine)
         with self._falling:
-            age = age_seconds(claim.metadata.creation_timestamp, self._clock.now())
-            self._fallback.launched(claim.metadata.name, age, self._clock.monotonic())
+            self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
         return self._deadline(claim)
 
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
@@ -218,12 +242,18 @@ class Lifecycle:
 
     def _deadline(self, claim: NodeClaim) -> Result:
         """Wait for the Node until the registration timeout."""
-        launched = condition(claim.status.conditions, names.LAUNCHED)
-        since = launched.last_transition_time if launched is not None and launched.status == names.TRUE else None
-        left = REGISTRATION_TIMEOUT.total_seconds() - age_seconds(since, self._clock.now())
+        left = REGISTRATION_TIMEOUT.total_seconds() - self._waited(claim, names.REGISTERED)
         if left <= 0:
             return self._give_up(claim, "registration_timeout", unhealthy=True)
         return Result(requeue_after=left)
+
+    def _waited(self, claim: NodeClaim, what: str) -> float:
+        """Seconds since this process first saw the claim wait for its condition `what`."""
+        now, uid = self._clock.monotonic(), claim.metadata.uid
+        known = self._waits_since.get(claim.metadata.name)
+        if known is None or known[:2] != (uid, what):
+            known = self._waits_since[claim.metadata.name] = (uid, what, now)
+        return now - known[2]
 
     def _initialize(self, claim: NodeClaim) -> Result:
         node = self._cluster.node_of(claim)
@@ -232,17 +262,24 @@ class Lifecycle:
         problem = registration.missing(claim, node)
         if problem is not None:
             return self._pending(claim, *problem)
-        self._client.patch(
-            resources.NODES,
-            node.metadata.name,
-            {"metadata": {"uid": node.metadata.uid, "labels": {names.INITIALIZED_LABEL: "true"}}},
-        )
+        body = {"metadata": {"uid": node.metadata.uid, "labels": {names.INITIALIZED_LABEL: "true"}}}
+        self._writer.node_written(self._client.patch(resources.NODES, node.metadata.name, body))
         self._writer.status(claim, self._with(claim, names.INITIALIZED, names.TRUE))
         return DONE
 
     def _pending(self, claim: NodeClaim, reason: str, message: str) -> Result:
         self._writer.status(claim, self._with(claim, names.INITIALIZED, names.UNKNOWN, reason, message))
         return Result(requeue_after=10.0)  # an event comes first as a rule
+
+    def _say_rivals(self, claim: NodeClaim, rivals: Rivals) -> Result:
+        """Several claims or Nodes have the provider ID: nobody can tell whose instance it is, so it is left alone."""
+        message = f"Provider ID {claim.status.provider_id} belongs to more than one object: {rivals}"
+        self._event(claim, "Warning", names.MULTIPLE_NODES_FOUND, message)
+        if not is_true(claim.status.conditions, names.REGISTERED):
+            self._writer.status(
+                claim, self._with(claim, names.REGISTERED, names.FALSE, names.MULTIPLE_NODES_FOUND, message)
+            )
+        return Result(requeue_after=RIVALS_REQUEUE_SECONDS)
 
     # ------------------------------------------------------------------ the end
 
@@ -257,27 +294,55 @@ class Lifecycle:
     def _finalize(self, claim: NodeClaim) -> Result:
         if names.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             return DONE
+        rivals = self._cluster.rivals(claim)
+        if rivals is not None and len(rivals.claims) > 1:
+            return self._finalize_rival(claim, rivals)
+        registered = is_true(claim.status.conditions, names.REGISTERED)
         node = self._cluster.node_of(claim)
-        if node is not None and is_true(claim.status.conditions, names.REGISTERED):
-            if node.metadata.deletion_timestamp is None:
-                self._client.delete(resources.NODES, node.metadata.name, uid=node.metadata.uid)
+        if node is not None and registered and not self._nodes_are_stale():
+            self._writer.delete_node(node)
             return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)  # its end brings us back
         try:
             # also where no provider ID is written: the launch may have succeeded and its status been lost
-            self._provider.delete(claim)
-            self._provider.delete(claim)  # a provider that is done at once says so now
-        except MachineNotFoundError:
-            pass
+            ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline_of(claim))
         except CloudError as error:
             self._event(claim, "Warning", FAILED_TERMINATION, not_ended(claim, error))
             return Result(failed=True)
-        else:
-            claim = self._cluster.claim(claim.metadata.name) or claim  # it may have been registered meanwhile
-            self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
-            return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
-        self._writer.drop_finalizer(claim)
-        self._metrics.claim_terminated(claim)
-        return DONE
+        except ApiError as error:  # what is not known counts as live: wait, and ask again
+            _log.warning(
+                "The end of a NodeClaim waits for the API server; retrying", nodeclaim=claim.name, error=str(error)
+            )
+            return Result(failed=True)
+        if registered:
+            for one in ending.nodes:  # the caches do not know it, the API server does
+                if one.metadata.deletion_timestamp is None:
+                    self._client.delete(resources.NODES, one.metadata.name, uid=one.metadata.uid)
+        match ending.state:
+            case State.HELD:
+                return Result(requeue_after=ending.requeue_after)
+            case State.UNDER_WAY:
+                claim = self._cluster.claim(claim.metadata.name) or claim  # it may have been registered meanwhile
+                self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
+                return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+            case State.GONE:
+                self._writer.drop_finalizer(claim)
+                self._terminator.forget(claim)
+                self._metrics.claim_terminated(claim, self._clock.now())
+                return DONE
+
+    def _finalize_rival(self, claim: NodeClaim, rivals: Rivals) -> Result:
+        """The instance stays with the last claim that has it; all its Nodes are drained before it may be ended."""
+        name = claim.metadata.name
+        others = [one for other in rivals.claims if other != name and (one := self._cluster.claim(other)) is not None]
+        if any(one.metadata.deletion_timestamp is None or one.metadata.name > name for one in others):
+            _log.warning("nodeclaim goes, its instance stays with another", nodeclaim=name, rivals=str(rivals))
+            self._writer.drop_finalizer(claim)
+            self._metrics.claim_terminated(claim, self._clock.now())
+            return DONE
+        for node_name in rivals.nodes:
+            if (node := self._cluster.node(node_name)) is not None:
+                self._writer.delete_node(node)
+        return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
 
     # ------------------------------------------------------------------ helpers
 

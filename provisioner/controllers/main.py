@@ -1,5 +1,6 @@
 """`dovetail provisioner`: the process around the controllers. Flags and environment are in `provisioner.options`."""
 
+import math
 import os
 import signal
 import sys
@@ -12,20 +13,27 @@ from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.controllers.clouds import Cloud, KwokCloud, TypesByPool, kwok_catalogue
+from provisioner.controllers.freshness import stale
+from provisioner.controllers.leading import Leadership
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.observability.collector import announce_build
 from provisioner.controllers.program import Caches, Controllers
-from provisioner.controllers.reports import ReportServer, is_empty, server_context
+from provisioner.controllers.reports import ReportServer, is_empty, serving_context
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
-from provisioner.kube.lease import Fence, LeaderElector
+from provisioner.kube.lease import Fence, LeaderElector, Term
 from provisioner.options import HelpRequested, Options, OptionsError
-from provisioner.support import health, logs
+from provisioner.support import health, heartbeat, logs
 from provisioner.support.clock import SystemClock
+from provisioner.support.ending import ThisProcess
+from provisioner.support.memory import CHECK_SECONDS, MemoryGuard
 
 #: Requests under way at once; more threads than that would only wait for each other on two cores.
 CONNECTIONS = 24
+CERTIFICATES_SECONDS = 10.0
+"""How often the certificates for reports are looked for while there are none."""
 _log = logs.get_logger(__name__)
 
 
@@ -36,29 +44,43 @@ class Program:
         self._options = options
         self._clock = SystemClock()
         self._stopping = threading.Event()
-        self._lost = False
+        self._identity = f"{os.uname().nodename}_{uuid.uuid4()}"
         self._connection = connect(
             options.kubeconfig or None,
             qps=options.kube_client_qps,
             burst=options.kube_client_burst,
-            user_agent="dovetail-provisioner",
+            user_agent=f"dovetail-provisioner/{self._identity}",  # an audit log shows which replica wrote
             pool_size=CONNECTIONS,
         )
-        self._client = Client(self._connection, self._clock)
+        self._term = Term()
+        # whatever it is lent to writes as the leader only
+        self._client = Client(self._connection, self._clock, self._term)
         self._caches = Caches(self._connection, options, self._clock)
         self._recorder = Recorder(self._client, "karpenter", self._clock)
         self._metrics = Metrics()
+        self._metrics.sync(lambda: not stale(self._caches.all), self._clock.monotonic)
         self._cloud = self._make_cloud()
         self._caches.use_types(TypesByPool(self._caches.pools.store.get, self._cloud.types))
         self._controllers: Controllers | None = None
+        self._ended = False
 
     def run(self) -> int:
-        """Serve until a signal, or until the lease is lost; the exit status."""
+        """Serve until a signal; the exit status. The process ends by itself when the lease is lost."""
+        heartbeat.watch_threads()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopping.set())
         options = self._options
+        announce_build(os.environ.get("DOVETAIL_COMMIT", ""))
+        guard = MemoryGuard(options.memory_limit, self._clock)
+        if guard.is_set:
+            threading.Thread(target=self._watch_memory, args=(guard,), name="memory", daemon=True).start()
         probes = health.serve(
-            options.health_probe_port, options.bind_address, {"caches": self._caches.problem}, with_metrics=False
+            options.health_probe_port,
+            options.bind_address,
+            {"caches": self._caches.problem},
+            live_checks={"threads": self._threads},
+            notes={"objects": self._caches.bad_objects},
+            with_metrics=False,
         )
         figures = health.serve(options.metrics_port, options.bind_address, profiling=options.enable_profiling)
         reports = self._report_server()
@@ -68,42 +90,50 @@ class Program:
             if not self._caches.start(self._stopping):
                 return 0
             self._cloud.start()
-            self._lead(reports.url if reports is not None else "")
+            self._lead(reports)
         finally:
+            self._end()
             if reports is not None:
                 reports.stop()
             self._caches.stop()
-            self._cloud.stop()
-            self._recorder.stop()
             probes.stop()
             figures.stop()
             self._connection.close()
-        return 1 if self._lost else 0
+        return 0
 
-    def _lead(self, reports_url: str) -> None:
+    def _watch_memory(self, guard: MemoryGuard) -> None:
+        while not self._stopping.wait(CHECK_SECONDS):
+            guard.look()
+
+    def _lead(self, reports: ReportServer | None) -> None:
         if self._options.disable_leader_election:
+            self._term.begin(Fence(self._clock, math.inf))
             self._begin()
             self._stopping.wait()
             self._end()
             return
         elector = LeaderElector(
-            self._client,
+            Client(self._connection, self._clock),  # the Lease itself is written by whoever does not lead yet
             self._options.leader_election_name,
             self._options.lease_namespace,
-            f"{os.uname().nodename}_{uuid.uuid4()}",
+            self._identity,
             self._clock,
-            annotations={REPORTS_URL_ANNOTATION: reports_url} if reports_url else {},
         )
-        thread = threading.Thread(target=elector.run, args=(self._started, self._lose), name="election", daemon=True)
-        thread.start()
+        leadership = Leadership(elector, self._term, self._client, self._begin, ThisProcess(), self._clock)
+        if reports is not None and reports.can_be_reached:
+            elector.annotate({REPORTS_URL_ANNOTATION: reports.url})
+            reports = None
+        leadership.start()
+        while reports is not None and not self._stopping.wait(CERTIFICATES_SECONDS):
+            if reports.can_be_reached:  # their Secret is optional, and may come later than we
+                elector.annotate({REPORTS_URL_ANNOTATION: reports.url})
+                reports = None
         self._stopping.wait()
         self._end()
-        elector.stop()
-        thread.join(5.0)
+        leadership.stop()
 
-    def _started(self, fence: Fence) -> None:
-        fence.check()
-        self._begin()
+    def _threads(self) -> str:
+        return "" if self._stopping.is_set() else heartbeat.problem()
 
     def _begin(self) -> None:
         self._controllers = Controllers(
@@ -111,27 +141,33 @@ class Program:
         )
         self._controllers.start()
 
-    def _lose(self) -> None:
-        """Another may lead from now on: this process writes nothing more, not even to clean up."""
-        _log.error("lost the lease, ending at once so that two never act")
-        sys.stdout.flush()
-        os._exit(1)
-
     def _end(self) -> None:
+        """Finish what is under way and tell what is left to tell, while this process may still write; once."""
+        if self._ended:
+            return
+        self._ended = True
         if self._controllers is not None:
             self._controllers.stop()
+        self._cloud.stop()
+        self._recorder.stop()
 
     def _report_server(self) -> ReportServer | None:
         options = self._options
-        if options.report_cert_dir and is_empty(options.report_cert_dir):
-            _log.warning(
-                "reports are off: no certificates yet, restart when they are there", dir=options.report_cert_dir
-            )
-            return None
-        tls = server_context(options.report_cert_dir) if options.report_cert_dir else None
+        context = serving_context(options.report_cert_dir) if options.report_cert_dir else None
+        if context is not None and is_empty(options.report_cert_dir):
+            _log.warning("reports are off until there are certificates", dir=options.report_cert_dir)
+        elif context is not None:
+            context.current()  # says now that a file is unusable
         # without certificates only this machine may report
-        host = options.report_bind_address or ("127.0.0.1" if tls is None else "0.0.0.0")
-        return ReportServer(host, options.report_port, self._reported, tls, address=options.report_address)
+        host = options.report_bind_address or ("127.0.0.1" if context is None else "")
+        return ReportServer(
+            host,
+            options.report_port,
+            self._reported,
+            context.current if context is not None else None,
+            address=options.report_address,
+            client_name=options.report_client_name,
+        )
 
     def _reported(self, reports: tuple[Report, ...]) -> None:
         if self._controllers is not None:
@@ -164,7 +200,14 @@ def main(arguments: list[str]) -> int:
     """Run with these arguments; the exit status."""
     try:
         options = Options.parse(arguments, os.environ)
-        logs.configure(options.log_level or "info", "text" if options.log_format == "text" else "json")
+        logs.configure(
+            options.log_level or "info",
+            "text" if options.log_format == "text" else "json",
+            paths=options.log_output_paths,
+            error_paths=options.log_error_output_paths,
+        )
+        for sentence in options.without_effect():
+            _log.warning(sentence)
         return Program(options).run()
     except HelpRequested as text:
         sys.stdout.write(f"{text}\n")

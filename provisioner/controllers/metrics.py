@@ -1,16 +1,20 @@
 """The provisioner's metrics, under Karpenter's names wherever it has one. Source: core spec 8.1."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition
 from provisioner.state.snapshot import Snapshot
-from provisioner.support.metrics import DURATION_BUCKETS, GaugeSeries, counter, gauge, histogram
+from provisioner.support.metrics import DURATION_BUCKETS, GaugeSeries, counter, gauge, histogram, summary
 
 _LIFETIMES = tuple(float(60 * minutes) for minutes in (15, 30, 60, 120, 240, 480, 720, 1440, 2880, 10080, 20160, 43200))
+_INSTANCE_ENDS = tuple(float(2**step) for step in range(11))
+_CLAIM_ENDS = tuple(float(2**step) for step in range(12))
+_DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
 _PREFIX = "karpenter_"
 _DECISION = ("controller", "scheduling_id")
 
@@ -28,7 +32,28 @@ class Metrics:
         self._disrupted = counter(
             f"{_PREFIX}nodeclaims_disrupted_total",
             "NodeClaims disrupted, by reason",
-            ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"),
+            _DISRUPTED,
+        )
+        self._pods_disrupted = counter(
+            f"{_PREFIX}pods_disruption_initiated_total", "Pods on NodeClaims when these were disrupted.", _DISRUPTED
+        )
+        self._claim_end = histogram(
+            f"{_PREFIX}nodeclaims_termination_duration_seconds",
+            "Time from a NodeClaim's deletion until it is gone.",
+            ("nodepool",),
+            buckets=_CLAIM_ENDS,
+        )
+        self._instance_end = histogram(
+            f"{_PREFIX}nodeclaims_instance_termination_duration_seconds",
+            "Time from the first request to end an instance until it is gone.",
+            ("nodepool",),
+            buckets=_INSTANCE_ENDS,
+        )
+        self._nodes_drained = counter(f"{_PREFIX}nodes_drained_total", "Nodes whose drain is complete.", ("nodepool",))
+        self._node_end = summary(
+            f"{_PREFIX}nodes_termination_duration_seconds",
+            "Time from a Node's deletion until its finalizer is removed.",
+            ("nodepool",),
         )
         self._nodes_created = counter(f"{_PREFIX}nodes_created_total", "Nodes registered", ("nodepool", "zone"))
         self._nodes_terminated = counter(
@@ -72,9 +97,37 @@ class Metrics:
             "Disruptions begun",
             ("decision", "reason", "consolidation_type"),
         )
+        self._pool_decisions = counter(
+            f"{_PREFIX}voluntary_disruption_decisions_by_nodepool_total",
+            "Disruptions begun, by NodePool of the candidate.",
+            ("decision", "reason", "consolidation_type", "nodepool"),
+        )
+        self._evaluation = histogram(
+            f"{_PREFIX}voluntary_disruption_decision_evaluation_duration_seconds",
+            "Time of one evaluation of a disruption method.",
+            ("reason", "consolidation_type"),
+        )
+        self._eligible = gauge(
+            f"{_PREFIX}voluntary_disruption_eligible_nodes", "Nodes that a method could disrupt now.", ("reason",)
+        )
         self._node_count = gauge(f"{_PREFIX}cluster_state_node_count", "Machines in the cluster state", ())
         self._synced = gauge(f"{_PREFIX}cluster_state_synced", "Whether the cluster state is complete", ())
+        self._unsynced = gauge(
+            f"{_PREFIX}cluster_state_unsynced_time_seconds", "How long the cluster state has not been complete.", ()
+        )
         self._plan_pods = counter("dovetail_plan_pods_total", "Planned pods, by how their wait ended", ("outcome",))
+        self._plan_misses = counter(
+            "dovetail_plan_misses_total", "Planned pods that kube-scheduler did not bind as planned", ("cause",)
+        )
+        self._nominations = counter(
+            "dovetail_nominations_total", "Attempts to nominate a planned pod, by outcome", ("outcome",)
+        )
+        self._withheld = counter(
+            "dovetail_nominations_withheld_total", "Planned pods that were not nominated, by reason", ("reason",)
+        )
+        self._withdrawn = counter(
+            "dovetail_nominations_withdrawn_total", "Nominations taken back before the pod was bound", ("reason",)
+        )
         self._plan_cost = gauge("dovetail_plan_cost", "Price of the machines of the last plan, USD/h", ())
         self._reports = counter("dovetail_reports_total", "Unschedulable pods reported by the extender", ())
 
@@ -82,16 +135,21 @@ class Metrics:
         """A NodeClaim was created for pods."""
         self._created.labels("provisioned", pool, "true" if min_values_relaxed else "false").inc()
 
-    def claim_disrupted(self, claim: NodeClaim, reason: str) -> None:
-        """A NodeClaim's end was begun by us; `reason` in snake_case."""
-        labels = claim.metadata.labels
-        grace = claim.spec.termination_grace_period
-        self._disrupted.labels(
-            reason, claim.pool, labels.get(names.CAPACITY_TYPE_LABEL, ""), "", "eventual" if grace else "graceful"
-        ).inc()
+    def claim_disrupted(self, claim: NodeClaim, reason: str, pods: int = 0) -> None:
+        """A NodeClaim's end was begun by us; `reason` in snake_case, `pods` that were bound there and can move."""
+        mode = "eventual" if claim.spec.termination_grace_period else "graceful"
+        labels = (reason, claim.pool, claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, ""), "", mode)
+        self._disrupted.labels(*labels).inc()
+        self._pods_disrupted.labels(*labels).inc(pods)
 
-    def claim_terminated(self, claim: NodeClaim) -> None:
+    def claim_terminated(self, claim: NodeClaim, now: datetime) -> None:
         """A NodeClaim's finalizer fell."""
+        asked = claim.metadata.deletion_timestamp
+        if asked is not None:
+            self._claim_end.labels(claim.pool).observe(max(0.0, (now - asked).total_seconds()))
+        ending = condition(claim.status.conditions, names.INSTANCE_TERMINATING)
+        if ending is not None and ending.last_transition_time is not None:
+            self._instance_end.labels(claim.pool).observe(max(0.0, (now - ending.last_transition_time).total_seconds()))
         labels = claim.metadata.labels
         self._terminated.labels(
             claim.pool, labels.get(names.CAPACITY_TYPE_LABEL, ""), labels.get(names.ZONE_LABEL, "")
@@ -104,8 +162,14 @@ class Metrics:
     def node_terminated(self, claim: NodeClaim, node: Node, now: datetime) -> None:
         """A Node's finalizer fell."""
         self._nodes_terminated.labels(claim.pool, claim.metadata.labels.get(names.ZONE_LABEL, "")).inc()
+        if node.metadata.deletion_timestamp is not None:
+            self._node_end.observe(max(0.0, (now - node.metadata.deletion_timestamp).total_seconds()), claim.pool)
         if node.metadata.creation_timestamp is not None:
             self._lifetime.labels(claim.pool).observe((now - node.metadata.creation_timestamp).total_seconds())
+
+    def node_drained(self, claim: NodeClaim) -> None:
+        """The last pod that holds up the end of a Node has left it."""
+        self._nodes_drained.labels(claim.pool).inc()
 
     def pool(self, name: str, limits: dict[str, float], usage: dict[str, float]) -> None:
         """Limits and use of one NodePool, in base units (cores, bytes)."""
@@ -159,25 +223,67 @@ class Metrics:
         """Pods of the last batch without a place."""
         self._unschedulable.labels("provisioner").set(count)
 
-    def decision(self, decision: str, reason: str, consolidation_type: str) -> None:
-        """One voluntary disruption was begun."""
+    def decision(self, decision: str, reason: str, consolidation_type: str, pools: Iterable[str] = ()) -> None:
+        """One voluntary disruption was begun; `pools` of its candidates, each once."""
         self._decisions.labels(decision, reason, consolidation_type).inc()
+        for pool in pools:
+            self._pool_decisions.labels(decision, reason, consolidation_type, pool).inc()
+
+    @contextmanager
+    def evaluating(self, reason: str, consolidation_type: str, monotonic: Callable[[], float]) -> Iterator[None]:
+        """Around one evaluation of a disruption method; `reason` in lower case."""
+        started = monotonic()
+        try:
+            yield
+        finally:
+            self._evaluation.labels(reason, consolidation_type).observe(monotonic() - started)
+
+    def eligible_nodes(self, reason: str, count: int) -> None:
+        """How many nodes a method could disrupt now, budgets left aside."""
+        self._eligible.labels(reason).set(count)
 
     def plan(self, usd_per_hour: float) -> None:
         """One plan was made."""
         self._plan_cost.set(usd_per_hour)
 
     def plan_pod(self, outcome: str) -> None:
-        """A planned pod's wait ended: planned, absorbed or expired."""
+        """A planned pod's wait ended; see `provisioner.state.effects.PodSettled`."""
         self._plan_pods.labels(outcome).inc()
+
+    def plan_miss(self, cause: str) -> None:
+        """kube-scheduler did not bind a pod as planned; see `provisioner.state.misses.CAUSES`."""
+        self._plan_misses.labels(cause).inc()
+
+    def nomination(self, outcome: str) -> None:
+        """A nomination was written, refused (the pod is gone, bound, or nominated by another), or failed."""
+        self._nominations.labels(outcome).inc()
+
+    def nomination_withheld(self, reason: str) -> None:
+        """A planned pod goes without a nomination: carries_spread or counted_by_spread."""
+        self._withheld.labels(reason).inc()
+
+    def nomination_withdrawn(self, reason: str) -> None:
+        """A nomination was taken back: not_bound, not_planned or counted_by_spread."""
+        self._withdrawn.labels(reason).inc()
 
     def reported(self, count: int) -> None:
         """The extender reported pods."""
         self._reports.inc(count)
 
+    def sync(self, is_synced: Callable[[], bool], monotonic: Callable[[], float]) -> None:
+        """How to find out whether the cluster state shows all that there is; asked at every scrape."""
+        since = [monotonic()]
+
+        def unsynced() -> float:
+            if is_synced():
+                since[0] = monotonic()
+            return monotonic() - since[0]
+
+        self._synced.set_function(lambda: float(is_synced()))
+        self._unsynced.set_function(unsynced)
+
     def state(self, snapshot: Snapshot) -> None:
         """The size of the cluster state; call once in a while."""
-        self._synced.set(1)
         self._node_count.set(len(snapshot.nodes))
 
 

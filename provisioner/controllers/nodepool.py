@@ -1,5 +1,6 @@
 """NodePools: hash, validation, readiness and counters, in at most two writes a change. Source: core spec 1.1, 5."""
 
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -27,35 +28,50 @@ from provisioner.values.resources import Resources
 #: Zero is told for these, so that `kubectl get` shows 0 and not nothing.
 _ALWAYS_TOLD = (names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE, names.NODES)
 _RING = 4
+_SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}
+"""The launches that a verdict of an earlier leader stands for, at least."""
 _log = logs.get_logger(__name__)
 
 
 class Health:
-    """The last four launches of each NodePool: unhealthy when half of them failed. Source: core spec 5."""
+    """The last four launches of each NodePool: unhealthy when half of them failed. Thread-safe. Source: core spec 5."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
+        self._lock = threading.Lock()
         self._rings: dict[str, tuple[bool, ...]] = {}
         self._of: dict[str, tuple[int, int]] = {}
 
     def note(self, pool: str, healthy: bool) -> None:
         """A launch of this pool ended well, or did not."""
-        before = self._rings.get(pool, ())
-        self._rings[pool] = (*before, healthy)[-_RING:]
-        if self._rings[pool] != before:
+        with self._lock:
+            before = self._rings.get(pool, ())
+            after = self._rings[pool] = (*before, healthy)[-_RING:]
+        if after != before:
             self._changed(pool)
 
     def forget(self, pool: str) -> None:
         """The pool is gone; another one of its name begins anew."""
-        self._rings.pop(pool, None)
-        self._of.pop(pool, None)
-
-    def verdict(self, pool: str, generations: tuple[int, int]) -> str:
-        """The condition's status; a new generation of pool or class begins anew."""
-        if self._of.setdefault(pool, generations) != generations:
-            self._of[pool] = generations
+        with self._lock:
             self._rings.pop(pool, None)
-        ring = self._rings.get(pool, ())
+            self._of.pop(pool, None)
+
+    def verdict(self, pool: str, generations: tuple[int, int], told: str = names.UNKNOWN) -> str:
+        """The condition's status.
+
+        Args:
+            pool: its name.
+            generations: of the pool and of its class; a new one of either begins anew.
+            told: what an earlier leader said of these generations, when this one has seen no launch yet.
+        """
+        with self._lock:
+            known = self._of.get(pool)
+            self._of[pool] = generations
+            if known is None:
+                self._rings[pool] = (_SAID[told] + self._rings.get(pool, ()))[-_RING:]
+            elif known != generations:
+                self._rings[pool] = ()
+            ring = self._rings[pool]
         if not ring:
             return names.UNKNOWN
         return names.FALSE if ring.count(False) * 2 >= _RING else names.TRUE if ring[-1] else names.UNKNOWN
@@ -70,7 +86,11 @@ def used_by(claims: list[NodeClaim], capacities: Mapping[str, Resources]) -> Res
 
 
 class PoolController:
-    """The reconciler of NodePools; one key is a pool's name."""
+    """The reconciler of NodePools; one key is a pool's name.
+
+    Args:
+        class_generation: of the NodeClass of that name; None where there is none.
+    """
 
     def __init__(
         self,
@@ -82,11 +102,13 @@ class PoolController:
         clock: Clock,
         *,
         pool: Callable[[str], NodePool | None],
+        class_generation: Callable[[str], int | None],
         health: Health,
         ready: Callable[[], None],
     ) -> None:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._metrics, self._clock, self._pool, self._health, self._ready = metrics, clock, pool, health, ready
+        self._class_generation = class_generation
 
     def reconcile(self, name: str) -> Result:
         """Make one pool's annotations and status true."""
@@ -130,7 +152,7 @@ class PoolController:
         snapshot = self._cluster.snapshot()
         mine = [node for node in snapshot.nodes if node.pool == pool.name and node.claim is not None]
         claims = [node.claim for node in mine if node.claim is not None]
-        used = used_by(claims, {node.key: node.capacity for node in mine})
+        used = used_by(claims, {node.key.name: node.capacity for node in mine})
         conditions = self._conditions(pool, self._clock.now())
         told = used.to_wire()
         self._metrics.pool(pool.name, _floats(_read(pool.spec.limits)), _floats(used))
@@ -140,6 +162,8 @@ class PoolController:
             status["resources"] = {**told, **gone}
         if pool.status.nodes != len(claims) or not pool.status.resources:
             status["nodes"] = len(claims)
+        if (observed := self._observed(pool)) != pool.status.node_class_observed_generation:
+            status["nodeClassObservedGeneration"] = observed
         if conditions != pool.status.conditions:
             status["conditions"] = [msgspec.to_builtins(one) for one in conditions]
         if status:
@@ -171,13 +195,19 @@ class PoolController:
             )
         return conditions
 
+    def _observed(self, pool: NodePool) -> int:
+        """The generation of the pool's class; while there is none, the one that was seen last."""
+        found = self._class_generation(pool.node_class_ref.name)
+        return pool.status.node_class_observed_generation if found is None else found
+
     def _healthy(self, pool: NodePool) -> tuple[str, str, str]:
-        verdict = self._health.verdict(
-            pool.name, (pool.metadata.generation, pool.status.node_class_observed_generation)
-        )
+        generations = (pool.metadata.generation, self._observed(pool))
+        known = condition(pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+        if known is not None and (known.observed_generation, pool.status.node_class_observed_generation) != generations:
+            known = None
+        verdict = self._health.verdict(pool.name, generations, known.status if known is not None else names.UNKNOWN)
         if verdict == names.UNKNOWN:
-            known = condition(pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
-            if known is not None and known.observed_generation == pool.metadata.generation:
+            if known is not None:
                 return known.status, known.reason, known.message
             return names.UNKNOWN, names.AWAITING_RECONCILIATION, "object is awaiting reconciliation"
         if verdict == names.FALSE:

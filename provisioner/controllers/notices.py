@@ -24,7 +24,7 @@ from provisioner.cloudprovider.aws.shortage import Offer, Shortages
 from provisioner.controllers.interruption import Interruptions, tell
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.backoff import DecorrelatedJitter
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter, histogram
@@ -35,6 +35,8 @@ MALFORMED = "malformed"
 #: A machine that nobody knows may be one whose launch is not written yet: its message may come again for so long.
 UNKNOWN_PATIENCE = timedelta(seconds=90)
 SPOT_CODE = "SpotInterruption"
+#: One message whose handling hangs holds up the queue no longer than this; it is not deleted, so it comes again.
+PATIENCE_SECONDS = 10.0
 _PRESSING = frozenset({Kind.SPOT_INTERRUPTED, Kind.RESERVATION_INTERRUPTED})
 _RECEIVED = counter(
     "karpenter_interruption_received_messages_total", "Messages of the queue, by kind.", ("message_type",)
@@ -95,7 +97,9 @@ class QueueReader:
 
     def _loop(self) -> None:
         backoff = DecorrelatedJitter(1.0, 30.0, random.Random())
+        pulse = heartbeat.pulse("interruption queue")
         while not self._stop.is_set():
+            pulse.beat()
             try:
                 self.poll()
                 backoff.reset()
@@ -114,7 +118,9 @@ class QueueReader:
         if not received or self._stop.is_set():
             return 0
         claims = claims_by_instance(self._cluster.claims())
-        outcomes = run_parallel(self._workers, lambda message: self._handle(message, claims), received)
+        outcomes = run_parallel(
+            self._workers, lambda message: self._handle(message, claims), received, patience=PATIENCE_SECONDS
+        )
         for outcome in outcomes:
             if outcome.error is not None:
                 _log.warning("a message was not acted upon, it comes again", error=str(outcome.error))
@@ -151,7 +157,7 @@ class QueueReader:
         wanted = notices.interruption(notice, self._settings, now)
         new = wanted is not None and self._interruptions.mark(claim, wanted)
         if notice.kind is Kind.SPOT_INTERRUPTED and new:  # once: telling it twice would double the back-off
-            self._shortages.failed(offer_of(claim), now, SPOT_CODE)
+            self._shortages.taken_back(offer_of(claim), now, SPOT_CODE)
         elif notice.kind is Kind.RESERVATION_INTERRUPTED:
             self._reservations.exhausted(claim.metadata.labels.get(labels.RESERVATION_ID, ""), now)
 

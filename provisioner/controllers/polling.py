@@ -7,7 +7,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube.errors import ApiError
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 
 _log = logs.get_logger(__name__)
 
@@ -48,5 +48,9 @@ class Poller:
 
     def _loop(self) -> None:
         wait = 0.0
+        pulse = heartbeat.pulse(self._name)
+        pulse.rest()
         while not self._stop.wait(wait):
+            pulse.beat()
             wait = self.once()
+            pulse.rest()

@@ -8,36 +8,55 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node
+from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.clouds import Cloud, Parts
+from provisioner.controllers.consistency import Consistency
+from provisioner.controllers.disrupted_taint import DisruptedTaints
 from provisioner.controllers.disruption import Disruption
+from provisioner.controllers.drain import Evictions
+from provisioner.controllers.freshness import stale
+from provisioner.controllers.hydration import Hydration
 from provisioner.controllers.intake import Intake
 from provisioner.controllers.lifecycle import Lifecycle
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.nodepool import Health, PoolController
-from provisioner.controllers.plans import PlanWriter
-from provisioner.controllers.provisioning import Policies, Provisioner
+from provisioner.controllers.nominations import Nominations
+from provisioner.controllers.observability.collector import Observer
+from provisioner.controllers.plans import NodePlanRemover, PlanWriter
+from provisioner.controllers.provisioning import Provisioner, policies_of
 from provisioner.controllers.registration import Registrar
 from provisioner.controllers.retrying import concerns_placement, id_of
+from provisioner.controllers.scheduler_liveness import SchedulerLiveness
 from provisioner.controllers.steering import Steering
 from provisioner.controllers.store import ClaimWriter
-from provisioner.controllers.termination import Evictions, Termination
+from provisioner.controllers.termination import Termination
+from provisioner.controllers.terminator import Terminator
 from provisioner.controllers.transitions import Transitions
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
 from provisioner.kube.events import Recorder
-from provisioner.kube.resources import Resource
+from provisioner.kube.resources import Identity, Resource
 from provisioner.kube.watch import EventKind, Reflector, wait_for_sync
 from provisioner.options import Options
-from provisioner.state.cluster import ClaimUnneeded, Cluster, Effect, NominationLost, PodSettled
+from provisioner.state.checking import CheckedCluster
+from provisioner.state.cluster import Cluster
+from provisioner.state.effects import (
+    ABSORBED,
+    PLANNED,
+    ClaimUnneeded,
+    Effect,
+    NominationLost,
+    PodMissed,
+    PodSettled,
+)
 from provisioner.state.surroundings import SurroundingsKeeper
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.garbage import bulk_load
 from provisioner.support.workers import KeyedQueue, Pool
@@ -49,16 +68,26 @@ WRITERS = 12
 #: A plan that waits behind a hundred creations is too late: its room is taken before the extender hears of it.
 PLAN_WRITERS = 4
 STALE_AFTER_SECONDS = 120.0
+BAD_OBJECTS_NAMED = 5
+UNREADABLE = "UnreadableObject"
+HOUSEKEEPING_PATIENCE_SECONDS = 300.0
 EXPIRE_SECONDS = 1.0
 POOL_DELAY_SECONDS = 1.0
+MOST_DRIFTS = 20
 _log = logs.get_logger(__name__)
 
 
 class _Feed(Generic[T]):
-    """Hands every event of one watch to a function."""
+    """Hands every event of one watch to a function, and what cannot be read to another."""
 
-    def __init__(self, on_event: Callable[[T | None, T | None], None]) -> None:
-        self._on_event = on_event
+    def __init__(
+        self, on_event: Callable[[T | None, T | None], None], on_bad: Callable[[Identity, Exception], None]
+    ) -> None:
+        self._on_event, self._on_bad = on_event, on_bad
+
+    def bad(self, identity: Identity, error: Exception) -> None:
+        """One object that is left out."""
+        self._on_bad(identity, error)
 
     def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002
         """One change; `kind` follows from which of the two is there."""
@@ -69,15 +98,21 @@ class _Feed(Generic[T]):
 
 
 class Caches:
-    """The watches of the provisioner and the state that they feed; the same in every replica."""
+    """The watches of the provisioner and the state that they feed; the same in every replica.
+
+    Attributes:
+        drifts: the last differences that `--check-state` found.
+    """
 
     def __init__(self, connection: Connection, options: Options, clock: Clock) -> None:
         self._connection, self._clock = connection, clock
         self._chance = random.Random()
         self._listeners: list[Callable[[str, object, object], None]] = []
         self._types: Callable[[str], Mapping[str, InstanceType]] = lambda _: {}
-        self.cluster = Cluster(lambda pool: self._types(pool), clock.now, hold_ttl=options.hold_ttl)
+        self.drifts: list[str] = []
+        self.cluster = self._state(options)
         self.effects: Callable[[Iterable[Effect]], None] = lambda _: None
+        self.unreadable: Callable[[Resource[Any], Identity, str], None] = lambda _resource, _identity, _problem: None
         self.nodes = self._reflect(resources.NODES, "node", self._node)
         self.pools = self._reflect(resources.NODEPOOLS, "pool", self._pool)
         self.claims = self._reflect(resources.NODECLAIMS, "claim", self._claim)
@@ -90,10 +125,11 @@ class Caches:
             else self._reflect(resources.KWOKNODECLASSES, "class", lambda _old, _new: None)
         )
         keeper = SurroundingsKeeper
+        budgets = self._reflect(resources.PDBS, "budget", self.cluster.budget_changed)
         around: list[Reflector[Any]] = [
             self._reflect(resources.LIMITRANGES, "limitrange", self._limit_range),
             self._reflect(resources.CSINODES, "csinode", self._csi_node),
-            self._reflect(resources.PDBS, "budget", self.cluster.budget_changed),
+            budgets,
             self._reflect(resources.NAMESPACE_LABELS, "namespace", self._around(keeper.namespace_changed)),
             self._reflect(resources.STORAGECLASSES, "storageclass", self._around(keeper.class_changed)),
             self._reflect(resources.PVS, "volume", self._around(keeper.volume_changed)),
@@ -119,11 +155,36 @@ class Caches:
             self.classes,
             *around,
         )
+        #: What voluntary disruption is decided from.
+        self.behind_disruption = (self.nodes, self.pools, self.claims, self.daemons, self.pods, budgets)
         self.options = options
+
+    def _state(self, options: Options) -> Cluster:
+        def types_of(pool: str) -> Mapping[str, InstanceType]:
+            return self._types(pool)
+
+        ttls = {"hold_ttl": options.hold_ttl, "plan_ttl": options.plan_ttl}
+        if options.check_state:
+            return CheckedCluster(types_of, self._clock, drifted=self._drifted, **ttls)
+        return Cluster(types_of, self._clock, **ttls)
+
+    def _drifted(self, difference: str) -> None:
+        self.drifts.append(difference)
+        del self.drifts[:-MOST_DRIFTS]
+        _log.error("The cluster state differs from the facts; this is a defect", difference=difference)
+
+    def class_generation(self, name: str) -> int | None:
+        """The generation of the provider's NodeClass of that name; None where there is none."""
+        found = self.classes.store.get(name)
+        return found.metadata.generation if found is not None else None
 
     def listen(self, listener: Callable[[str, object, object], None]) -> None:
         """Be told (what, old, new) of every event, after the state has taken it in."""
         self._listeners.append(listener)
+
+    def types_of(self, pool: str) -> Mapping[str, InstanceType]:
+        """Instance types of one NodePool by name; empty where it or they are unknown."""
+        return self._types(pool)
 
     def use_types(self, types: Callable[[str], Mapping[str, InstanceType]]) -> None:
         """Where the state finds the instance types of a pool."""
@@ -155,13 +216,21 @@ class Caches:
                 return f"{reflector.resource} were last heard of {reflector.staleness():.0f} s ago"
         return ""
 
+    def bad_objects(self) -> str:
+        """The objects that cannot be read as they are, for people; "" when there is none. The others are served all the same."""
+        bad = [(one.resource.kind, key, bad.problem) for one in self.all for key, bad in tuple(one.bad.items())]
+        named = "; ".join(f"{kind} {key or '(unknown)'}: {problem}" for kind, key, problem in bad[:BAD_OBJECTS_NAMED])
+        more = f"; and {len(bad) - BAD_OBJECTS_NAMED} more" if len(bad) > BAD_OBJECTS_NAMED else ""
+        return f"{len(bad)} cannot be read as they are: {named}{more}" if bad else ""
+
     def _reflect(self, resource: Resource[T], what: str, take: Callable[[T | None, T | None], None]) -> Reflector[T]:
         def on_event(old: T | None, new: T | None) -> None:
             take(old, new)
             for listener in self._listeners:
                 listener(what, old, new)
 
-        return Reflector(self._connection, resource, handlers=[_Feed(on_event)], clock=self._clock, rng=self._chance)
+        feed = _Feed(on_event, lambda identity, error: self.unreadable(resource, identity, str(error)))
+        return Reflector(self._connection, resource, handlers=[feed], clock=self._clock, rng=self._chance)
 
     def _around(
         self, take: Callable[[SurroundingsKeeper, T | None, T | None], None]
@@ -208,26 +277,44 @@ class Controllers:
         self._caches, self._cluster, self._provider, self._metrics = caches, caches.cluster, provider, metrics
         self._stop = threading.Event()
         cluster = caches.cluster
-        self._workers = Pool(WRITERS, "writes")
+        self._workers = Pool(WRITERS, "registration")
         self._creates = Pool(WRITERS, "creates")
+        self._recorder = recorder
+        policies = policies_of(options)
         self._steering = Steering(options.nominate, clock)
         self._notes = Pool(PLAN_WRITERS, "plans")
-        self._plans = PlanWriter(cluster, client, self._notes)
         self._writer = ClaimWriter(client, cluster, self._carry_out)
+        self._plans = PlanWriter(cluster, self._writer, self._notes)
+        self._node_plans = NodePlanRemover(client, clock)
         self._health = Health(self._pool_changed)
+        self._evictions = Evictions(cluster, client, recorder, metrics, clock, workers=options.workers(10, 100))
+        taints = DisruptedTaints(client, clock, told=self._writer.node_written)
+        terminator = Terminator(provider, client, cluster.claims, self._evictions, taints, recorder, clock)
         self._lifecycle = Lifecycle(
             cluster,
             client,
             metered(provider, "nodeclaim.lifecycle", clock),
+            terminator,
             self._writer,
             recorder,
             metrics,
             clock,
             register=lambda name: self._registrar.offer(name),
             health=self._health.note,
+            nodes_are_stale=lambda: bool(stale([caches.nodes])),
             elsewhere=lambda name: self._provisioner.fits_elsewhere(name),
         )
         self._claims = KeyedQueue("nodeclaim", self._lifecycle.reconcile, clock, workers=options.workers(10, 100))
+        self._nominations = Nominations(
+            cluster,
+            client,
+            metrics,
+            self._workers,
+            clock,
+            pods=caches.pods.store.list,
+            steering=self._steering,
+            defaults=policies.spread,
+        )
         self._registrar = Registrar(
             cluster,
             client,
@@ -236,20 +323,22 @@ class Controllers:
             metrics,
             self._workers,
             clock,
-            nominates=self._steering.nominates,
+            nominations=self._nominations,
             again=self._claims.add,
             health=self._health.note,
         )
-        self._evictions = Evictions(cluster, client, recorder, metrics, clock, workers=options.workers(10, 100))
         self._termination = Termination(
             cluster,
             client,
             metered(provider, "node.termination", clock),
             self._writer,
             self._evictions,
+            taints,
+            terminator,
             recorder,
             metrics,
             clock,
+            pods_are_stale=lambda: bool(stale([caches.pods])),
         )
         self._nodes = KeyedQueue(
             "node-termination", self._termination.reconcile, clock, workers=options.workers(10, 100)
@@ -264,11 +353,24 @@ class Controllers:
                 metrics,
                 clock,
                 pool=caches.pools.store.get,
+                class_generation=caches.class_generation,
                 health=self._health,
                 ready=lambda: self._intake.trigger("pools"),
             ).reconcile,
             clock,
         )
+        self._observer: Observer | None = None
+        if not options.disable_cluster_state_observability:
+            self._observer = Observer(
+                cluster.snapshot,
+                caches.nodes.store.list,
+                caches.pods.store.list,
+                cluster.claims,
+                caches.pools.store.list,
+                caches.types_of,
+                provider.well_known_labels,
+                clock,
+            )
         self._provisioner = Provisioner(
             cluster,
             client,
@@ -282,7 +384,10 @@ class Controllers:
             created=lambda claim: self._claims.add(claim.name),
             chance=random.Random(),
             plans=self._plans,
-            policies=Policies.of(options),
+            effects=self._carry_out,
+            policies=policies,
+            deadline=options.solve_deadline,
+            decided=self._observer.times.decided if self._observer is not None else lambda _placed, _left: None,
         )
         self._intake = Intake(
             lambda: self._provisioner.run(),
@@ -294,9 +399,17 @@ class Controllers:
             grace=options.intake_grace,
         )
         self._disruption = Disruption(
-            cluster, client, self._writer, recorder, metrics, self._workers, clock, tainted=self._termination.tainted
+            cluster,
+            self._writer,
+            recorder,
+            metrics,
+            taints,
+            terminator,
+            clock,
+            stale=lambda: stale(caches.behind_disruption),
         )
-        self._transitions = Transitions(recorder)
+        self._transitions = Transitions(recorder, clock)
+        self._scheduler_liveness = SchedulerLiveness(cluster.waiting, recorder, clock)
         self._own = cloud.lead(
             Parts(
                 cluster=cluster,
@@ -308,27 +421,54 @@ class Controllers:
                 claim_again=self._claims.add,
                 pool_again=self._pool_changed,
                 plan_again=self._intake.trigger,
-                evictions=self._evictions,
-                workers=self._workers,
+                taints=taints,
+                terminator=terminator,
             )
         )
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
+        self._consistency = Consistency(cluster, self._writer, recorder, clock, chance=random.Random())
+        self._hydration = Hydration(cluster, client, provider, self._writer, clock)
+        self._queues = (
+            self._claims,
+            self._nodes,
+            self._pools,
+            self._evictions.queue,
+            self._node_plans.queue,
+            self._consistency.queue,
+            self._hydration.queue,
+        )
 
     def start(self) -> None:
         """Begin to act on everything that the caches hold."""
         self._caches.effects = self._carry_out
+        self._caches.unreadable = self._tell_unreadable
+        for one in self._caches.all:
+            for bad in tuple(one.bad.values()):
+                if bad.left_out:
+                    self._tell_unreadable(one.resource, bad.identity, bad.problem)
         self._caches.listen(self._heard)
         self._caches.listen(self._transitions.heard)
+        self._caches.listen(self._scheduler_liveness.heard)
+        if self._observer is not None:
+            self._caches.listen(self._observer.heard)
+            self._observer.start()
         self._provider.listen(self._claims.add)
         self._caches.listen(self._own.heard)
         self._own.start()
         self._provider.resume(self._cluster.claims())
-        for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
+        for queue in self._queues:
             queue.start()
+        self._nominations.begin()
         self._registrar.start()
         self._pools.add_all(pool.name for pool in self._caches.pools.store.list())
-        self._claims.add_all(claim.name for claim in self._cluster.claims())
-        self._nodes.add_all(node.metadata.name for node in self._caches.nodes.store.list())
+        for claim in self._cluster.claims():
+            self._claims.add(claim.name)
+            self._consistency.seen(claim, at_start=True)
+            self._hydration.seen(claim)
+        for node in self._caches.nodes.store.list():
+            self._nodes.add(node.metadata.name)
+            self._node_plans.seen(node)
+        self._carry_out(self._cluster.unneeded())  # nobody carried out what a standby was told
         self._intake.start()
         self._disruption.start()
         self._housekeeper.start()
@@ -336,11 +476,13 @@ class Controllers:
     def stop(self) -> None:
         """Finish what is under way and act no more."""
         self._stop.set()
+        if self._observer is not None:
+            self._observer.stop()
         self._intake.stop()
         self._disruption.stop()
         self._own.stop()
         self._registrar.stop()
-        for queue in (self._claims, self._nodes, self._pools, self._evictions.queue):
+        for queue in self._queues:
             queue.stop(5.0)
         self._creates.close(5.0)
         self._notes.close(5.0)
@@ -366,6 +508,9 @@ class Controllers:
             if isinstance(claim, NodeClaim):
                 self._claims.add(claim.name)
                 self._pool_changed(claim.pool)
+                if new is not None:
+                    self._consistency.seen(claim)
+                    self._hydration.seen(claim)
                 if new is None:
                     self._intake.trigger(f"claim/{claim.name}")
         elif what == "pool":
@@ -399,9 +544,14 @@ class Controllers:
     def _node_heard(self, node: object, *, gone: bool) -> None:
         if not isinstance(node, Node):
             return
+        if gone:
+            self._node_plans.gone(node.metadata.name)
+        else:
+            self._node_plans.seen(node)
         claim = self._cluster.claim_of(node)
         if claim is not None:
             self._claims.add(claim.name)
+            self._hydration.seen(claim)
             if gone:
                 self._pool_changed(claim.pool)
         if node.metadata.deletion_timestamp is not None:
@@ -413,19 +563,48 @@ class Controllers:
         if pool:
             self._pools.add_after(pool, POOL_DELAY_SECONDS)
 
+    def _tell_unreadable(self, resource: Resource[Any], identity: Identity, problem: str) -> None:
+        """Say on the object itself that it is left out, where its name could be read."""
+        if identity.name:
+            self._recorder.publish(
+                ObjectReference(
+                    api_version=resource.api_version,
+                    kind=resource.kind,
+                    name=identity.name,
+                    namespace=identity.namespace,
+                    uid=identity.uid,
+                ),
+                "Warning",
+                UNREADABLE,
+                f"This {resource.kind} cannot be read and is ignored until it changes: {problem}",
+            )
+
     # ------------------------------------------------------------------ effects
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, PodSettled):
                 self._metrics.plan_pod(effect.outcome)
-                self._steering.settled(effect.outcome)
-                if effect.outcome in ("displaced", "expired"):
+                self._steering.settled(effect.uid, effect.outcome)
+                if effect.outcome not in (PLANNED, ABSORBED):
+                    self._plans.changed(effect.key)
                     self._intake.trigger(effect.uid)
+            elif isinstance(effect, PodMissed):
+                self._missed(effect)
             elif isinstance(effect, NominationLost):
-                self._registrar.nominate_again(effect.pod, effect.claim)
+                self._nominations.lost(effect.pod, effect.claim)
             elif isinstance(effect, ClaimUnneeded):
                 self._creates.submit(lambda name=effect.claim: self._drop(name))  # type: ignore[misc]
+
+    def _missed(self, effect: PodMissed) -> None:
+        self._metrics.plan_miss(effect.cause)
+        pod, stop = effect.pod, effect.stop
+        said = pod.scheduled_message or "nothing"
+        _log.info("pod was not bound as planned", pod=pod.key, node=str(effect.key), cause=effect.cause, said=said)
+        if stop is not None:
+            _log.warning(
+                "no nodes for pods like this", pod=pod.key, misses=stop.misses, seconds=stop.seconds, said=said
+            )
 
     def _drop(self, name: str) -> None:
         claim = self._cluster.claim(name)
@@ -434,11 +613,13 @@ class Controllers:
             self._writer.delete(claim)
 
     def _keep_house(self) -> None:
+        pulse = heartbeat.pulse("housekeeping", HOUSEKEEPING_PATIENCE_SECONDS)
         while not self._stop.wait(EXPIRE_SECONDS):
+            pulse.beat()
             try:
                 self._carry_out(self._cluster.expire())
-                for key in self._cluster.finished_node_plans():
-                    self._plans.changed(key)
+                self._nominations.review()
+                self._scheduler_liveness.look()
                 self._metrics.state(self._cluster.snapshot())
             except Exception:
                 _log.exception("housekeeping failed, it goes on")

@@ -3,14 +3,17 @@
 import random
 import string
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
-from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
-from provisioner.apis.meta import is_true
+from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
+from provisioner.apis.shapes import away_from
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers import claims, telling
 from provisioner.controllers.intake import counts_by_time
@@ -22,207 +25,45 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
-from provisioner.scheduling.problem import (
-    Bin,
-    DevicePolicy,
-    MinValuesPolicy,
-    Pool,
-    PreferencePolicy,
-    Problem,
-    SpreadDefaults,
-    Storage,
-)
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.solver import solve
+from provisioner.scheduling.world import DEFAULTS, Gathered, Machines, Policies, without, world_of
 from provisioner.scheduling.zones import pending_by_zone
-from provisioner.state.cluster import EXISTING_TTL, Cluster
-from provisioner.state.snapshot import NodeView, PoolView, Snapshot
+from provisioner.state.cluster import Cluster
+from provisioner.state.effects import Effect
+from provisioner.state.keys import NodeKey
+from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
-from provisioner.values.quantity import QuantityError
-from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
-from provisioner.values.resources import Resources
 
+_NAME_TRIES = 20
 _NAME_LETTERS = string.ascii_lowercase + string.digits
-_NOT_RESERVED = Requirements.of([Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.NOT_IN, [names.CAPACITY_RESERVED])])
 _REFUSALS = (BadRequest, Forbidden, Invalid, NotFound)
 """What a create call meets until somebody changes something: admission, the role, the schema, a CRD that is missing."""
 _log = logs.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """What the flags say about judging pods; `of` reads them.
+def policies_of(options: Options) -> Policies:
+    """How pods are judged, as the program was started.
 
-    Attributes:
-        spread: cluster default spread constraints, without selectors.
-        reserves: whether reserved capacity may be used.
+    --ignore-dra-requests, on by default, means as in Karpenter that devices are not planned for, so pods with resource claims
+    are refused. Switched off, such pods get places and their claims are no constraint, as long as there is no allocator.
     """
-
-    preferences: PreferencePolicy = PreferencePolicy.RESPECT
-    min_values: MinValuesPolicy = MinValuesPolicy.STRICT
-    devices: DevicePolicy = DevicePolicy.REFUSE
-    spread: tuple[TopologySpreadConstraint, ...] = ()
-    reserves: bool = True
-
-    @classmethod
-    def of(cls, options: Options) -> "Policies":
-        """As the program was started.
-
-        --ignore-dra-requests, on by default, means as in Karpenter that devices are not planned for, so pods with
-        resource claims are refused. Switched off, such pods get places and their claims are no constraint, as long as
-        there is no allocator.
-        """
-        return cls(
-            preferences=PreferencePolicy(options.preference_policy),
-            min_values=MinValuesPolicy(options.min_values_policy),
-            devices=DevicePolicy.REFUSE if options.ignore_dra_requests else DevicePolicy.IGNORE,
-            spread=tuple(
-                TopologySpreadConstraint(
-                    max_skew=one.max_skew, topology_key=one.topology_key, when_unsatisfiable=one.when_unsatisfiable
-                )
-                for one in options.scheduler_config
-            ),
-            reserves=options.feature_gates.reserved_capacity,
-        )
-
-
-class Bins:
-    """Machines as scheduling sees them, the same object while nothing of a machine changed. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[NodeView, Bin]] = {}
-
-    def of(self, snapshot: Snapshot) -> tuple[Bin, ...]:
-        """The machines of a snapshot in its order; those that are gone are forgotten."""
-        known = self._known
-        self._known = {
-            view.key: entry if (entry := known.get(view.key)) is not None and entry[0] is view else (view, _bin(view))
-            for view in snapshot.nodes
-        }
-        return tuple(made for _, made in self._known.values())
-
-
-def _bin(node: NodeView) -> Bin:
-    here = {pod.uid for pod in node.pods}
-    return Bin(
-        name=node.key,
-        labels=node.labels,
-        room=node.room,
-        taints=node.taints,
-        node_name=node.name,
-        pool=node.pool,
-        pods=node.pods + tuple(pod for pod in node.promised if pod.uid not in here),
-        attach_limits=node.attach_limits,
-        leaving=node.deleting,
-    )
-
-
-def problem_of(
-    snapshot: Snapshot,
-    pods: tuple[Pod, ...],
-    types_of: Callable[[NodePool], tuple[InstanceType, ...]],
-    well_known: frozenset[str],
-    manages: Callable[[NodePool], bool],
-    policies: Policies = Policies(),
-    bins: Bins | None = None,
-    reservation_label: str = "",
-) -> Problem:
-    """The question that this instant asks; what only depends on the snapshot is decided here.
-
-    A pool takes part when it is ours, Ready, dynamic, not being deleted and readable: a malformed one says so itself
-    (ValidationSucceeded) and must not stop the others. A machine that leaves takes no pods; those on it still count.
-
-    `policies` is what the flags say; `bins` keeps machines from one question to the next; `reservation_label` is the provider's.
-    """
-    usable = [view for view in snapshot.pools if manages(view.pool) and is_usable(view.pool)]
-    pools = [pool for view in usable if (pool := _pool(view, types_of(view.pool), policies)) is not None]
-    around = snapshot.around
-    return Problem(
-        pods=pods,
-        pools=tuple(pools),
-        bins=(bins or Bins()).of(snapshot),
-        daemons=snapshot.daemons,
-        well_known=well_known,
-        namespaces=around.namespaces,
-        storage=Storage(
-            claims=around.claims,
-            volumes=around.volumes,
-            classes=around.classes,
-            attach_limits=around.attach_limits,
+    return Policies(
+        preferences=PreferencePolicy(options.preference_policy),
+        min_values=MinValuesPolicy(options.min_values_policy),
+        devices=DevicePolicy.REFUSE if options.ignore_dra_requests else DevicePolicy.IGNORE,
+        spread=tuple(
+            TopologySpreadConstraint(
+                max_skew=one.max_skew, topology_key=one.topology_key, when_unsatisfiable=one.when_unsatisfiable
+            )
+            for one in options.scheduler_config
         ),
-        spread_defaults=SpreadDefaults(
-            constraints=policies.spread, services=around.services, controllers=around.controllers
-        ),
-        preferences=policies.preferences,
-        min_values=policies.min_values,
-        devices=policies.devices,
-        reservation_label=reservation_label,
-    )
-
-
-def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, ...]]:
-    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no machine to come.
-
-    Other claims that have no machine yet are no place to go either: they may wait for the same.
-    """
-    gone = next((view for view in snapshot.nodes if view.claim is not None and view.claim.name == claim_name), None)
-    if gone is None:
-        return snapshot, ()
-    freed = gone.capacity + Resources.of({names.NODES: 1})
-    rest = replace(
-        snapshot,
-        nodes=tuple(
-            view
-            for view in snapshot.nodes
-            if view is not gone and (view.claim is None or view.claim.status.provider_id)
-        ),
-        pools=tuple(
-            replace(view, used=view.used - freed) if view.pool.metadata.name == gone.pool else view
-            for view in snapshot.pools
-        ),
-    )
-    return rest, gone.promised
-
-
-def is_usable(pool: NodePool) -> bool:
-    """Whether new machines may come from this pool."""
-    return (
-        pool.metadata.deletion_timestamp is None
-        and pool.spec.replicas is None
-        and is_true(pool.status.conditions, names.READY)
-    )
-
-
-def _pool(view: PoolView, types: tuple[InstanceType, ...], policies: Policies) -> Pool | None:
-    template = view.pool.spec.template
-    reference = view.pool.node_class_ref
-    labels = {
-        **view.pool.labels,
-        names.NODEPOOL_LABEL: view.pool.metadata.name,
-        names.nodeclass_label(reference.group, reference.kind): reference.name,
-    }
-    try:
-        requirements = requirements_of(template.spec.requirements)
-        limits = Resources.parse(view.pool.spec.limits)
-    except (RequirementError, QuantityError) as error:
-        _log.warning("nodepool cannot be read, it is left out", nodepool=view.pool.metadata.name, error=str(error))
-        return None
-    requirements = requirements.merged(Requirements.from_labels(labels))
-    if not policies.reserves:
-        requirements = requirements.merged(_NOT_RESERVED)
-    return Pool(
-        name=view.pool.metadata.name,
-        weight=view.pool.spec.weight,
-        requirements=requirements,
-        taints=view.pool.taints,
-        startup_taints=view.pool.startup_taints,
-        instance_types=types,
-        remaining=Resources.of({key: limit - view.used.get(key, 0) for key, limit in limits.items()})
-        if limits
-        else None,
-        template=view.pool,
+        reserves=options.feature_gates.reserved_capacity,
+        hostname_domains=options.hostname_spread_domains,
     )
 
 
@@ -259,10 +100,16 @@ class Provisioner:
         created: Callable[[NodeClaim], None],
         chance: random.Random,
         plans: PlanWriter,
-        policies: Policies = Policies(),
+        effects: Callable[[Iterable[Effect]], None],
+        policies: Policies = DEFAULTS,
+        deadline: timedelta = timedelta(seconds=10),
+        decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
     ) -> None:
-        self._policies, self._bins, self._told = policies, Bins(), telling.Told()
-        self._plans = plans
+        self._decided = decided
+        self._policies, self._machines, self._told = policies, Machines(), telling.Told()
+        self._prepared: Prepared | None = None
+        self._deadline = deadline.total_seconds()
+        self._plans, self._effects = plans, effects
         self._cluster, self._client, self._provider = cluster, client, provider
         self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
         self._counts, self._retry, self._created, self._chance = counts, retry, created, chance
@@ -270,20 +117,31 @@ class Provisioner:
     def run(self) -> Batch | None:
         """Plan every pod that waits and counts; None when there is none."""
         snapshot = self._cluster.snapshot()
-        waiting = tuple(pod for pod in snapshot.pending if self._may_plan(pod))
+        waiting = tuple(
+            pod for pod in snapshot.pending if self._may_plan(pod) and pod.shape.key not in snapshot.stopped
+        )
         if any(counts_by_time(pod) and not self._counts(pod) for pod in snapshot.pending):
             self._retry("early")
-        pods = waiting + snapshot.leaving
+        pods = waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
         self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
         if not pods:
             self._metrics.unschedulable_pods(0)
             self._metrics.pending_by_zone({})
+            self._complain(snapshot, Result((), {}, ()))
             return None
         decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
-            problem = self._problem(snapshot, pods, self._bins)
-            result = solve(problem)
+            gathered = self._gathered(snapshot, self._machines)
+            prepared = self._prepared = prepare(gathered.world, self._prepared)
+            result = with_own_pods(prepared.solve(avoiding(pods, snapshot.avoided), expired=self._expired()), pods)
         seconds = self._clock.monotonic() - started
+        if any(NOT_TRIED in one.reasons for one in result.unplaced):
+            _log.warning(
+                "the solve deadline passed before every pod was planned; the rest is planned next",
+                scheduling_id=decision,
+                solve_deadline_seconds=self._deadline,
+            )
+            self._retry("deadline")
         self._metrics.unschedulable_pods(len(result.unplaced))
         self._metrics.plan(result.usd_per_hour)
         batch = Batch(
@@ -304,13 +162,23 @@ class Provisioner:
             milliseconds=round(seconds * 1000, 1),
         )
         self._act(snapshot, result)
-        self._metrics.pending_by_zone(pending_by_zone(problem))  # last: claims wait for nothing
+        unplaced = {one.pod.uid for one in result.unplaced}
+        self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
+        self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
         return batch
 
     def fits_elsewhere(self, claim_name: str) -> bool:
         """Whether every pod that waits for a claim would find another place now, on machines of today or others that can be had."""
         snapshot, pods = without(self._cluster.snapshot(), claim_name)
-        return bool(pods) and not solve(self._problem(snapshot, pods)).unplaced
+        if not pods:
+            return False
+        prepared = prepare(self._gathered(snapshot).world, self._prepared)
+        return not prepared.solve(pods, expired=self._expired(), explain=False).unplaced
+
+    def _expired(self) -> Callable[[], bool]:
+        """Says when the time of a question that begins now is up."""
+        end = self._clock.monotonic() + self._deadline
+        return lambda: self._clock.monotonic() >= end
 
     def _may_plan(self, pod: Pod) -> bool:
         if pod.nominated_node_name and any(
@@ -319,17 +187,20 @@ class Provisioner:
             return False  # kube-scheduler is making room for it by preemption
         return self._counts(pod) and not opted_out(pod)
 
-    def _problem(self, snapshot: Snapshot, pods: tuple[Pod, ...], bins: Bins | None = None) -> Problem:
-        return problem_of(
+    def _gathered(self, snapshot: Snapshot, machines: Machines | None = None) -> Gathered:
+        gathered = world_of(
             snapshot,
-            pods,
             self._types,
             self._provider.well_known_labels,
             self._manages,
             self._policies,
-            bins,
+            machines,
             self._provider.reservation_label,
         )
+        for one in gathered.unreadable:
+            text = "NodePool cannot be read and is left out" if one.left_out else "NodePool has a field that is ignored"
+            _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
+        return gathered
 
     def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
@@ -345,9 +216,9 @@ class Provisioner:
     # ------------------------------------------------------------------ act
 
     def _act(self, snapshot: Snapshot, result: Result) -> None:
-        nodes = {node.key: node for node in snapshot.nodes}
-        for key, pods in result.existing.items():  # first: that room is there for others to take
-            self._keep_room(nodes[key], pods)
+        nodes = {str(node.key): node for node in snapshot.nodes}
+        for name, pods in result.existing.items():  # first: that room is there for others to take
+            self._keep_room(nodes[name], pods)
         for planned in result.claims:
             self._announce(planned)
         self._complain(snapshot, result)
@@ -364,6 +235,11 @@ class Provisioner:
                 text = texts[id(unplaced.reasons)] = telling.sentence(unplaced.reasons, unready)
                 empty |= telling.pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
+        complaints += [
+            (pod, telling.stopped(stop))
+            for pod in snapshot.pending
+            if (stop := snapshot.stopped.get(pod.shape.key)) is not None
+        ]
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
             self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
         for view in snapshot.pools:
@@ -374,19 +250,33 @@ class Provisioner:
         pool = planned.template
         if not isinstance(pool, NodePool):
             raise TypeError("a planned claim carries its NodePool")
-        name = f"{pool.metadata.name}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}"
-        body = claims.claim_body(planned, pool, name)
-        self._cluster.claim_written(claims.as_claim(body))
-        self._workers.submit(lambda: self._create(planned, pool, name, body))
+        for _ in range(_NAME_TRIES):
+            name = f"{pool.metadata.name}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}"
+            body = claims.claim_body(planned, pool, name)
+            entered = self._cluster.announce(claims.as_claim(body), planned.pods)
+            if entered is not False:
+                break
+        else:
+            _log.error("could not find a free name for a NodeClaim, its pods are planned again", nodepool=pool.name)
+            self._retry(f"names/{pool.name}")
+            return
+        if entered:
+            self._workers.submit(lambda: self._create(planned, pool, name, body))
+        else:
+            _log.info("no NodeClaim is needed, its pods found nodes while they were planned", nodepool=pool.name)
 
     def _create(self, planned: PlannedClaim, pool: NodePool, name: str, body: dict[str, object]) -> None:
+        if self._cluster.is_unneeded(name):
+            _log.info("nodeclaim is not created, its pods found other nodes", nodeclaim=name)
+            self._cluster.claim_failed(name)
+            return
         try:
             claim = self._client.create(resources.NODECLAIMS, body, retry=True)
         except AlreadyExists:
             # our own retried create, or a name that was taken: the plan written on it tells
             claim = self._client.get(resources.NODECLAIMS, name)
             plan = claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
-            if plan != claims.plan_text(planned.pods):
+            if not plan or plan != claims.plan_text(planned.pods):
                 self._failed(name, "name taken")
                 self._retry(f"failed/{name}")
                 return
@@ -394,13 +284,15 @@ class Provisioner:
             self._failed(name, str(error))
             self._say_refused(pool, planned.pods, error)
             return
-        except ApiError as error:
+        except ApiError as error:  # it may have come to be all the same: then its watch event finds its pods planned
             self._failed(name, str(error))
             self._retry(f"failed/{name}")
             return
-        self._cluster.claim_written(claim)
-        if len(self._cluster.promised(name)) > len(planned.pods):  # a later batch came before the claim was there
-            self._plans.changed(name)
+        self._effects(self._cluster.claim_written(claim))
+        if len(self._cluster.assigned(NodeKey(name))) > len(
+            planned.pods
+        ):  # a later batch came before the claim was there
+            self._plans.changed(NodeKey(name))
         self._metrics.claim_created(planned.pool, min_values_relaxed=planned.min_values_relaxed)
         self._created(claim)
         self._nominate(f"nodeclaim/{name}", planned.pods)
@@ -418,9 +310,12 @@ class Provisioner:
             self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", why, (pod.uid,), ttl=300.0)
 
     def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
-        """Room for pods on a machine of now, written into its plan."""
+        """Room for pods on an existing or in-flight node, written into the plan of its claim."""
         claim = node.claim
-        self._cluster.promise(node.key, pods, EXISTING_TTL if claim is None or node.initialized else None)
+        if self._cluster.assign(node.key, pods):
+            _log.info("a node went while pods were planned onto it, they are planned again", node=str(node.key))
+            self._retry(f"refused/{node.key}")
+            return
         self._plans.changed(node.key)
         target = f"nodeclaim/{claim.metadata.name}" if claim is not None else ""
         self._nominate(", ".join(part for part in (target, f"node/{node.name}" if node.name else "") if part), pods)
@@ -428,6 +323,36 @@ class Provisioner:
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
             self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
+
+
+def avoiding(pods: tuple[Pod, ...], avoided: Mapping[str, frozenset[str]]) -> tuple[Pod, ...]:
+    """The pods to ask for: those that kube-scheduler did not bind somewhere as planned keep off these nodes."""
+    if not avoided:
+        return pods
+    return tuple(
+        msgspec.structs.replace(pod, shape=away_from(pod.shape, nodes)) if (nodes := avoided.get(pod.uid)) else pod
+        for pod in pods
+    )
+
+
+def with_own_pods(result: Result, pods: tuple[Pod, ...]) -> Result:
+    """The answer with the pods as they are, not as they were asked for."""
+    own = {pod.uid: pod for pod in pods}
+
+    def real(found: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        return tuple(own.get(pod.uid, pod) for pod in found)
+
+    if all(own[pod.uid] is pod for claim in result.claims for pod in claim.pods) and all(
+        own[pod.uid] is pod
+        for found in (*result.existing.values(), [one.pod for one in result.unplaced])
+        for pod in found
+    ):
+        return result
+    return Result(
+        claims=tuple(msgspec.structs.replace(claim, pods=real(claim.pods)) for claim in result.claims),
+        existing={name: real(found) for name, found in result.existing.items()},
+        unplaced=tuple(msgspec.structs.replace(one, pod=own.get(one.pod.uid, one.pod)) for one in result.unplaced),
+    )
 
 
 def opted_out(pod: Pod) -> bool:

@@ -1,10 +1,11 @@
-"""New Nodes are let in, in waves: first every planned pod is nominated, then the taints fall together.
+"""New Nodes are let in, in waves: first their planned pods are nominated, then the taints fall together.
 
 kube-scheduler looks at a nominated node first and keeps its room for the pod, but clears the nomination after a failed
 cycle, and the fall of another node's taint is what starts such a cycle. So a wave's pods are all nominated before the
-first of its taints falls. Measured: 95 % and more of the pods land as planned without any extender (design 3.7).
+first of its taints falls. Measured: 95 % and more of those pods land as planned without any extender (design 3.7).
 """
 
+import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,19 +18,21 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
-from provisioner.apis.pods import Pod
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.nominations import Nominations
 from provisioner.controllers.references import reference_of
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
+from provisioner.kube.errors import Conflict, Invalid
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
+from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
+from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool as Workers
-from provisioner.support.workers import run_parallel
+from provisioner.support.workers import StillRunningError, run_parallel
 from provisioner.values.taints import Taint
 
 #: A wave is complete when nothing new came for the first time, or the second time after it began. Pods of a later wave
@@ -37,12 +40,15 @@ from provisioner.values.taints import Taint
 WAVE_SECONDS = (0.5, 3.0)
 #: An extender holds the room: nobody waits for anybody.
 STEERED_WAVE_SECONDS = (0.05, 0.25)
-#: Measured without an extender: 92 % of the pods land as planned after one round, 98 % and more after these.
-NOMINATING_ROUNDS = 3
-SEEN_SECONDS = 0.1
-"""How long the watch may take to tell what became of nominations."""
+RETRY_BASE_SECONDS = 0.2
+RETRY_CAP_SECONDS = 30.0
+#: One write that hangs holds up a wave no longer than this; it goes on by itself.
+PATIENCE_SECONDS = 10.0
 _TRIES = 6
 _WHOLE = frozenset({"/spec/taints", "/metadata/labels", "/metadata/annotations"})
+_FAILURES = counter(
+    "dovetail_registration_failures_total", "Registrations that failed and are tried again with back-off.", ()
+)
 _log = logs.get_logger(__name__)
 
 
@@ -90,7 +96,7 @@ def registration_patch(claim: NodeClaim, node: Node) -> NodePatch:
     kept = [taint for taint in node.spec.taints if taint.key != names.UNREGISTERED_TAINT.key]
     present = {(taint.key, taint.effect) for taint in kept}
     # a startup taint that has fallen before we looked does not come back: only a Node never registered gets them
-    first_time = node.metadata.labels.get(names.REGISTERED_LABEL) != "true"
+    first_time = not was_registered(claim, node)
     added = [taint for taint in wanted if first_time and (taint.key, taint.effect) not in present]
     taints = (*kept, *added)
     after = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=tuple(taints)))
@@ -127,6 +133,17 @@ def registration_patch(claim: NodeClaim, node: Node) -> NodePatch:
         owner,
     )
     return NodePatch(operations, initialized)
+
+
+def was_registered(claim: NodeClaim, node: Node) -> bool:
+    """Whether we registered this Node for this claim.
+
+    The label alone is no proof: its kubelet may set it, and would join without the taints of its pool. The owner reference that
+    the same write adds has the UID of the claim, which no kubelet can read before.
+    """
+    return node.metadata.labels.get(names.REGISTERED_LABEL) == "true" and any(
+        owner.uid == claim.metadata.uid for owner in node.metadata.owner_references
+    )
 
 
 def merged(path: str, present: Mapping[str, str], wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -195,15 +212,21 @@ class Registrar:
         workers: Workers,
         clock: Clock,
         *,
-        nominates: Callable[[], bool],
+        nominations: Nominations,
         again: Callable[[str], None],
         health: Callable[[str, bool], None],
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
+        self._patience = patience
         self._metrics, self._workers, self._clock = metrics, workers, clock
-        self._nominates, self._again, self._health = nominates, again, health
+        self._nominations, self._again, self._health = nominations, again, health
         self._changed = threading.Condition()
         self._waiting: dict[str, float] = {}
+        self._delayed: dict[str, float] = {}  # claims whose registration failed, and when it may be tried again
+        self._failures: dict[str, int] = {}  # of those, how often in a row
+        self._busy: set[str] = set()  # claims that are being let in
+        self._chance = random.Random()
         self._opened = 0.0
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="registration", daemon=True)
@@ -221,33 +244,27 @@ class Registrar:
             self._thread.join(10)
 
     def offer(self, name: str) -> None:
-        """A claim whose Node has joined; taken with the next wave."""
+        """A claim whose Node has joined; taken with the next wave, or when it has waited for its next try."""
         with self._changed:
+            if name in self._delayed:
+                return
             if not self._waiting:
                 self._opened = self._clock.monotonic()
             self._waiting.setdefault(name, self._clock.monotonic())
             self._changed.notify_all()
 
-    def nominate_again(self, pod: Pod, claim_name: str) -> None:
-        """kube-scheduler cleared the nomination of a pod whose machine is ready: give it back, once a change."""
-        claim = self._cluster.claim(claim_name)
-        node = self._cluster.node_of(claim) if claim is not None else None
-        if (
-            self._nominates()
-            and node is not None
-            and claim is not None
-            and is_true(claim.status.conditions, names.REGISTERED)
-        ):
-            self._workers.submit(lambda: self._nominate(pod, node.metadata.name))
-
     def _loop(self) -> None:
+        pulse = heartbeat.pulse("registration")
+        pulse.rest()
         while (wave := self._gather()) is not None:
+            pulse.beat()
             try:
                 self._do(wave)
-            except Exception:
-                _log.exception("a wave of registrations failed, its claims are looked at again", claims=len(wave))
+            except Exception as error:
+                _log.exception("A wave of registrations failed; retrying", claims=len(wave))
                 for name in wave:
-                    self._again(name)
+                    self._retry(name, error)
+            pulse.rest()
 
     def _gather(self) -> list[str] | None:
         """Names of the next wave: complete when nothing new came for a moment; None when stopping."""
@@ -255,9 +272,13 @@ class Registrar:
             while True:
                 if self._stopping:
                     return None
+                now = self._clock.monotonic()
+                for name in [name for name, at in self._delayed.items() if at <= now]:
+                    del self._delayed[name]
+                    self._opened = self._opened if self._waiting else now
+                    self._waiting.setdefault(name, now)
                 if self._waiting:
-                    now = self._clock.monotonic()
-                    idle, longest = WAVE_SECONDS if self._nominates() else STEERED_WAVE_SECONDS
+                    idle, longest = WAVE_SECONDS if self._nominations.wanted else STEERED_WAVE_SECONDS
                     closes = min(max(self._waiting.values()) + idle, self._opened + longest)
                     if closes <= now:
                         wave = sorted(self._waiting)
@@ -265,7 +286,7 @@ class Registrar:
                         return wave
                     self._changed.wait(closes - now)
                 else:
-                    self._changed.wait()
+                    self._changed.wait(min(self._delayed.values()) - now if self._delayed else None)
 
     def _do(self, wave: list[str]) -> None:
         pairs = [
@@ -276,36 +297,40 @@ class Registrar:
             and not is_true(claim.status.conditions, names.REGISTERED)  # offered again while its wave was under way
             and (node := self._cluster.node_of(claim)) is not None
         ]
-        if self._nominates():
-            # more than once: a failed cycle of a pod that was nominated a moment ago clears it again
-            for _ in range(NOMINATING_ROUNDS):
-                pods = [
-                    (pod, node.metadata.name)
-                    for claim, node in pairs
-                    for pod in self._cluster.promised(claim.metadata.name)
-                    if not pod.nominated_node_name
-                ]
-                if not pods:
-                    break
-                run_parallel(self._workers, lambda item: self._nominate(*item), pods)
-                self._clock.sleep(SEEN_SECONDS)
-        for outcome in run_parallel(self._workers, lambda pair: self._let_in(*pair), pairs):
+        for name in set(wave) - {claim.metadata.name for claim, _ in pairs}:
+            self._failures.pop(name, None)  # nothing is left to be done for it
+        withheld = self._nominations.nominate(pairs, self._patience)
+        # Nodes with room that no nomination keeps come last: pods whose own taint has not fallen yet would take it.
+        pairs.sort(key=lambda pair: withheld[pair[0].metadata.name])
+        for outcome in run_parallel(self._workers, lambda pair: self._try(*pair), pairs, patience=self._patience):
+            name = outcome.item[0].metadata.name
             if outcome.error is not None:
-                name = outcome.item[0].metadata.name
-                _log.warning("registration failed, it is tried again", nodeclaim=name, error=str(outcome.error))
-                self._again(name)
+                self._retry(name, outcome.error)
+            else:
+                self._failures.pop(name, None)
 
-    def _nominate(self, pod: Pod, node_name: str) -> None:
-        current = self._cluster.pod(pod.uid)
-        if current is None or current.node_name or current.nominated_node_name:
-            return
-        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node_name}}
+    def _try(self, claim: NodeClaim, node: Node) -> None:
+        """Let one Node in, unless an earlier try still has no answer."""
+        name = claim.metadata.name
+        with self._changed:
+            if name in self._busy:
+                raise StillRunningError(self._patience)
+            self._busy.add(name)
         try:
-            self._client.patch(resources.PODS, pod.name, body, pod.namespace, subresource="status")
-        except (NotFound, Conflict, Invalid):
-            return  # gone, another pod has its name, or it was bound a moment ago
-        except ApiError as error:
-            _log.info("a nomination failed, the pod goes without", pod=pod.key, node=node_name, error=str(error))
+            self._let_in(claim, node)
+        finally:
+            with self._changed:
+                self._busy.discard(name)
+
+    def _retry(self, name: str, error: Exception) -> None:
+        """Take the claim again after a while, longer after every failure."""
+        _FAILURES.inc()
+        with self._changed:
+            count = self._failures[name] = self._failures.get(name, 0) + 1
+            wait = doubling(count, base=RETRY_BASE_SECONDS, cap=RETRY_CAP_SECONDS, chance=self._chance)
+            self._delayed[name] = self._clock.monotonic() + wait
+            self._changed.notify_all()
+        _log.warning("Registration failed; retrying", nodeclaim=name, error=str(error), seconds=round(wait, 1))
 
     def _let_in(self, claim: NodeClaim, node: Node) -> None:
         name = claim.metadata.name
@@ -313,8 +338,8 @@ class Registrar:
         if known is None or known.metadata.deletion_timestamp is not None:
             return  # its machine is being ended: pods would be let in there to die
         claim = known
-        if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and (
-            node.metadata.labels.get(names.REGISTERED_LABEL) != "true"
+        if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
+            claim, node
         ):
             message = f'Missing required NoExecute taint "{names.UNREGISTERED_TAINT}" which is required for proper registration'
             self._recorder.publish(reference_of(claim), "Warning", "UnregisteredTaintMissing", message)
@@ -325,6 +350,7 @@ class Registrar:
             return decided[-1].operations
 
         written = patch_node(self._client, node, patch_of)
+        self._writer.node_written(written)
         now = self._clock.now()
         claim = self._cluster.claim(name) or claim
         conditions = claim.status.conditions

@@ -1,32 +1,51 @@
 """Where the extender's reports arrive: POST /reports, over mTLS wherever it is not loopback. Design 3b.5."""
 
-import ipaddress
 import socket
 import ssl
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from pathlib import Path
+from typing import Final
 
+from certs.serving import ServingContext
 from provisioner.apis.reports import MAX_BYTES, PATH, Report, ReportsError, decode_reports
 from provisioner.support import logs
+from provisioner.support.addresses import host_and_port, is_everywhere, is_loopback, parse
+from provisioner.support.http.server import HttpServer, listen
+from provisioner.support.http.values import Limits, Request, Response
+
+CLIENT_NAME: Final = "dovetail-scheduler"
+"""Name in the certificate of those who may report, unless another is asked for."""
+LIMITS: Final = Limits(
+    connections=128,
+    first_request_seconds=5.0,
+    request_seconds=5.0,
+    answer_seconds=3.0,  # the extender waits as long
+    idle_seconds=30.0,  # it speaks every three seconds
+    waiting=32,
+    body_bytes=MAX_BYTES,
+    held_bytes=16 * MAX_BYTES,
+)
+THREADS: Final = 2
 
 _log = logs.get_logger(__name__)
-_REQUEST_SECONDS = 10.0
-_FILES = ("tls.crt", "tls.key", "ca.crt")
+_FILES: Final = ("tls.crt", "tls.key", "ca.crt")
 
 
 class ReportServer:
     """A small server with bounded bodies; it only hands reports on.
 
     Args:
-        host, port: where to listen; port 0 takes a free one, see `url`.
+        host: where to listen; "" is every address of this machine.
+        port: 0 takes a free one, see `url`.
         accept: called with each batch, in the request's thread; must not block.
-        tls: a server context that demands client certificates. None is allowed on loopback only.
+        context: gives the TLS context, which demands client certificates. None is allowed on loopback only.
         address: "host:port" under which others reach this server; "" is where it listens, or this host's name.
+        client_name: that a client's certificate has to be for; "" is any.
 
     Raises:
-        ValueError: plain HTTP was asked for on an address that others reach.
+        ValueError: plain HTTP was asked for on an address that others reach, or `address` is none.
+        OSError: the port is taken.
     """
 
     def __init__(
@@ -34,66 +53,62 @@ class ReportServer:
         host: str,
         port: int,
         accept: Callable[[tuple[Report, ...]], None],
-        tls: ssl.SSLContext | None,
+        context: Callable[[], ssl.SSLContext] | None,
         address: str = "",
+        client_name: str = CLIENT_NAME,
     ) -> None:
-        if tls is None and not ipaddress.ip_address(host).is_loopback:
-            raise ValueError(f"reports on {host} need certificates: give --report-cert-dir, or listen on 127.0.0.1")
+        if context is None and not is_loopback(host):
+            raise ValueError(
+                f"reports on {host or 'every address'} need certificates: give --report-cert-dir, or listen on 127.0.0.1"
+            )
+        wanted = client_name if context is not None else ""
 
-        class Handler(BaseHTTPRequestHandler):
-            timeout = _REQUEST_SECONDS
-            protocol_version = "HTTP/1.1"
+        def handle(request: Request) -> Response:
+            if wanted and wanted not in request.peer_names:
+                _log.warning(
+                    "reports refused: the client's certificate is for others", names=sorted(request.peer_names)
+                )
+                return Response(HTTPStatus.FORBIDDEN, f"only {wanted} may report\n".encode())
+            return take(request, accept)
 
-            def do_POST(self) -> None:
-                self._answer(*_take(self.path, self.headers.get("content-length"), self.rfile.read, accept))
-
-            def _answer(self, status: int, text: str) -> None:
-                body = text.encode()
-                self.send_response(status)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Requests are counted by the metrics."""
-
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
-        scheme = "https" if tls is not None else "http"
-        reached = socket.gethostname() if ipaddress.ip_address(host).is_unspecified else host
-        self.url = f"{scheme}://{address or f'{reached}:{self._server.server_address[1]}'}{PATH}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="reports", daemon=True)
+        self._context = context
+        self._server = HttpServer(
+            "reports", [listen(host, port)], handle, limits=LIMITS, context=context, threads=THREADS
+        )
+        scheme = "https" if context is not None else "http"
+        own = (socket.gethostname() if is_everywhere(host) else host, self._server.port)
+        self.url = f"{scheme}://{host_and_port(*(parse(address) if address else own))}{PATH}"
 
     def start(self) -> None:
-        """Serve in a thread."""
-        self._thread.start()
+        """Serve in threads of its own."""
+        self._server.start()
 
     def stop(self) -> None:
         """Stop serving."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-        self._server.server_close()
+        self._server.stop(grace=0.0)
+
+    @property
+    def can_be_reached(self) -> bool:
+        """Whether there are certificates to shake hands with; they may come later, from an optional Secret."""
+        try:
+            return self._context is None or bool(self._context())
+        except OSError:
+            return False
 
 
-def _take(
-    path: str, length: str | None, read: Callable[[int], bytes], accept: Callable[[tuple[Report, ...]], None]
-) -> tuple[int, str]:
-    """Status and text for one request."""
-    if path != PATH:
-        return 404, "not found"
-    if length is None or not length.isdigit():
-        return 411, "content-length is needed"
-    if int(length) > MAX_BYTES:
-        return 413, f"at most {MAX_BYTES} bytes"
+def take(request: Request, accept: Callable[[tuple[Report, ...]], None]) -> Response:
+    """The answer to one request; its reports are handed on."""
+    if request.path != PATH:
+        return Response(HTTPStatus.NOT_FOUND, b"not found\n")
+    if request.method != "POST":
+        return Response(HTTPStatus.METHOD_NOT_ALLOWED, b"only POST\n", headers=[("allow", "POST")])
     try:
-        reports = decode_reports(read(int(length)))
+        reports = decode_reports(request.body)
     except ReportsError as error:
         _log.warning("reports refused", error=str(error))
-        return 400, str(error)
+        return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
     accept(reports)
-    return 204, ""
+    return Response(HTTPStatus.NO_CONTENT, content_type="")
 
 
 def is_empty(cert_dir: str) -> bool:
@@ -102,11 +117,7 @@ def is_empty(cert_dir: str) -> bool:
     return directory.is_dir() and not any((directory / name).exists() for name in _FILES)
 
 
-def server_context(cert_dir: str) -> ssl.SSLContext:
-    """A context from tls.crt, tls.key and ca.crt of one directory; clients must show a certificate of that CA."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(f"{cert_dir}/tls.crt", f"{cert_dir}/tls.key")
-    context.load_verify_locations(f"{cert_dir}/ca.crt")
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
+def serving_context(cert_dir: str) -> ServingContext:
+    """Follows tls.crt, tls.key and ca.crt of one directory; clients must show a certificate of that CA."""
+    certificate, key, client_ca = (Path(cert_dir) / name for name in _FILES)
+    return ServingContext(certificate, key, client_ca)

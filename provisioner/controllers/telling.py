@@ -13,9 +13,11 @@ from provisioner.scheduling.reasons import (
     NoInstanceTypes,
     NoPools,
     PoolRefuses,
+    PoolsRefuse,
     Reason,
     Untolerated,
 )
+from provisioner.state.misses import Stop
 
 _START = "Failed to schedule pod, "
 _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
@@ -63,23 +65,35 @@ def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
         reasons: of a pod without a place.
         unready: what `unready` says; left out where pools were not the matter.
     """
-    if not any(isinstance(one, NoPools | PoolRefuses) for one in reasons):
+    if not any(isinstance(one, NoPools | PoolRefuses | PoolsRefuse) for one in reasons):
         unready = ()
     parts = [*(str(reason) for reason in reasons), *unready]
     whole = _START + "; ".join(parts)
     if len(whole) <= MAX_MESSAGE:
         return whole
-    foreign = [isinstance(one, PoolRefuses) and isinstance(one.constraint, _FOREIGN) for one in reasons]
-    near = [str(one) for one, far in zip(reasons, foreign, strict=True) if not far]
-    parts = [*near, *unready, *(str(one) for one, far in zip(reasons, foreign, strict=True) if far)]
+    parts = [str(one) for one in sorted([*reasons, *unready], key=_is_foreign)]
     count = len(parts)
     while count > 1 and len(_cut(parts, count)) > MAX_MESSAGE:
         count -= 1
     return _cut(parts, count)
 
 
+def _is_foreign(one: Reason | str) -> bool:
+    return isinstance(one, PoolRefuses | PoolsRefuse) and isinstance(one.constraint, _FOREIGN)
+
+
 def _cut(parts: list[str], count: int) -> str:
     return f"{_START}{'; '.join(parts[:count])}; and {len(parts) - count} more"
+
+
+def stopped(stop: Stop) -> str:
+    """What to say of a pod of a class that is not planned for a while."""
+    said = f'; it said: "{stop.said}"' if stop.said else "; it gave no reason"
+    text = (
+        f"kube-scheduler did not bind pods of this kind to the nodes planned for them {stop.misses} times in a row, "
+        f"no nodes are launched for them for {stop.seconds:.0f}s{said}"
+    )
+    return (_START + text)[:MAX_MESSAGE]
 
 
 def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
@@ -105,7 +119,8 @@ def _cause(pool: NodePool) -> str:
 def pools_without_types(reasons: Iterable[Reason]) -> dict[str, str]:
     """What to tell each NodePool among the reasons that has no instance type to offer at all."""
     return {
-        reason.pool: f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}"
+        pool: f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}"
         for reason in reasons
-        if isinstance(reason, PoolRefuses) and isinstance(reason.constraint, NoInstanceTypes)
+        if isinstance(reason, PoolRefuses | PoolsRefuse) and isinstance(reason.constraint, NoInstanceTypes)
+        for pool in (reason.pools if isinstance(reason, PoolsRefuse) else (reason.pool,))
     }

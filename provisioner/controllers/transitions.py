@@ -2,39 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from provisioner.apis import names
 from provisioner.apis.meta import Condition, condition
-from provisioner.controllers.references import Named, reference_of
+from provisioner.controllers.observability.conditions import Conditioned, note_end, note_transition
+from provisioner.controllers.references import reference_of
 from provisioner.kube.events import Recorder
-from provisioner.support.metrics import counter, histogram
+from provisioner.support.clock import Clock
 
 _KINDS: Final = frozenset({"claim", "pool", "class"})
-_BUCKETS: Final = tuple(0.5 * 2**step for step in range(15))
-_TOTAL: Final = counter(
-    "operator_status_condition_transitions_total",
-    "Changes of a condition's status.",
-    ("group", "kind", "type", "status", "reason"),
-)
-_SECONDS: Final = histogram(
-    "operator_status_condition_transition_seconds",
-    "How long a condition had the status that it lost.",
-    ("group", "kind", "type", "status"),
-    buckets=_BUCKETS,
-)
-
-
-class _Status(Protocol):
-    @property
-    def conditions(self) -> tuple[Condition, ...]: ...
-
-
-class Conditioned(Named, Protocol):
-    """An object with conditions."""
-
-    @property
-    def status(self) -> _Status: ...
+_COUNTED: Final = _KINDS | {"node"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +51,25 @@ def transitions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> Itera
 class Transitions:
     """Hears of every change; what it did not see change, as at the start, it does not tell."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, clock: Clock) -> None:
+        self._recorder, self._clock = recorder, clock
 
     def heard(self, what: str, before: object, after: object) -> None:
-        """One change of an object; those without conditions are none of ours."""
-        if what not in _KINDS or before is None:
+        """One change of an object; those without conditions are none of ours. Nodes are counted, their kubelets tell of them."""
+        if what not in _COUNTED or before is None:
             return
         old, new = cast(Conditioned, before), cast(Conditioned | None, after)
         if new is None:
-            if old.metadata.finalizers:
+            note_end(old, self._clock.now())
+            if what in _KINDS and old.metadata.finalizers:
                 self._tell(old, "Finalized", f"Finalized {', '.join(old.metadata.finalizers)}")
             return
         if old.status.conditions == new.status.conditions:
             return
-        group = new.api_version.partition("/")[0]
         for one in transitions(old.status.conditions, new.status.conditions):
-            _TOTAL.labels(group, new.kind, one.now.type, one.now.status, one.now.reason).inc()
-            if one.seconds is not None:
-                _SECONDS.labels(group, new.kind, one.now.type, one.was).observe(one.seconds)
-            self._tell(new, one.now.type, str(one))
+            note_transition(new, one.was, one.now, one.seconds)
+            if what in _KINDS:
+                self._tell(new, one.now.type, str(one))
 
     def _tell(self, about: Conditioned, reason: str, message: str) -> None:
         self._recorder.publish(reference_of(about), "Normal", reason, message, ttl=0)

@@ -76,6 +76,7 @@ class DevCluster:
         temporary: bool = False,
         extender: bool | None = None,
         node_grace_seconds: int | None = None,
+        audit: bool = False,
         env: Mapping[str, str] | None = None,
         source: binaries.Source | None = None,
         progress: Progress = SILENT,
@@ -90,6 +91,7 @@ class DevCluster:
                 there, kube-scheduler goes on without). None: as the cluster of that name has it, yes for a new one.
             node_grace_seconds: how long a fake node may be silent before it counts as unreachable. None: as the
                 cluster of that name has it, 40 for a new one.
+            audit: whether the API server writes down who changed what, see `audit_log`.
             env: environment variables; this process's by default.
             source: how to make missing programs; a Go build by default.
             progress: hears of long steps.
@@ -116,6 +118,7 @@ class DevCluster:
             known.ports,
             known.extender if extender is None else extender,
             known.node_grace_seconds if node_grace_seconds is None else node_grace_seconds,
+            audit,
         )
         self._owner = known.owner
 
@@ -153,6 +156,11 @@ class DevCluster:
     def bin(self, name: str) -> Path:
         """The program (or link to it) of this cluster: kubectl, etcd, kwok, kube-..."""
         return self._layout.binaries / name
+
+    @property
+    def audit_log(self) -> Path:
+        """The audit log, one JSON object (audit.k8s.io/v1 Event) a line; there is none without `audit`."""
+        return self._layout.audit_log
 
     def log(self, name: str) -> Path:
         """Log file of a component, or of a program started with `start_program`."""
@@ -441,6 +449,7 @@ class DevCluster:
     def _write_configuration(self) -> None:
         document = components.scheduler_document(self._layout)
         components.scheduler_file(self._layout).write_text(json.dumps(document, indent=2))
+        self._layout.audit_policy.write_text(json.dumps(components.audit_document(), indent=2))
 
     def _start_all(self) -> None:
         self._start_reaper()

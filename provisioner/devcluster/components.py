@@ -7,7 +7,7 @@ first ignores SIGTERM for minutes.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from provisioner.devcluster.kubescheduler import (
     FEATURE_GATES,
@@ -73,12 +73,14 @@ class Layout:
         extender: whether kube-scheduler is told of the extender.
         node_grace_seconds: how long a node may miss its lease before it counts as unreachable; leases last as long
             and are renewed four times as often.
+        audit: whether the API server writes down who changed what.
     """
 
     directory: Path
     ports: Mapping[str, int]
     extender: bool = True
     node_grace_seconds: int = 40
+    audit: bool = False
 
     @property
     def binaries(self) -> Path:
@@ -101,6 +103,16 @@ class Layout:
     def record(self, component: str) -> Path:
         """File that remembers the component's process."""
         return self.directory / "pids" / f"{component}.json"
+
+    @property
+    def audit_log(self) -> Path:
+        """Where the API server writes who changed what: one JSON object (audit.k8s.io/v1 Event) a line."""
+        return self.directory / "logs" / "audit.log"
+
+    @property
+    def audit_policy(self) -> Path:
+        """What of it is written."""
+        return self.directory / "audit-policy.json"
 
     @property
     def tokens(self) -> Path:
@@ -195,7 +207,24 @@ def _apiserver(layout: Layout) -> list[str]:
         "--http2-max-streams-per-connection=5000",
         "--shutdown-send-retry-after=true",  # stops in 2 s; otherwise open watches hold it for a minute
         "--profiling=false",
+        *_audit(layout),
     ]
+
+
+def audit_document() -> Mapping[str, Any]:
+    """The policy: every change, without bodies, once it is answered."""
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}],
+    }
+
+
+def _audit(layout: Layout) -> list[str]:
+    if not layout.audit:
+        return []
+    return [f"--audit-policy-file={layout.audit_policy}", f"--audit-log-path={layout.audit_log}"]
 
 
 def _controller_manager(layout: Layout) -> list[str]:

@@ -88,6 +88,7 @@ def _extender(endpoint: ExtenderEndpoint) -> dict[str, object]:
         "urlPrefix": endpoint.url,
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
+        "preemptVerb": "preempt",
         "weight": 100,
         "nodeCacheCapable": True,
         "ignorable": True,

@@ -1,6 +1,6 @@
 """How many nodes of a pool may be disrupted now. Source: core spec 6.4."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,15 +24,22 @@ class PoolBudget:
     consuming: int
 
 
-def pool_budget(pool: NodePool, snapshot: Snapshot, reason: str) -> PoolBudget:
-    """What the budgets of `pool` allow at the instant of `snapshot`. Cost: O(nodes)."""
+def pool_budget(pool: NodePool, snapshot: Snapshot, reason: str, under_way: Container[str] = ()) -> PoolBudget:
+    """What the budgets of `pool` allow at the instant of `snapshot`. Cost: O(nodes).
+
+    Args:
+        pool: the pool.
+        snapshot: one instant.
+        reason: Empty, Drifted or Underutilized.
+        under_way: keys of machines whose disruption has begun, though the snapshot may not show it yet.
+    """
     name = pool.metadata.name
     nodes = [
         node
         for node in snapshot.nodes
         if node.pool == name and node.claim is not None and node.initialized and not _ending(node)
     ]
-    consuming = sum(1 for node in nodes if node.deleting or not node.ready)
+    consuming = sum(1 for node in nodes if node.deleting or not node.ready or node.key.name in under_way)
     allowed = allowed_disruptions(
         pool.spec.disruption.budgets, reason=reason, nodes=len(nodes), consuming=consuming, now=snapshot.at
     )

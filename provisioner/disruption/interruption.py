@@ -31,7 +31,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class InterruptionDecision:
-    """What to do about interrupted machines; keys are `NodeView.key`, sorted.
+    """What to do about interrupted machines; keys are names of NodeClaims, sorted.
 
     Attributes:
         close: to take no more pods; their own are planned elsewhere from then on.
@@ -53,26 +53,28 @@ def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) 
 
     Args:
         snapshot: one instant.
-        marks: by `NodeView.key`; machines that are going already may be among them.
+        marks: by name of the NodeClaim; machines that are going already may be among them.
 
     Cost: O(nodes + pods of the marked ones); nothing where there are no marks.
     """
-    marked = [node for node in snapshot.nodes if node.key in marks and not _is_going(node)]
+    marked = [
+        node for node in snapshot.nodes if node.claim is not None and node.key.name in marks and not _is_going(node)
+    ]
     if not marked:
         return InterruptionDecision()
     now = snapshot.at
-    ready = {pod.uid for node in snapshot.nodes if node.initialized and not node.deleting for pod in node.promised}
-    promised = {pod.uid for node in snapshot.nodes for pod in node.promised}
-    left = _budgets(snapshot, {node.pool for node in marked if marks[node.key].budgeted})
+    ready = {pod.uid for node in snapshot.nodes if node.initialized and not node.deleting for pod in node.assigned}
+    placed = {pod.uid for node in snapshot.nodes for pod in node.assigned}
+    left = _budgets(snapshot, {node.pool for node in marked if marks[node.key.name].budgeted})
     close: list[str] = []
     plan: list[str] = []
     evict: list[str] = []
     held: list[Held] = []
     rechecks: list[datetime] = []
     for node in sorted(
-        marked, key=lambda one: (marks[one.key].evicts or datetime.max.replace(tzinfo=now.tzinfo), one.key)
+        marked, key=lambda one: (marks[one.key.name].evicts or datetime.max.replace(tzinfo=now.tzinfo), one.key)
     ):
-        mark = marks[node.key]
+        mark = marks[node.key.name]
         if not mark.has_begun(now):
             rechecks.append(mark.begins or now)
             continue
@@ -81,20 +83,20 @@ def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) 
             rechecks.append(mark.evicts)
         if mark.budgeted and not pressing and not node.deleting:
             if why := _refusal(node, left):
-                held.append(Held(node.key, why))
+                held.append(Held(node.key.name, why))
                 rechecks.append(now + BUDGET_RECHECK)
                 continue
             if node.pool in left:
                 left[node.pool] -= 1
         pods = _leaving(node.pods)
         if pressing or not mark.replaced or not node.name:
-            evict.append(node.key)
+            evict.append(node.key.name)
         elif not node.deleting:
-            close.append(node.key)
+            close.append(node.key.name)
         elif pods <= ready:
-            evict.append(node.key)
-        elif not pods <= promised:
-            plan.append(node.key)
+            evict.append(node.key.name)
+        elif not pods <= placed:
+            plan.append(node.key.name)
     return InterruptionDecision(
         tuple(sorted(close)), tuple(sorted(plan)), tuple(sorted(evict)), tuple(held), min(rechecks, default=None)
     )

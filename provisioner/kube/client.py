@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from provisioner.kube.config import READ_TIMEOUT_SECONDS, Api
+from provisioner.kube.config import READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS, Api
 from provisioner.kube.errors import (
     ApiError,
     ConnectionFailed,
@@ -20,18 +20,22 @@ from provisioner.kube.errors import (
     error_from,
 )
 from provisioner.kube.resources import Resource
+from provisioner.kube.sending import Permit
 from provisioner.support import metrics
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
+from provisioner.values import jsontext
 
 T = TypeVar("T")
 PatchKind = Literal["merge", "json", "strategic"]
 
 MAX_TRIES = 4
+CALL_SECONDS = 120.0  # of one call with all its tries: none begins later
 MAX_RETRY_AFTER_SECONDS = 10.0
 BACKOFF_BASE_SECONDS = 0.2
 BACKOFF_CAP_SECONDS = 2.0
 
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _JSON = {"content-type": "application/json"}
 _PATCH_TYPES: Mapping[str, Mapping[str, str]] = {
     "merge": {"content-type": "application/merge-patch+json"},
@@ -70,6 +74,30 @@ class ListPage(msgspec.Struct, frozen=True):
 
 
 decode_page = msgspec.json.Decoder(ListPage).decode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def page_by_brackets(data: bytes) -> tuple[ListPage, bool] | None:
+    """A page that the decoder refuses, taken apart by its brackets, so that one bad item costs itself alone.
+
+    Returns:
+        The page, and whether every item is JSON: one that is not may have swallowed those behind it. None where there is no telling.
+    """
+    version, token = ("metadata", "resourceVersion"), ("metadata", "continue")
+    found = jsontext.strings_at(data, (version, token))
+    items = jsontext.elements(data, "items")
+    if items is None or version not in found:
+        return None
+    meta = _ListMeta(resourceVersion=found[version], continue_=found.get(token, ""))
+    return ListPage(metadata=meta, items=[msgspec.Raw(item) for item in items]), all(map(_is_json, items))
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        jsontext.decode_trimmed(_decode_raw, text)
+    except (RecursionError, ValueError):
+        return False
+    return True
 
 
 class Client:
@@ -79,22 +107,36 @@ class Client:
     again, at most 4 times in all: 429 after the time the server names, refused connections and 5xx after a short back-off. A
     POST that may have arrived is never sent twice unless its caller says that this is harmless.
 
-    Every method raises one of `errors.ApiError`.
+    Every method raises one of `errors.ApiError`, within bounded time: a connection is waited for 5 s; 30 s of silence end a try, and 65 s in all;
+    no try begins later than 120 s after the call.
+
+    Args:
+        connection: to the API server.
+        clock: for back-off and deadlines.
+        permit: asked before every try of every request that may change something, and once more when its bytes are about to go out; what it
+            raises comes out of the method. When it ends, answers are waited for no longer. None: everything is permitted.
 
     Attributes:
         writes: requests that change something, sent so far, by (verb, resource), e.g. ("patch", "nodes"),
             ("create", "nodeclaims"), ("patch", "nodeclaims/status"), ("create", "pods/eviction"). Retries count.
+        writing: such requests under way now.
     """
 
-    def __init__(self, connection: Api, clock: Clock) -> None:
+    def __init__(self, connection: Api, clock: Clock, permit: Permit | None = None) -> None:
         self.connection = connection
+        self.permit = permit
         self._clock = clock
         self._chance = random.Random()
         self._lock = threading.Lock()
         self.writes: Counter[tuple[str, str]] = Counter()
+        self.writing = 0
 
     def __repr__(self) -> str:
         return f"<Client of {self.connection.host}, {sum(self.writes.values())} writes>"
+
+    def under(self, permit: Permit) -> "Client":
+        """A client over the same connection that writes only while it is permitted."""
+        return Client(self.connection, self._clock, permit)
 
     def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """Read one object from the server, not from a cache."""
@@ -132,10 +174,7 @@ class Client:
             }
             path = resource.path(namespace)
             body = self._send("GET", path, query=query)
-            try:
-                page = decode_page(body)
-            except msgspec.MsgspecError as error:
-                raise DecodeError(200, "BadAnswer", str(error), None, f"GET {path}") from error
+            page = read_page(body, path)
             objects += [_decode(resource, item) for item in page.items or ()]
             token = page.metadata.continue_
             if not token:
@@ -289,6 +328,7 @@ class Client:
         *,
         content_type: str = "application/json",
         read_timeout: float = READ_TIMEOUT_SECONDS,
+        total_timeout: float = TOTAL_TIMEOUT_SECONDS,
         retry: bool = False,
         tries: int = MAX_TRIES,
         urgent: bool = False,
@@ -302,6 +342,7 @@ class Client:
             query: parameters; empty values are left out.
             content_type: of the body.
             read_timeout: seconds without a byte before giving up.
+            total_timeout: seconds for one try as a whole.
             retry: whether a POST may be sent again although it may have arrived.
             tries: requests at most.
             urgent: go ahead of the rate limit and of what waits for a connection; for what must not be late, as the renewal of a lease.
@@ -314,7 +355,7 @@ class Client:
             query=query,
             headers={"content-type": content_type} if data is not None else None,
             counts=None if method in ("GET", "HEAD", "OPTIONS") else (method.lower(), path),
-            read_timeout=read_timeout,
+            timeouts=(read_timeout, total_timeout),
             repeatable=retry or method != "POST",
             tries=tries,
             urgent=urgent,
@@ -329,7 +370,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         counts: tuple[str, str] | None = None,
-        read_timeout: float = READ_TIMEOUT_SECONDS,
+        timeouts: tuple[float, float] = (READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS),
         repeatable: bool | None = None,
         tries: int = MAX_TRIES,
         urgent: bool = False,
@@ -337,17 +378,21 @@ class Client:
         """One request with its retries; the answer's body."""
         target = path + _query(query)
         may_repeat = method != "POST" if repeatable is None else repeatable
+        permit = self.permit if method not in _READING else None
+        deadline = self._clock.monotonic() + CALL_SECONDS
         for attempt in range(1, tries + 1):
             if not urgent:
                 _THROTTLED.inc(self.connection.limiter.take())
+            if permit is not None:
+                permit.check()
             if counts is not None:
                 with self._lock:
                     self.writes[counts] += 1
             try:
-                return self._once(method, target, body, headers, read_timeout, urgent=urgent)
+                return self._once(method, target, body, headers, timeouts, permit, urgent=urgent)
             except ApiError as error:
                 wait = self._wait_before_retry(error, attempt, may_repeat=may_repeat)
-                if wait is None or attempt == tries:
+                if wait is None or attempt == tries or self._clock.monotonic() + wait >= deadline:
                     raise
                 self._clock.sleep(wait)
         raise AssertionError("the loop returns or raises")  # pragma: no cover
@@ -358,17 +403,31 @@ class Client:
         target: str,
         body: bytes | None,
         headers: Mapping[str, str] | None,
-        read_timeout: float,
+        timeouts: tuple[float, float],
+        permit: Permit | None,
         *,
         urgent: bool,
     ) -> bytes:
         begun, code = self._clock.monotonic(), 0
+        read, total = timeouts
+        writes = method not in _READING
+        with self._lock:
+            self.writing += writes
         try:
             answer = self.connection.request(
-                method, target, body=body, headers=headers, read_timeout=read_timeout, urgent=urgent
+                method,
+                target,
+                body=body,
+                headers=headers,
+                read_timeout=read,
+                total_timeout=total,
+                urgent=urgent,
+                permit=permit,
             )
             code = answer.status
         finally:
+            with self._lock:
+                self.writing -= writes
             _REQUESTS.labels(method, str(code)).inc()
             _SECONDS.labels(method).observe(self._clock.monotonic() - begun)
         if 200 <= code < 300:
@@ -393,10 +452,26 @@ class Client:
                 return None
 
 
-def _decode(resource: Resource[T], data: bytes | msgspec.Raw) -> T:
+def read_page(body: bytes, path: str) -> ListPage:
+    """One page of a list; its items may hold fields that are nested too deeply to be decoded.
+
+    Raises:
+        DecodeError: it is no page, or an item in it is no JSON.
+    """
     try:
-        return resource.decode(data)
-    except (msgspec.MsgspecError, ValueError) as error:
+        return decode_page(body)
+    except (RecursionError, ValueError) as error:
+        found = page_by_brackets(body)
+        if found is None or not found[1]:
+            raise DecodeError(200, "BadAnswer", str(error), None, f"GET {path}") from error
+        return found[0]
+
+
+def _decode(resource: Resource[T], data: bytes | msgspec.Raw) -> T:
+    """The object, without fields that are nested too deeply to be read."""
+    try:
+        return jsontext.decode_trimmed(resource.decode, data)[0]
+    except Exception as error:  # whatever it is, it concerns this object alone
         raise DecodeError(200, "BadObject", f"{resource}: {error}", None) from error
 
 

@@ -28,11 +28,13 @@ from urllib3.util import Timeout
 
 from provisioner.kube.errors import ConfigError, ConnectionFailed
 from provisioner.kube.limits import TokenBucket
+from provisioner.kube.sending import Permit, Sweeper, asking
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
 
-CONNECT_TIMEOUT_SECONDS = 5.0
-READ_TIMEOUT_SECONDS = 30.0
+CONNECT_TIMEOUT_SECONDS = 5.0  # TCP, and each step of the TLS handshake
+READ_TIMEOUT_SECONDS = 30.0  # of silence, from the last byte that came
+TOTAL_TIMEOUT_SECONDS = 65.0  # of one try as a whole; the API server itself gives up after 60 s
 
 _REFRESH_INTERVAL_SECONDS = 10.0  # a server that answers 401 to everything must not make us run a plugin in a loop
 _IDLE_BESIDE = (
@@ -108,7 +110,9 @@ class Api(Protocol):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
+        total_timeout: float = TOTAL_TIMEOUT_SECONDS,
         urgent: bool = False,
+        permit: Permit | None = None,
     ) -> Answer: ...
 
     def stream(self, path: str, *, read_timeout: float) -> Stream: ...
@@ -151,6 +155,7 @@ class Connection:
         self.limiter = limiter
         self.pool_size = pool_size
         self.user_agent = user_agent
+        self._sweeper = Sweeper(clock)
         self._configuration = source.load()
         self._transport = self._connect(self._configuration)
         self.host: str = self._configuration.host
@@ -177,7 +182,9 @@ class Connection:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
+        total_timeout: float = TOTAL_TIMEOUT_SECONDS,
         urgent: bool = False,
+        permit: Permit | None = None,
     ) -> Answer:
         """Send one request and read its answer whole, whatever its status; no retry.
 
@@ -187,21 +194,25 @@ class Connection:
             body: sent as it is.
             headers: beside authorization and user agent.
             read_timeout: seconds without a byte before giving up.
+            total_timeout: seconds before giving up, the waits for a free connection and for the server included.
             urgent: do not wait for one of the `pool_size` connections, take one beside them.
+            permit: asked when the connection stands and the first byte is about to go out, and again before the body; what it raises
+                comes out here, and the request has not been carried out. When it ends, the answer is waited for no longer.
 
         Raises:
             ConnectionFailed: there was no answer.
         """
         pool = self._transport.beside if urgent else self._transport.requests
-        return self._send(pool, method, path, body, headers, read_timeout, preload=True)
+        return self._send(pool, method, path, body, headers, (read_timeout, total_timeout), permit, preload=True)
 
     def stream(self, path: str, *, read_timeout: float) -> Stream:
-        """Open a GET whose answer is read piece by piece; the caller closes it.
+        """Open a GET whose answer is read piece by piece; the caller closes it. Its headers must come in time, its body has no end.
 
         Raises:
             ConnectionFailed: there was no answer.
         """
-        return self._send(self._transport.beside, "GET", path, None, None, read_timeout, preload=False)
+        timeouts = (read_timeout, TOTAL_TIMEOUT_SECONDS)
+        return self._send(self._transport.beside, "GET", path, None, None, timeouts, None, preload=False)
 
     def refresh(self) -> bool:
         """Read credentials and authority again, after a 401 or a failed handshake; at most once in 10 s.
@@ -225,6 +236,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the connections that wait for the next request."""
+        self._sweeper.stop()
         self._transport.requests.close()
         self._transport.beside.close()
 
@@ -247,27 +259,36 @@ class Connection:
         path: str,
         body: bytes | None,
         headers: Mapping[str, str] | None,
-        read_timeout: float,
+        timeouts: tuple[float, float],
+        permit: Permit | None,
         *,
         preload: bool,
     ) -> urllib3.HTTPResponse:
         sent = {"accept": "application/json", "user-agent": self.user_agent, **self.authorization(), **(headers or {})}
-        try:
-            response = pool.urlopen(
-                method,
-                self.path_prefix + path,
-                body=body,
-                headers=sent,
-                retries=False,
-                redirect=False,
-                timeout=Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=read_timeout),
-                preload_content=preload,
-                decode_content=preload,
-            )
-        except urllib3.exceptions.HTTPError as error:
-            if isinstance(error, urllib3.exceptions.SSLError):
-                self.refresh()  # the authority may have been replaced under us, as in a pod of long life
-            raise connection_failed(error, f"{method} {path}") from error
+        read, total = timeouts
+        with self._sweeper.attempt(total, permit) as attempt:
+            try:
+                response = pool.urlopen(
+                    method,
+                    self.path_prefix + path,
+                    body=body,
+                    headers=sent,
+                    retries=False,
+                    redirect=False,
+                    timeout=Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, total), read=min(read, total)),
+                    pool_timeout=total,  # type: ignore[arg-type]  # any number will do
+                    preload_content=preload,
+                    decode_content=preload,
+                )
+            except urllib3.exceptions.HTTPError as error:
+                if attempt.expired:
+                    raise attempt.failure(f"{method} {path}", total) from error
+                if isinstance(error, urllib3.exceptions.SSLError):
+                    self.refresh()  # the authority may have been replaced under us, as in a pod of long life
+                raise connection_failed(error, f"{method} {path}") from error
+        if attempt.expired:  # headers that break off are no error to http.client
+            response.close()
+            raise attempt.failure(f"{method} {path}", total)
         assert isinstance(response, urllib3.HTTPResponse)  # noqa: S101  (the only kind that urlopen makes)
         return response
 
@@ -283,7 +304,7 @@ class Connection:
         pools = []
         for size, block in ((self.pool_size, True), (_IDLE_BESIDE, False)):
             settings = {**options, "maxsize": size, "block": block}
-            pools.append(_pool(configuration, settings))
+            pools.append(asking(_pool(configuration, settings)))
         return _Transport(*pools)
 
 
@@ -323,7 +344,8 @@ def connection_failed(error: Exception, request: str) -> ConnectionFailed:
         urllib3.exceptions.NewConnectionError
         | urllib3.exceptions.ConnectTimeoutError
         | urllib3.exceptions.SSLError
-        | urllib3.exceptions.ProxyError,
+        | urllib3.exceptions.ProxyError
+        | urllib3.exceptions.EmptyPoolError,
     )
     return ConnectionFailed(f"{type(error).__name__}: {error}", request, maybe_applied=not never_sent)
 

@@ -6,6 +6,8 @@ Each carries the numbers of the answer, and says through its class what the call
 
 import msgspec
 
+from provisioner.values import jsontext
+
 
 class ApiError(Exception):
     """A request that did not succeed.
@@ -139,7 +141,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     422: Invalid,
     429: TooManyRequests,
 }
-_decode_status = msgspec.json.Decoder(Status).decode
+_decode_status = jsontext.decoder(Status)
 _MAX_TEXT = 400
 
 
@@ -154,7 +156,7 @@ def error_from(status: int, body: bytes, *, retry_after: str | None = None, requ
     """
     try:
         answer = _decode_status(body)
-    except msgspec.MsgspecError:
+    except msgspec.DecodeError:
         answer = Status()
     code = status or answer.code
     details = answer.details or StatusDetails()

@@ -15,6 +15,7 @@ from typing import Literal
 from provisioner.apis.core import ObjectReference
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.lease import LostLease
 from provisioner.kube.resources import EVENTS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -27,8 +28,8 @@ REMEMBERED = 4096  # sentences, for dedupe and for counts
 MAX_MESSAGE = 1024  # characters that the API server takes
 MAX_NAME = 253
 
-LIMITS: Mapping[str, tuple[float, int]] = {"Nominated": (5.0, 10)}
-"""Per reason: events a second, and how many at once. Source: karpenter `pkg/controllers/provisioning/scheduling/events.go`."""
+LIMITS: Mapping[str, tuple[float, int]] = {"Nominated": (5.0, 10), "UnreadableObject": (1.0, 10)}
+"""Per reason: events a second, and how many at once. Source of the first: karpenter `pkg/controllers/provisioning/scheduling/events.go`."""
 
 _log = logs.get_logger(__name__)
 
@@ -201,7 +202,7 @@ class Recorder:
                 self._busy = True
             try:
                 self._write(saying)
-            except ApiError as error:
+            except (ApiError, LostLease) as error:
                 with self._wake:
                     self.dropped += 1
                 _log.debug("event not written", reason=saying.reason, object=saying.ref.name, error=str(error))

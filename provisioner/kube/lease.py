@@ -1,10 +1,14 @@
 """Leader election on a coordination.k8s.io Lease: one replica works, and knows for certain when it may not any more.
 
+Whatever goes wrong with a request or its answer, also an answer that is no Lease, is a renewal that failed: a term ends when its fence falls,
+and never because a thread has died.
+
 Time is measured with the monotonic clock only: another holder's lease counts from when we saw it change, not from what its
 clock wrote. Our own right to work, the `Fence`, ends `renew_deadline` seconds after the last renewal was *sent*; another replica waits
 `lease_duration` seconds after it saw that renewal, which is later, so the fence falls first whatever the network does.
 """
 
+import enum
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -16,16 +20,21 @@ import msgspec
 
 from provisioner.apis.core import Lease, LeaseSpec
 from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from provisioner.kube.errors import ApiError, Conflict, DecodeError, Forbidden, NotFound
 from provisioner.kube.resources import LEASES
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
+from provisioner.values import jsontext
 
-REQUEST_TIMEOUT_SECONDS = 3.0
+REQUEST_TIMEOUT_SECONDS = 3.0  # for the whole answer: three tries fit into a term that is not renewed
+PATIENCE_SECONDS = 60.0
+"""A candidate that has not asked for its Lease for so long hangs."""
 
 _log = logs.get_logger(__name__)
-_decode = msgspec.json.Decoder(Lease).decode
+_decode_lease = msgspec.json.Decoder(Lease).decode
 _MERGE = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML
+_MAX_MANAGER = 128
 
 
 class LostLease(Exception):  # noqa: N818  (what happened, as in errors)
@@ -41,15 +50,20 @@ class Fence:
     def __init__(self, clock: Clock, valid_until: float) -> None:
         self._clock = clock
         self._valid_until = valid_until  # monotonic seconds; only ever replaced whole
+        self._down = False
 
     def __repr__(self) -> str:
-        left = self._valid_until - self._clock.monotonic()
+        left = self.left()
         return f"<Fence {f'valid for {left:.1f} s' if left > 0 else 'fallen'}>"
 
     @property
     def valid(self) -> bool:
         """Whether this process is the leader now, without asking anybody."""
-        return self._clock.monotonic() < self._valid_until
+        return self.left() > 0
+
+    def left(self) -> float:
+        """Seconds until it falls, unless it is moved; 0 or less when it has fallen, infinite where there is no election."""
+        return self._valid_until - self._clock.monotonic()
 
     def check(self) -> None:
         """Do nothing while valid.
@@ -62,12 +76,60 @@ class Fence:
 
     def extend(self, until: float) -> None:
         """Move the end of the term; a fence that has fallen stays down."""
-        if self.valid:
+        if self.valid and not self._down:
             self._valid_until = until
+            if self._down:  # it was brought down by another thread in this very moment
+                self._valid_until = float("-inf")
 
     def fall(self) -> None:
         """End the term now."""
+        self._down = True
         self._valid_until = float("-inf")
+
+
+class Term:
+    """The right of this process to write: none before it leads, none afterwards. A `sending.Permit`; thread-safe."""
+
+    def __init__(self) -> None:
+        self._fence: Fence | None = None
+
+    def __repr__(self) -> str:
+        return f"<Term {self._fence!r}>"
+
+    def begin(self, fence: Fence) -> None:
+        """Lead until this fence falls."""
+        self._fence = fence
+
+    def end(self) -> None:
+        """Lead no more."""
+        self._fence = None
+
+    def check(self) -> None:
+        """Do nothing while this process leads.
+
+        Raises:
+            LostLease: it does not.
+        """
+        fence = self._fence
+        if fence is None:
+            raise LostLease("this process is not the leader")
+        fence.check()
+
+    def left(self) -> float:
+        """Seconds until the term ends, unless it is renewed; 0 or less when there is none."""
+        fence = self._fence
+        return fence.left() if fence is not None else 0.0
+
+
+class Ending(enum.Enum):
+    """Why a term, or the wait for one, is over."""
+
+    STOPPED = "stopped"
+    """`stop` was called."""
+    LOST = "lost"
+    """The Lease could not be kept."""
+    FAILED = "failed"
+    """The leader's work could not be begun."""
 
 
 class StopSignal(Protocol):
@@ -128,7 +190,9 @@ class LeaderElector:
         self.name, self.namespace, self.identity = name, namespace, identity
         self.lease_duration, self.renew_deadline, self.retry_period = lease_duration, renew_deadline, retry_period
         self._annotations = dict(annotations or {})
+        self._written: Mapping[str, str] = self._annotations  # those of them that are on the Lease while we hold it
         self._stopping: StopSignal = stopping if stopping is not None else threading.Event()
+        self._releases = True
         self._seen: _Seen | None = None
         self._lease: Lease | None = None  # as we last wrote it
         self.holder = ""  # who leads, as far as we know
@@ -136,48 +200,67 @@ class LeaderElector:
     def __repr__(self) -> str:
         return f"<LeaderElector {self.namespace}/{self.name}, {self.identity}, led by {self.holder or 'nobody'}>"
 
-    def run(self, on_started: Callable[[Fence], None], on_lost: Callable[[], None]) -> None:
+    def annotate(self, annotations: Mapping[str, str]) -> None:
+        """Put more on the Lease: with the next renewal where we hold it, else with it."""
+        self._annotations = {**self._annotations, **annotations}
+
+    def run(self, on_started: Callable[[Fence], None], on_lost: Callable[[], None]) -> Ending:
         """Wait for the lease, lead, and come back when the term is over; call again to stand again.
 
         Args:
-            on_started: called in a thread of its own when we lead; it may return or work for the whole term.
+            on_started: called in a thread of its own when we lead; it may return or work for the whole term. Where it raises, the
+                term ends and the lease is given back.
             on_lost: called after the fence fell, when the lease could not be kept. Not called after `stop`.
         """
-        fence = self._acquire()
+        pulse = heartbeat.pulse(f"election {self._key()}", PATIENCE_SECONDS)
+        fence = self._acquire(pulse)
         if fence is None:
-            return
+            return Ending.STOPPED
         _log.info("leading", lease=self._key(), identity=self.identity)
-        threading.Thread(target=self._started, args=(on_started, fence), name=f"lead-{self.name}", daemon=True).start()
-        self._keep(fence)
+        failed = threading.Event()
+        threading.Thread(
+            target=self._started, args=(on_started, fence, failed), name=f"lead-{self.name}", daemon=True
+        ).start()
+        self._keep(fence, pulse)
         fence.fall()
-        if self._stopping.is_set():
+        if self._stopping.is_set() or failed.is_set():
             self._release()
-            return
+            return Ending.STOPPED if self._stopping.is_set() else Ending.FAILED
         _log.error("the lease is lost", lease=self._key(), identity=self.identity, holder=self.holder)
         on_lost()
+        return Ending.LOST
 
-    def stop(self) -> None:
-        """Give the lease back and let `run` return; returns at once. The fence falls before the lease is free."""
+    def stop(self, *, release: bool = True) -> None:
+        """Let `run` return; returns at once. The fence falls first.
+
+        Args:
+            release: give the Lease back, so that the next leader need not wait for its end. Not while a write of ours may still be under way.
+        """
+        self._releases = release
         self._stopping.set()
 
-    def _started(self, on_started: Callable[[Fence], None], fence: Fence) -> None:
+    def _started(self, on_started: Callable[[Fence], None], fence: Fence, failed: threading.Event) -> None:
         try:
             on_started(fence)
         except LostLease as error:
             _log.info("stopped", lease=self._key(), reason=str(error))
         except Exception:
             _log.exception("the leader's work failed; the lease is given back", lease=self._key())
-            self.stop()
+            failed.set()
+            fence.fall()
 
-    def _acquire(self) -> Fence | None:
+    def _acquire(self, pulse: heartbeat.Pulse) -> Fence | None:
         """Try until we hold the lease; None when stopped before."""
         while not self._stopping.is_set():
+            pulse.beat()
             sent = self._clock.monotonic()
             try:
                 if self._try_acquire():
                     return Fence(self._clock, sent + self.renew_deadline)
             except ApiError as error:
                 _log.warning("cannot reach the lease", lease=self._key(), error=str(error))
+            except Exception:
+                _log.exception("a try to get the lease failed, the next follows", lease=self._key())
             self._stopping.wait(self.retry_period)
         return None
 
@@ -226,15 +309,28 @@ class LeaderElector:
             },
         }
         try:
-            self._lease = _decode(self._client.raw("POST", LEASES.path(self.namespace), body, urgent=True, tries=1))
-        except AlreadyExists:
+            self._lease = self._make(body)
+        except Conflict:
             return False
         self.holder = self.identity
         return True
 
-    def _keep(self, fence: Fence) -> None:
+    def _make(self, body: object) -> Lease:
+        """Make the Lease; of two that find none the second is refused.
+
+        A right to POST Leases cannot be limited to a name. Who has none applies it by its name: the manager is this process
+        alone and nothing is forced, so whoever was faster keeps it.
+        """
+        try:
+            return self._send("POST", LEASES.path(self.namespace), body)
+        except Forbidden:
+            query = {"fieldManager": self.identity[-_MAX_MANAGER:], "force": "false"}
+            return self._send("PATCH", LEASES.path(self.namespace, self.name), body, _APPLY, query)
+
+    def _keep(self, fence: Fence, pulse: heartbeat.Pulse) -> None:
         """Renew until the term is over or we shall stop."""
         while not self._stopping.wait(self.retry_period):
+            pulse.beat()
             sent = self._clock.monotonic()
             if not fence.valid:
                 return
@@ -244,13 +340,19 @@ class LeaderElector:
             except ApiError as error:
                 _log.warning("lease not renewed", lease=self._key(), error=str(error), fence=repr(fence))
                 continue
+            except Exception:
+                _log.exception("lease not renewed", lease=self._key(), fence=repr(fence))
+                continue
             fence.extend(sent + self.renew_deadline)
 
     def _renew(self) -> bool:
         """Write a new renewTime; False when another holds the lease."""
         version = self._lease.metadata.resource_version if self._lease is not None else ""
+        annotations = self._annotations
         try:
-            self._lease = self._patch({"renewTime": self._now()}, {}, version)
+            added = {} if annotations is self._written else annotations
+            self._lease = self._patch({"renewTime": self._now()}, added, version)
+            self._written = annotations
         except Conflict:
             # Somebody touched it, perhaps only an annotation, or our last renewal arrived though we never heard of it.
             lease = self._read()
@@ -268,20 +370,19 @@ class LeaderElector:
 
     def _release(self) -> None:
         """Free the lease at once, so that the next leader need not wait for its end."""
-        if self._lease is None or self.holder != self.identity:
+        if self._lease is None or self.holder != self.identity or not self._releases:
             return
         changes = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
         try:
             self._patch(changes, dict.fromkeys(self._annotations), self._lease.metadata.resource_version)
-        except ApiError as error:
+        except Exception as error:
             _log.warning("lease not given back", lease=self._key(), error=str(error))
         else:
             self.holder = ""
             _log.info("lease given back", lease=self._key())
 
     def _read(self) -> Lease:
-        path = LEASES.path(self.namespace, self.name)
-        return _decode(self._client.raw("GET", path, read_timeout=REQUEST_TIMEOUT_SECONDS, tries=1, urgent=True))
+        return self._send("GET", LEASES.path(self.namespace, self.name))
 
     def _patch(self, spec: Mapping[str, object], annotations: Mapping[str, str | None], version: str) -> Lease:
         """A guarded patch: it touches nothing that others wrote, and fails if they were faster."""
@@ -289,12 +390,32 @@ class LeaderElector:
         if annotations:
             metadata["annotations"] = annotations
         body = {"metadata": metadata, "spec": spec}
-        path = LEASES.path(self.namespace, self.name)
-        return _decode(
-            self._client.raw(
-                "PATCH", path, body, content_type=_MERGE, read_timeout=REQUEST_TIMEOUT_SECONDS, tries=1, urgent=True
-            )
+        return self._send("PATCH", LEASES.path(self.namespace, self.name), body, _MERGE)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: object | None = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> Lease:
+        """One request on a connection of its own, tried once."""
+        answer = self._client.raw(
+            method,
+            path,
+            body,
+            query,
+            content_type=content_type,
+            read_timeout=REQUEST_TIMEOUT_SECONDS,
+            total_timeout=REQUEST_TIMEOUT_SECONDS,
+            tries=1,
+            urgent=True,
         )
+        try:
+            return jsontext.decode_trimmed(_decode_lease, answer)[0]
+        except (RecursionError, ValueError) as error:
+            raise DecodeError(200, "BadObject", f"no Lease: {error}", None, f"{method} {path}") from error
 
     def _now(self) -> str:
         return self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -18,6 +18,7 @@ from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.volumes import decode_volume, decode_volume_claim
+from provisioner.values import jsontext
 
 T = TypeVar("T")
 
@@ -36,6 +37,40 @@ class Identity(Protocol):
 
     @property
     def resource_version(self) -> str: ...
+
+
+class PartialIdentity(msgspec.Struct, frozen=True):
+    """What is known of an object that cannot be decoded; "" where even that cannot be read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    metadata: PartialIdentity = PartialIdentity()
+
+
+_decode_identified = msgspec.json.Decoder(_Identified).decode
+_IDENTITY = ("name", "namespace", "uid", "resourceVersion")
+
+
+def identity_in(data: bytes, *within: str) -> PartialIdentity:
+    """Which object this is, as far as that can be read: decoded without the rest, else looked for in the bytes.
+
+    Args:
+        data: the object, or what holds it; may be damaged anywhere.
+        within: the keys under which it stands, where it does not stand alone.
+    """
+    if not within:
+        try:
+            return jsontext.decode_trimmed(_decode_identified, data)[0].metadata
+        except Exception:
+            pass
+    paths = [(*within, "metadata", name) for name in _IDENTITY]
+    found = jsontext.strings_at(data, paths)
+    return PartialIdentity(*(found.get(path, "") for path in paths))
 
 
 class Bare(meta.Object, frozen=True, kw_only=True):

@@ -4,27 +4,35 @@ One thread a reflector. It asks for everything (WatchList where the server has i
 changes, and goes on from the last version that it saw when the connection ends. When the server no longer knows that
 version it asks for everything again and tells the handlers exactly what differs. Objects are decoded once, from the bytes of
 the event. While the server is away it is asked at most once a second, less and less often.
+
+No object can stop a watch, whoever wrote it. Fields nested too deeply for the decoder are left out and the rest is used. An object that
+cannot be decoded at all is left out: it is counted, named in the log and in `Reflector.bad`, and what was known of it before stays, for it is
+there. Its identity is then read from the bytes. Where that fails too, the object may be any of those that we know: a list that holds it implies
+no deletions, and everything is listed again when the stream ends.
 """
 
 import contextlib
 import enum
+import logging
 import math
 import random
 import threading
 import urllib.parse
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 import urllib3
 
-from provisioner.kube.client import decode_page
+from provisioner.kube.client import ListPage, decode_page, page_by_brackets
 from provisioner.kube.config import Api, Stream, connection_failed
 from provisioner.kube.errors import (
     ApiError,
     BadRequest,
     ConnectionFailed,
+    DecodeError,
     Forbidden,
     Gone,
     Invalid,
@@ -33,11 +41,12 @@ from provisioner.kube.errors import (
     Unauthorized,
     error_from,
 )
-from provisioner.kube.resources import Resource, key_of
+from provisioner.kube.resources import Identity, PartialIdentity, Resource, identity_in, key_of
 from provisioner.kube.store import Index, Store
-from provisioner.support import logs, metrics
+from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import DecorrelatedJitter
 from provisioner.support.clock import Clock, SystemClock
+from provisioner.values import jsontext
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -49,14 +58,30 @@ MIN_INTERVAL_SECONDS = 1.0  # between two requests of one reflector
 MAX_BACKOFF_SECONDS = 15.0
 MAX_RETRY_AFTER_SECONDS = 60.0
 MAX_WATCH_LIST_FAILURES = 3  # streams that break off before everything was sent; then pages are tried
+MIN_RELIST_SECONDS = 300.0  # between two lists that we ask for because something could not be read
+PATIENCE_SECONDS = 300.0  # a watch that neither hears nor asks anything for so long hangs
+SETTLED_SECONDS = 2.0  # a stream that has stood for so long brought everything that had happened before it was opened
 
 _REQUESTS = metrics.counter("dovetail_watch_requests_total", "Lists and watches asked for.", ("resource",))
 _RELISTS = metrics.counter("dovetail_watch_relists_total", "How often everything was delivered.", ("resource",))
-_BAD_OBJECTS = metrics.counter("dovetail_watch_bad_objects_total", "Objects that could not be read.", ("resource",))
+_BAD_OBJECTS = metrics.counter(
+    "dovetail_watch_bad_objects_total",
+    "Objects that could not be read as the server sent them; each time that one comes is counted.",
+    ("resource",),
+)
+_BAD_NOW = metrics.gauge(
+    "dovetail_watch_unreadable_objects", "Objects left out, or read without fields nested too deeply.", ("resource",)
+)
+_HANDLER_FAILURES = metrics.counter(
+    "dovetail_watch_handler_failures_total", "Changes that a part of this program failed to take in.", ("resource",)
+)
 _OBJECTS = metrics.gauge("dovetail_watch_objects", "Objects in the cache.", ("resource",))
-_STALENESS = metrics.gauge("dovetail_watch_staleness_seconds", "Time since the server was last heard.", ("resource",))
+_STALENESS = metrics.gauge(
+    "dovetail_watch_staleness_seconds", "Time since what the server sent was last taken in.", ("resource",)
+)
 
 _END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
+_TRIMMED = f"read without the fields that are nested more than {jsontext.MAX_DEPTH} levels deep"
 
 _log = logs.get_logger(__name__)
 
@@ -88,9 +113,24 @@ class Handler(Protocol[T_contra]):
 class BadHandler(Protocol):
     """A handler that also wants to hear of objects that cannot be decoded (they are skipped)."""
 
-    def bad(self, key: str, error: Exception) -> None:
-        """One object could not be read; the state known before, if any, stays in the store."""
+    def bad(self, identity: Identity, error: Exception) -> None:
+        """One object could not be read; the state known before, if any, stays in the store. Parts of the identity may be ""."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class BadObject:
+    """An object that is there and is not as it should be.
+
+    Attributes:
+        identity: as far as it could be read.
+        problem: what is wrong with it.
+        left_out: nothing is known of it, or only what it was before; otherwise it is used as far as it goes.
+    """
+
+    identity: Identity
+    problem: str
+    left_out: bool
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -98,20 +138,21 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class _PartialMeta(msgspec.Struct, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = msgspec.field(default="", name="resourceVersion")
+class _Mark(msgspec.Struct, frozen=True):
+    """The metadata of a bookmark."""
+
+    resource_version: str = msgspec.field(name="resourceVersion")
     annotations: dict[str, str] | None = None
 
 
-class _Partial(msgspec.Struct, frozen=True):
-    metadata: _PartialMeta = msgspec.field(default_factory=_PartialMeta)
+class _Bookmark(msgspec.Struct, frozen=True):
+    metadata: _Mark
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode
-_decode_partial = msgspec.json.Decoder(_Partial).decode
+_decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
+_TYPE = ("type",)
+_MAX_PROBLEM = 300  # characters of an error that are kept
 
 
 class Reflector(Generic[T]):
@@ -132,6 +173,7 @@ class Reflector(Generic[T]):
     Attributes:
         store: what the server has, as far as we know.
         synced: set once everything has been delivered for the first time, `on_sync` included.
+        bad: objects that are there now and were left out, read in part, or refused by a handler, by key ("" is one that has none).
         decode_failures: objects that could not be decoded, counted each time.
         relists: how often everything was asked for, the first time included.
         requests: how many requests were sent.
@@ -164,15 +206,21 @@ class Reflector(Generic[T]):
         self._watch_list = True  # whether to ask for everything in a stream
         self._watch_list_refused = False  # for good: the server does not know it
         self._watch_list_failures = 0
-        self._heard: float | None = None
+        self._applied: float | None = None  # when something was last taken in
+        self._opened: float | None = None  # since when the stream stands, where it brings changes
+        self._garbled_at: str | None = None  # the version after which a line could not be read
+        self._listed = float("-inf")  # when everything was last delivered
+        self._blind = False  # something may have been missed: list everything when the stream ends
         self._asked: float | None = None
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._response: Stream | None = None
         self._thread: threading.Thread | None = None
+        self._pulse = heartbeat.pulse(f"watch of {self._path} {field_selector}".strip(), PATIENCE_SECONDS)
         self.store: Store[T] = Store(indexes)
         self.synced = threading.Event()
-        self.error: ApiError | None = None
+        self._error: ApiError | None = None
+        self.bad: dict[str, BadObject] = {}
         self.decode_failures = 0
         self.relists = 0
         self.requests = 0
@@ -188,6 +236,7 @@ class Reflector(Generic[T]):
             raise RuntimeError(f"{self!r} was started before")
         name, itself = str(self.resource), weakref.ref(self)
         _OBJECTS.labels(name).set_function(lambda: len(found.store) if (found := itself()) is not None else 0)
+        _BAD_NOW.labels(name).set_function(lambda: len(found.bad) if (found := itself()) is not None else 0)
         _STALENESS.labels(name).set_function(lambda: found.staleness() if (found := itself()) is not None else math.nan)
         self._thread = threading.Thread(target=self._run, name=f"watch-{self.resource.plural}", daemon=True)
         self._thread.start()
@@ -203,18 +252,29 @@ class Reflector(Generic[T]):
             self._thread.join(timeout)
 
     def staleness(self) -> float:
-        """Seconds since the server was last heard: an event, a bookmark or a list. Infinite before the first.
+        """Seconds since what the server sent was last taken in: an event, a bookmark or a list. Infinite before the first.
 
-        A kind in which nothing happens is silent, and is asked about after `read_timeout`; only more than that is a sign of trouble.
+        A kind in which nothing happens is silent: a stream that stands and brings nothing counts from when it was opened, and is opened anew
+        after `read_timeout`. Only more than twice that is a sign of trouble.
         """
-        heard = self._heard
-        return float("inf") if heard is None else max(0.0, self._clock.monotonic() - heard)
+        fresh = [at for at in (self._applied, self._settled()) if at is not None]
+        return max(0.0, self._clock.monotonic() - max(fresh)) if fresh else float("inf")
+
+    @property
+    def error(self) -> ApiError | None:
+        """What ended the last stream; None as soon as something was taken in, or the next one stands."""
+        return None if self._settled() is not None else self._error
+
+    def _settled(self) -> float | None:
+        """When the stream was opened, if it has stood for a while: whatever had happened before would have come by now."""
+        opened = self._opened
+        return opened if opened is not None and self._clock.monotonic() - opened >= SETTLED_SECONDS else None
 
     def complaint(self, max_staleness: float | None = None) -> str:
         """What is wrong, in a sentence for /readyz; "" when nothing is.
 
         Args:
-            max_staleness: seconds since the server was last heard that are still fine; None is twice the read timeout.
+            max_staleness: seconds of staleness that are still fine; None is twice the read timeout.
         """
         why = f": {self.error}" if self.error is not None else ""
         if not self.synced.is_set():
@@ -227,6 +287,7 @@ class Reflector(Generic[T]):
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            self._pulse.beat()
             pause = max(self.step(), self._interval())
             if pause > 0:
                 self._stopping.wait(pause)
@@ -254,9 +315,10 @@ class Reflector(Generic[T]):
         if not isinstance(error, ApiError):
             _log.error("watch failed", exc_info=error, resource=str(self.resource))
             self._version = ""
+            self._error = ApiError(0, type(error).__name__, str(error))
             return self._backoff.next()
-        known = self.error is not None and type(self.error) is type(error)
-        self.error = error
+        known = type(self._error) is type(error)
+        self._error = error
         if isinstance(error, Gone):
             self._version = ""
             _log.info("version is too old, everything is listed again", resource=str(self.resource))
@@ -287,17 +349,19 @@ class Reflector(Generic[T]):
         relist = _Relist()
         token, version = "", ""
         while True:
-            page = self._page(token)
+            page = self._page(token, relist)
             for item in page.items or ():
                 self._take(EventKind.ADDED, item, relist)
             version = page.metadata.resourceVersion
             token = page.metadata.continue_
             if not token or self._stopping.is_set():
                 break
+            self._took_in()
         if not token:
             self._finish_list(relist, version)
+            self._took_in()
 
-    def _page(self, token: str) -> Any:
+    def _page(self, token: str, relist: "_Relist") -> ListPage:
         query = {**self._selectors, "limit": str(PAGE_SIZE), "continue": token}
         path = _with_query(self._path, query)
         self._sent()
@@ -306,13 +370,30 @@ class Reflector(Generic[T]):
             raise error_from(
                 answer.status, answer.data, retry_after=answer.headers.get("retry-after"), request=f"GET {path}"
             )
-        self._hear()
-        return decode_page(answer.data)
+        try:
+            return decode_page(answer.data)
+        except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
+            found = page_by_brackets(answer.data)
+            if found is None:
+                raise DecodeError(200, "BadAnswer", str(error), None, f"GET {path}") from error
+            if not found[1]:
+                self._lose_sight(relist)
+            return found[0]
 
     def _finish_list(self, relist: "_Relist", version: str) -> None:
-        for key in [key for key in self.store.keys() if key not in relist.seen]:  # noqa: SIM118  (no mapping)
-            self._dispatch(EventKind.DELETED, self.store.remove(key), None)
         self._version = version
+        self._listed = self._clock.monotonic()
+        self._blind = relist.blind
+        if relist.blind:
+            _log.error(
+                "a list holds an object that cannot be told from the others, no deletion is concluded from it",
+                resource=str(self.resource),
+            )
+        else:
+            for key in [key for key in self.store.keys() if key not in relist.seen]:  # noqa: SIM118  (no mapping)
+                self._dispatch(EventKind.DELETED, key, self.store.remove(key), None)
+            for key in [key for key in self.bad if key not in relist.seen]:
+                del self.bad[key]
         self._watch_list = not self._watch_list_refused
         self.relists += 1
         _RELISTS.labels(str(self.resource)).inc()
@@ -322,6 +403,7 @@ class Reflector(Generic[T]):
             try:
                 handler.on_sync()
             except Exception:
+                _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception("handler failed at sync", resource=str(self.resource), handler=type(handler).__name__)
         self.synced.set()
 
@@ -347,11 +429,25 @@ class Reflector(Generic[T]):
                         relist = None
             if relist is not None and not self._stopping.is_set():
                 raise _SilenceError("the stream ended before everything was sent", f"GET {path}", maybe_applied=True)
+            self._ended()
         except ApiError as error:
             if relist is not None:
                 self._give_up_watch_list(error)
             elif not isinstance(error, _SilenceError):  # where nothing happens it is silent, and nothing is wrong
                 raise
+            else:
+                self._ended()
+        finally:
+            self._opened = None
+
+    def _ended(self) -> None:
+        """A stream came to its end in order: what it brought was everything until then."""
+        opened = self._settled()
+        if opened is not None:
+            self._applied = opened if self._applied is None else max(self._applied, opened)
+            self._recovered()
+        if self._blind and self._clock.monotonic() - self._listed >= MIN_RELIST_SECONDS:
+            self._version = ""
 
     def _give_up_watch_list(self, error: ApiError) -> None:
         """Ask for pages next, if a failure during the initial events says that the server has no WatchList; else raise it."""
@@ -377,7 +473,8 @@ class Reflector(Generic[T]):
                 raise error_from(
                     response.status, body, retry_after=response.headers.get("retry-after"), request=f"GET {path}"
                 )
-            self._hear()
+            if self._version:
+                self._opened = self._clock.monotonic()
             yield from split_lines(response.stream(None))
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if isinstance(error, urllib3.exceptions.ReadTimeoutError):
@@ -392,107 +489,139 @@ class Reflector(Generic[T]):
 
     def _line(self, line: bytes, relist: "_Relist | None") -> bool:
         """Take in one event; whether it ended the initial events."""
+        self._pulse.beat()
         try:
-            event = _decode_event(line)
-        except msgspec.MsgspecError as error:
-            raise ConnectionFailed(
-                f"the stream is garbled: {error}", f"GET {self._path}", maybe_applied=True
-            ) from error
-        self._hear()
+            event, trimmed = jsontext.decode_trimmed(_decode_event, line)
+        except Exception as error:
+            self._garbled(line, relist, error)
+            return False
+        ended = False
         match event.type:
             case "ADDED" | "MODIFIED" | "DELETED":
-                self._take(EventKind(event.type), event.object, relist)
-                return False
+                self._take(EventKind(event.type), event.object, relist, trimmed=trimmed)
             case "BOOKMARK":
-                mark = _decode_partial(event.object).metadata
-                if relist is not None:
-                    if (mark.annotations or {}).get(_END_OF_INITIAL_EVENTS) != "true":
-                        return False
-                    self._finish_list(relist, mark.resource_version)
-                    return True
-                self._version = mark.resource_version
-                return False
+                ended = self._bookmark(event.object, relist)
             case "ERROR":
                 raise error_from(0, bytes(event.object), request=f"GET {self._path}")
             case _:
                 _log.warning("unknown kind of event", resource=str(self.resource), type=event.type)
                 return False
+        self._took_in()
+        return ended
+
+    def _bookmark(self, data: msgspec.Raw, relist: "_Relist | None") -> bool:
+        try:
+            mark = _decode_bookmark(data).metadata
+        except Exception as error:
+            raise ConnectionFailed(
+                f"a bookmark cannot be read: {error}", f"GET {self._path}", maybe_applied=True
+            ) from error
+        if relist is None:
+            self._version = mark.resource_version
+            return False
+        if (mark.annotations or {}).get(_END_OF_INITIAL_EVENTS) != "true":
+            return False
+        self._finish_list(relist, mark.resource_version)
+        return True
+
+    def _garbled(self, line: bytes, relist: "_Relist | None", error: Exception) -> None:
+        """A line that is no event: what it was about is read from its bytes; else it is asked for once more, then passed by."""
+        identity = identity_in(line, "object")
+        kind = jsontext.strings_at(line, [_TYPE]).get(_TYPE, "")
+        if kind in set(EventKind) and self._is_complete(identity):
+            self._skip(EventKind(kind), identity, relist, error)
+            self._took_in()
+            return
+        if relist is None and self._garbled_at != self._version:
+            self._garbled_at = self._version
+            raise ConnectionFailed(
+                f"the stream is garbled: {error}", f"GET {self._path}", maybe_applied=True
+            ) from error
+        self._count_bad(PartialIdentity(), error)
+        self._lose_sight(relist)
 
     # Objects
 
-    def _take(self, kind: EventKind, data: msgspec.Raw, relist: "_Relist | None") -> None:
+    def _take(self, kind: EventKind, data: msgspec.Raw, relist: "_Relist | None", *, trimmed: bool = False) -> None:
+        """One object in; `trimmed`: parts of it are left out already."""
         try:
-            obj = self.resource.decode(data)
+            obj, cut = jsontext.decode_trimmed(self.resource.decode, data)
         except Exception as error:
-            self._skip(kind, data, relist, error)
+            self._skip(kind, identity_in(data), relist, error)
             return
         identity = self.resource.identity(obj)
         key = key_of(identity)
+        if trimmed or cut:
+            self._count_bad(identity, _TRIMMED)
+        else:
+            self.bad.pop(key, None)
         if kind is EventKind.DELETED:
             old = self.store.remove(key)
             if relist is not None:
                 relist.seen.discard(key)
             if old is not None:  # one that we never told of needs no farewell
-                self._dispatch(kind, old, None)
+                self._dispatch(kind, key, old, None)
+            self.bad.pop(key, None)
         else:
             if relist is not None:
                 relist.seen.add(key)
             self._put(key, obj)
-        if relist is None:
+        if relist is None and identity.resource_version:
             self._version = identity.resource_version
 
     def _put(self, key: str, obj: T) -> None:
         known = self.store.get(key)
         if known is None:
             self.store.put(key, obj)
-            self._dispatch(EventKind.ADDED, None, obj)
+            self._dispatch(EventKind.ADDED, key, None, obj)
             return
         before, after = self.resource.identity(known), self.resource.identity(obj)
         if before.resource_version == after.resource_version and before.uid == after.uid:
             return
         if before.uid != after.uid:  # deleted and made anew while we did not look: two events, not one
             self.store.remove(key)
-            self._dispatch(EventKind.DELETED, known, None)
+            self._dispatch(EventKind.DELETED, key, known, None)
             self.store.put(key, obj)
-            self._dispatch(EventKind.ADDED, None, obj)
+            self._dispatch(EventKind.ADDED, key, None, obj)
             return
         self.store.put(key, obj)
-        self._dispatch(EventKind.MODIFIED, known, obj)
+        self._dispatch(EventKind.MODIFIED, key, known, obj)
 
-    def _skip(self, kind: EventKind, data: msgspec.Raw, relist: "_Relist | None", error: Exception) -> None:
+    def _skip(self, kind: EventKind, identity: PartialIdentity, relist: "_Relist | None", error: Exception) -> None:
         """Go on past an object that cannot be decoded; what was known of it before stays, unless it is gone."""
-        self.decode_failures += 1
-        _BAD_OBJECTS.labels(str(self.resource)).inc()
-        try:
-            partial = _decode_partial(data).metadata
-        except msgspec.MsgspecError:
-            partial = _PartialMeta()
-        key = key_of(partial)
-        _log.warning("object cannot be read, it is left out", resource=str(self.resource), object=key, error=str(error))
-        if relist is not None:
+        key = key_of(identity)
+        known = self.store.get(key)
+        gone = known is not None and identity.uid not in ("", self.resource.identity(known).uid)
+        if known is not None and (kind is EventKind.DELETED or gone):
+            self.store.remove(key)
+            self._dispatch(EventKind.DELETED, key, known, None)
+        if not self._is_complete(identity):
+            self._lose_sight(relist)
+        if relist is not None and identity.name:
             relist.seen.add(key)
-        elif partial.resource_version:
-            self._version = partial.resource_version
+        if relist is None and identity.resource_version:
+            self._version = identity.resource_version
+        self._count_bad(identity, error)
         if kind is EventKind.DELETED:
-            old = self.store.remove(key)
-            if old is not None:
-                self._dispatch(kind, old, None)
+            self.bad.pop(key, None)
             return
         for handler in self._handlers:
-            bad: Callable[[str, Exception], None] | None = getattr(handler, "bad", None)
+            bad: Callable[[Identity, Exception], None] | None = getattr(handler, "bad", None)
             if bad is not None:
                 try:
-                    bad(key, error)
+                    bad(identity, error)
                 except Exception:
                     _log.exception("handler failed at a bad object", resource=str(self.resource), object=key)
 
-    def _dispatch(self, kind: EventKind, old: T | None, new: T | None) -> None:
+    def _dispatch(self, kind: EventKind, key: str, old: T | None, new: T | None) -> None:
         for handler in self._handlers:
             try:
                 handler.on_event(kind, old, new)
-            except Exception:
-                obj = new if new is not None else old
-                key = "" if obj is None else self.resource.key(obj)
+            except Exception as error:
+                if new is not None:
+                    problem = f"{type(error).__name__}: {error}"
+                    self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)
+                _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(
                     "handler failed",
                     resource=str(self.resource),
@@ -501,6 +630,37 @@ class Reflector(Generic[T]):
                     handler=type(handler).__name__,
                 )
 
+    def _is_complete(self, identity: PartialIdentity) -> bool:
+        """Whether it is known which object this is, and where to go on after it."""
+        return bool(
+            identity.name
+            and identity.uid
+            and identity.resource_version
+            and (identity.namespace or not self.resource.namespaced)
+        )
+
+    def _lose_sight(self, relist: "_Relist | None") -> None:
+        """Something came that may have been about any object."""
+        if relist is not None:
+            relist.blind = True
+        self._blind = True
+
+    def _count_bad(self, identity: Identity, problem: Exception | str) -> None:
+        left_out = isinstance(problem, Exception)
+        self.decode_failures += left_out
+        _BAD_OBJECTS.labels(str(self.resource)).inc()
+        key, text = key_of(identity), str(problem)[:_MAX_PROBLEM]
+        known = self.bad.get(key)
+        self.bad[key] = BadObject(identity, text, left_out)
+        is_news = known is None or known.problem != text  # its owner may change it as often as he likes
+        _log.log(
+            logging.WARNING if is_news else logging.DEBUG,
+            "object cannot be read, it is left out" if left_out else "object cannot be read in whole",
+            resource=str(self.resource),
+            object=key or "unknown",
+            error=text,
+        )
+
     # Bookkeeping
 
     def _sent(self) -> None:
@@ -508,14 +668,14 @@ class Reflector(Generic[T]):
         _REQUESTS.labels(str(self.resource)).inc()
         self._asked = self._clock.monotonic()
 
-    def _hear(self) -> None:
-        self._heard = self._clock.monotonic()
+    def _took_in(self) -> None:
+        """What the server sent last is in the store and with the handlers, or known to be bad."""
+        self._applied = self._clock.monotonic()
         if self._version:
             self._recovered()
 
     def _recovered(self) -> None:
-        if self.error is not None:
-            self.error = None
+        self._error = None
         self._watch_list_failures = 0
         self._backoff.reset()
 
@@ -525,12 +685,18 @@ class _SilenceError(ConnectionFailed):
 
 
 class _Relist:
-    """The keys that the server has named since everything was asked for."""
+    """What the server has named since everything was asked for.
 
-    __slots__ = ("seen",)
+    Attributes:
+        seen: keys.
+        blind: an object was among it that cannot be told from the others.
+    """
+
+    __slots__ = ("blind", "seen")
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
+        self.blind = False
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -76,6 +76,11 @@ class AwsFeatureGates:
         return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
 
 
+_GATES_WITHOUT_EFFECT = frozenset(
+    {"node_repair", "spot_to_spot_consolidation", "node_overlay", "static_capacity", "capacity_buffer"}
+)
+"""Their features are not built yet."""
+
 _AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}
 
 
@@ -298,8 +303,9 @@ _RATE = _Parser(_nonnegative, "NUMBER")
 _BURST = _Parser(_integer(1), "NUMBER")
 
 
-def _setting(default: Any, parser: _Parser, doc: str, *, prefix: str = "") -> Any:
-    return field(default=default, metadata={"parser": parser, "doc": doc, "prefix": prefix})
+def _setting(default: Any, parser: _Parser, doc: str, *, prefix: str = "", effect: bool = True) -> Any:
+    """One setting; without `effect` it is only accepted, and said to have none where it is used."""
+    return field(default=default, metadata={"parser": parser, "doc": doc, "prefix": prefix, "effect": effect})
 
 
 def _own(default: Any, parser: _Parser, doc: str) -> Any:
@@ -314,7 +320,9 @@ class Options:
     """
 
     # Karpenter's
-    karpenter_service: str = _setting("", _TEXT, "Name of the Service in front of this program.")
+    karpenter_service: str = _setting(
+        "", _TEXT, "Accepted for compatibility: nothing here needs the Service's name.", effect=False
+    )
     metrics_port: int = _setting(8080, _PORT, "Port of /metrics.")
     health_probe_port: int = _setting(8081, _PORT, "Port of /healthz and /readyz.")
     kube_client_qps: float = _setting(
@@ -323,7 +331,7 @@ class Options:
     kube_client_burst: int = _setting(300, _Parser(_integer(1), "NUMBER"), "Requests to the API server at once.")
     enable_profiling: bool = _setting(False, _BOOLEAN, "Serve /debug/stacks on the metrics port.")
     disable_controller_warmup: bool = _setting(
-        True, _BOOLEAN, "Accepted for compatibility; caches are always filled before leading."
+        True, _BOOLEAN, "Accepted for compatibility: caches are always filled before leading.", effect=False
     )
     disable_leader_election: bool = _setting(False, _BOOLEAN, "Work without a Lease; only safe with one replica.")
     disable_cluster_state_observability: bool = _setting(
@@ -331,7 +339,11 @@ class Options:
     )
     leader_election_name: str = _setting("karpenter-leader-election", _TEXT, "Name of the Lease.")
     leader_election_namespace: str = _setting("", _TEXT, "Namespace of the Lease; empty is the system namespace.")
-    memory_limit: int = _setting(-1, _Parser(_integer(-1), "BYTES"), "Memory of this container; -1 is unknown.")
+    memory_limit: int = _setting(
+        -1,
+        _Parser(_integer(-1), "BYTES"),
+        "Memory of this container; above 90 % of it memory is given back. -1 is none.",
+    )
     cpu_requests: int = _setting(
         1000, _Parser(_integer(-(10**9)), "MILLICORES"), "CPU of this container; decides the number of workers."
     )
@@ -424,6 +436,9 @@ class Options:
     report_cert_dir: str = _own(
         "", _TEXT, "Directory of tls.crt, tls.key and ca.crt for reports over mTLS; empty takes them on loopback only."
     )
+    report_client_name: str = _own(
+        "dovetail-scheduler", _TEXT, "Name that a reporting extender's certificate has to be for; empty is any name."
+    )
     intake_grace: timedelta = _own(
         timedelta(milliseconds=300),
         _DURATION,
@@ -432,8 +447,21 @@ class Options:
     hold_ttl: timedelta = _own(
         timedelta(minutes=2), _POSITIVE_DURATION, "Longest time that a ready node is held for its planned pods."
     )
+    solve_deadline: timedelta = _own(
+        timedelta(seconds=10),
+        _POSITIVE_DURATION,
+        "Longest time that a batch is planned for; the best plan so far is used, and the rest is planned next.",
+    )
+    hostname_spread_domains: int = _own(
+        3,
+        _Parser(_integer(0, 999_999), "NUMBER"),
+        "Nodes over which a hard hostname spread without minDomains is planned; 1 is what kube-scheduler asks for, 0 is a node "
+        "for every maxSkew pods. The annotation dovetail.dev/hostname-domains on a NodePool overrides it.",
+    )
     plan_ttl: timedelta = _own(
-        timedelta(minutes=15), _POSITIVE_DURATION, "Longest time that a planned pod keeps its place."
+        timedelta(minutes=15),
+        _POSITIVE_DURATION,
+        "Longest time that a planned pod keeps its place on a node that never initializes.",
     )
     aws_region: str = _setting("", _TEXT, "Region of the cluster; empty is the region of this machine.")
     spot_refresh_interval: timedelta = _own(
@@ -464,6 +492,11 @@ class Options:
     template_retention: timedelta = _own(
         timedelta(hours=24), _POSITIVE_DURATION, "A launch template that was not used for this long is deleted."
     )
+    check_state: bool = _own(
+        False,
+        _BOOLEAN,
+        "Rebuild the cluster state after every event and log where it differs; slow, for finding a defect.",
+    )
     log_format: str = _own("json", _Parser(_choice("json", "text"), "json|text"), "Form of the log lines.")
 
     @classmethod
@@ -488,6 +521,29 @@ class Options:
         options = cls(**values)
         options._check()
         return options
+
+    def without_effect(self) -> tuple[str, ...]:
+        """What was asked for and changes nothing, a sentence each: to be logged at the start."""
+        said = [
+            f"--{_flag(name)} is accepted and has no effect"
+            for name, setting in _settings().items()
+            if not setting.metadata["effect"] and getattr(self, name) != setting.default
+        ]
+        for flag, gates, known in (
+            (
+                "--feature-gates",
+                self.feature_gates,
+                {name: attribute for name, attribute in _GATES.items() if attribute in _GATES_WITHOUT_EFFECT},
+            ),
+            ("--aws-feature-gates", self.aws_feature_gates, _AWS_GATES),
+        ):
+            said += [
+                f"{flag}: {name}=true is accepted and has no effect: the feature is not available in this version"
+                for name, attribute in sorted(known.items())
+                if getattr(gates, attribute)
+            ]
+            said += [f"{flag}: {name} is not a gate of this version and has no effect" for name in gates.unknown]
+        return tuple(said)
 
     @property
     def lease_namespace(self) -> str:

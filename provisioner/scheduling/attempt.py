@@ -1,45 +1,191 @@
 """One pass over all classes of a problem, from nothing placed to everything placed that can be."""
 
+import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL
-from provisioner.scheduling.bins import Bins, Tally
+from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
-from provisioner.scheduling.demands import Count, Demand, Relations
+from provisioner.scheduling.demands import Count, Demand, Relations, Spread
 from provisioner.scheduling.filters import NodeFilter
-from provisioner.scheduling.offers import Daemon, Offer
+from provisioner.scheduling.finishing import finish
+from provisioner.scheduling.offers import Offer
 from provisioner.scheduling.places import Account, Place, Reservations
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.plans import Counter, Plan, Run, run_of
-from provisioner.scheduling.ports import Ports
-from provisioner.scheduling.problem import MinValuesPolicy, Problem
-from provisioner.scheduling.topology import ALL, Axis, Topology, above, uneven
+from provisioner.scheduling.ports import Port
+from provisioner.scheduling.problem import MinValuesPolicy, World
+from provisioner.scheduling.topology import Axis, Scope, Topology, above, uneven
 from provisioner.scheduling.vectors import Need
-from provisioner.scheduling.volumes import attachments_of, claim_keys
+from provisioner.scheduling.volumes import Attachment
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What all attempts at one question share.
+
+    Attributes:
+        classes: of pods.
+        needs: of each class, what one pod takes.
+        pods, load: how many pods there are, and what they take together.
+        offers: of the pools, in their order.
+        scope: what is counted.
+        skews: by what pods of the question are spread by, and its least maxSkew.
+        ports: of nodes, and the machines on which they are taken or will be by daemons.
+        in_use: volume claims for one pod only that some running pod uses.
+        attached_to: tells the volumes of a machine of now; None where no pod of the question has any.
+        terms: how the question is asked.
+        lingering: machines that leave by this question: they are domains for kube-scheduler until they are gone.
+        pending: by what is counted, how many pods of the question are; filled when it is asked for.
+    """
+
+    world: World
+    classes: Sequence[PodClass]
+    needs: Mapping[PodClass, Need]
+    pods: int
+    load: Sequence[int]
+    offers: Sequence[Offer]
+    bins: Bins
+    scope: Scope
+    skews: Mapping[Count, int]
+    ports: Mapping[Port, int]
+    in_use: frozenset[str]
+    attached_to: Callable[[int], set[Attachment]] | None
+    terms: "Terms"
+    lingering: int = 0
+    pending: dict[Count, int] = field(default_factory=dict)
+
+    @functools.cached_property
+    def many_sizes(self) -> bool:
+        """Whether hardly two pods are of one size."""
+        return len(set(map(id, self.needs.values()))) > _MANY_SIZES
+
+    def attached(self, number: int) -> set[Attachment] | None:
+        """The volumes that a machine of now has attached; None where no pod of the question has any."""
+        return None if self.attached_to is None else self.attached_to(number)
+
+    @functools.cached_property
+    def domains_vary(self) -> bool:
+        """Whether pools differ in what they say of hostname spread."""
+        return any(offer.pool.hostname_domains is not None for offer in self.offers)
+
+    def hostname_domains(self, node_filter: NodeFilter) -> int:
+        """Over how many machines such pods are planned, where they do not say: what the strictest pool says that they admit."""
+        whole = self.world.hostname_domains
+        if not self.domains_vary:
+            return whole
+        said = [
+            whole if offer.pool.hostname_domains is None else offer.pool.hostname_domains
+            for offer in self.offers
+            if offer.base.rows and offer.admits(node_filter)
+        ]
+        return 0 if 0 in said else max(said, default=whole)
+
+    def least(self, spread: Spread, domains: int) -> int:
+        """Of how many machines there must be before a hostname spread looks at the emptiest of them. Source: design 3b.9."""
+        if spread.stated or spread.wish or domains == 1:
+            return spread.min_domains
+        if not domains:
+            return _NEVER
+        return max(1, min(self.meant(spread.count), domains))
+
+    def meant(self, count: Count) -> int:
+        """How many pods a count means, running and of the question."""
+        pods = self.pending.get(count)
+        if pods is None:
+            if not self.pending:
+                for one in self.classes:
+                    for each in self.scope.including(one.facts.pod):
+                        self.pending[each] = self.pending.get(each, 0) + len(one.pods)
+            pods = self.pending.setdefault(count, 0)
+        return pods + sum(self.scope.spots(count).counts.values())
+
+    def usd_at_least(self) -> float:
+        """What the pods cost at the least if all of them go to new machines: by the resource for which most has to be paid."""
+        rates = [float("inf")] * len(self.load)
+        for offer in self.offers:
+            for one in offer.ranked(offer.base).priced:
+                price = one.offering.price
+                for d, amount in enumerate(offer.room[one.row]):
+                    if amount > 0 and price < rates[d] * amount:
+                        rates[d] = price / amount
+        return max((rate * amount for rate, amount in zip(rates, self.load, strict=True) if amount), default=0.0)
+
+    def buys(self, node_filter: NodeFilter, need: Need) -> bool:
+        """Whether some pool has machines on which such a pod fits."""
+        return any(offer.takes(node_filter, need) for offer in self.offers)
+
+
+class Work:
+    """How much may still be done for one question: so many steps, and until `expired` says that it is enough.
+
+    A step is one class that asks for a place, or one share of its pods in one domain.
+
+    Attributes:
+        limited: whether there is an end at all; else steps need not be counted.
+        over: nothing more may be done; what has no place by now stays without.
+        steps: done so far.
+    """
+
+    __slots__ = ("_budget", "_expired", "limited", "over", "steps")
+
+    def __init__(self, budget: int | None = None, expired: Callable[[], bool] | None = None) -> None:
+        self._budget: Final = budget
+        self._expired: Final = expired
+        self.limited: Final = budget is not None or expired is not None
+        self.steps = 0
+        self.over = False
+
+    def step(self) -> bool:
+        """Do one more; False where there is no more."""
+        if self.over:
+            return False
+        self.steps += 1
+        if (self._budget is not None and self.steps > self._budget) or (
+            self._expired is not None and not self.steps % _STEPS_A_LOOK and self._expired()
+        ):
+            self.over = True
+        return not self.over
+
+    def look(self) -> bool:
+        """Whether it is over, with a look at the clock where there is one."""
+        if not self.over and self._expired is not None and self._expired():
+            self.over = True
+        return self.over
+
+
+_STEPS_A_LOOK: Final = 16
+_MANY_SIZES: Final = 500
+_NEVER: Final = 1 << 40
+"""More machines than there will ever be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Setting:
-    """What all attempts at one problem share.
+class Terms:
+    """How a question is asked.
 
     Attributes:
-        classes: in the order in which they are tried.
-        needs: of each class, what one pod takes.
-        offers: of the pools, in their order.
-        tallies: by bin, the pods on it.
+        work: that may be done.
+        effort: lots that may be drawn where somebody is left without a place; with 0, nothing is attempted twice.
+        max_new: most claims; None for any number.
+        price_below: USD per hour that each claim must be cheaper than; None for any price.
+        stop: a pod without a place is answer enough.
     """
 
-    problem: Problem
-    classes: Sequence[PodClass]
-    needs: Mapping[PodClass, Need]
-    offers: Sequence[Offer]
-    bins: Bins
-    tallies: Sequence[Tally]
-    daemons: Sequence[Daemon]
+    work: Work
+    effort: int
+    max_new: int | None = None
+    price_below: float | None = None
+    stop: bool = False
+
+
+_NO_CEILINGS: Final[Mapping[Count, int]] = MappingProxyType({})
 
 
 class Attempt:
@@ -47,52 +193,64 @@ class Attempt:
 
     Args:
         cautious: spread constraints that see no machine that is not there yet.
+        ceilings: most pods on a machine, by hostname spread, so that all of them can be filled evenly.
+        machines: over so many machines at least, pods that hostname spread is about are shared out.
+        classes: in the order in which they are tried.
 
     Attributes:
         placing: the places.
         waiting: classes of which pods are left, and the number of the first of them.
         delayed: classes that had to wait until the others were placed.
         in_use: volume claims for one pod only that some pod uses.
+        before_late: how many claims there were before hostname spread was settled.
+        unfinished: it ended before every class had been tried.
     """
 
-    def __init__(self, setting: Setting, cautious: Collection[Count]) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        cautious: Collection[Count],
+        classes: Sequence[PodClass],
+        ceilings: Mapping[Count, int] = _NO_CEILINGS,
+        machines: int = 0,
+    ) -> None:
         self.cautious: Final = cautious
-        self.problem: Final = setting.problem
-        self.classes: Final = setting.classes
+        self.classes: Final = classes
         self.delayed: Final[set[PodClass]] = set()
         self.waiting: dict[PodClass, int] = {}
+        self.unfinished = False
+        self.before_late = 0
         self._setting: Final = setting
-        self._plans: Final[dict[Relations, Plan]] = {}
+        self._work: Final = setting.terms.work
+        self._plans: Final[dict[object, Plan]] = {}
         self._numbers: Final[dict[tuple[NodeFilter, int], int]] = {}
-        bins, problem, classes = setting.bins, setting.problem, setting.classes
-        pods, load = _whole(classes, setting.needs, len(bins.dimensions.names))
-        self._reservations: Final = Reservations(problem.reservation_label)
-        best_effort = problem.min_values is MinValuesPolicy.BEST_EFFORT
+        world = setting.world
+        self._reservations: Final = Reservations(world.reservation_label)
+        best_effort = world.min_values is MinValuesPolicy.BEST_EFFORT
         accounts = [
-            Account(number, offer, pods, load, self._reservations, best_effort=best_effort)
+            Account(
+                number,
+                offer,
+                setting.pods,
+                setting.load,
+                self._reservations,
+                best_effort=best_effort,
+                below=setting.terms.price_below,
+            )
             for number, offer in enumerate(setting.offers)
         ]
-        topology = _topology(problem, classes, accounts, bins, setting.tallies)
-        self._skews: Final = _skews(classes)
-        self.placing: Final = self._placing_with(bins, accounts, topology)
-        self.placing.settle_in(setting.tallies, _due_ports(bins, setting.daemons))
-        if bins.dimensions.drivers:
-            moving = {pod.uid for pod in problem.pods}
-            self.placing.attach(
-                [
-                    attachments_of((pod for pod in one.pods if pod.uid not in moving), problem.storage)
-                    for one in bins.bins
-                ]
-            )
-        self.in_use: Final = _in_use(problem, classes)
+        self.placing: Final = self._placing_with(setting, accounts, Topology(setting.scope, cautious))
+        self.placing.ceilings = ceilings
+        self.placing.machines_wanted = machines
+        self.in_use: Final = set(setting.in_use)
         self._unsettled: Final[set[Count]] = set()
 
-    def _placing_with(self, bins: Bins, accounts: Sequence[Account], topology: Topology) -> Placing:
-        return Placing(bins, accounts, topology, self.cautious)
+    def _placing_with(self, setting: Setting, accounts: Sequence[Account], topology: Topology) -> Placing:
+        return Placing(setting, accounts, topology, self.cautious)
 
-    def claims(self) -> Iterable[Place]:
+    def claims(self) -> list[Place]:
         """The places that are claims, in the order they were opened."""
-        return self.placing.places[len(self.problem.bins) :]
+        return self.placing.claims()
 
     @property
     def size(self) -> int:
@@ -108,17 +266,23 @@ class Attempt:
             hurried: do not let these wait for hostname spread.
         """
         self.placing.scattering = scattering
+        self.unfinished = False
         later: list[tuple[PodClass, int]] = []
         changed = False
         bands = [list(band) for _, band in itertools.groupby(self.classes, _priority)]
         for band in bands:
             later += self._band(band, hurried)
+            if self._stopped():
+                break
             if by_priority:
                 self._late(later)
                 later = []
             if self._changed():
                 changed = True
                 self._turns(band)
+        if self.unfinished:
+            self._leave(later)
+            return
         self._late(later)
         if self._changed() or (changed and len(bands) > 1):
             self._turns(self.classes)
@@ -132,21 +296,73 @@ class Attempt:
 
     def tied(self) -> set[PodClass]:
         """The classes with pods without a place that have to do with other pods: in another order they may find one."""
-        if self.placing.topology.empty:
+        if self.placing.topology.empty or not self.waiting:
             return set()
         return {
             one
             for one in self.waiting
-            if not self.run_for(one, one.ladder[-1], 0).plan.plain and self._fits_somewhere(one)
+            if not self.run_for(one, one.ladder[-1], 0).plan.plain
+            and self._fits_somewhere(one)
+            and not self._exhausted(one)
         }
+
+    def _exhausted(self, one: PodClass) -> bool:
+        """Whether as many pods of the class have a place as there could ever be: of those that cannot share a domain, one in each."""
+        run = self.run_for(one, one.ladder[-1], 0)
+        return any(self.waiting[one] >= self.placing.most_alone(run, ap) for ap in run.plan.axes if ap.alone)
 
     def _fits_somewhere(self, one: PodClass) -> bool:
         """Whether a pod of the class has a place as long as no other pod of the problem has one."""
         setting, required, need = self._setting, one.filter, self._setting.needs[one]
         bins = setting.bins
-        return bool(bins.admitting(required) & bins.roomy(need)) or any(
-            offer.takes(required, need) for offer in setting.offers
-        )
+        return bool(bins.admitting(required) & bins.roomy(need)) or setting.buys(required, need)
+
+    @property
+    def opened_late(self) -> bool:
+        """Whether hostname spread opened claims of its own."""
+        return bool(self.delayed) and len(self.placing.places) - self.placing.now > self.before_late
+
+    def usd_per_hour(self) -> float:
+        """The price of all claims."""
+        return sum([claim.usd_per_hour for claim in finish(self.claims())])
+
+    def usd_apart(self) -> float:
+        """About what there would be to pay with a machine for every maxSkew pods that hostname spread is about."""
+        total = sum([self._usd_without(claim, self.delayed) for claim in self.claims()[: self.before_late]])
+        for one in self.delayed:
+            run = self.run_for(one, one.ladder[-1], 0)
+            skew = min((skew for _, skew, own, _ in run.plan.spreads if own), default=run.left)
+            machines = -(-run.left // skew)
+            total += machines * self.placing.cheapest(run, min(skew, run.left))
+        return total
+
+    def _usd_without(self, claim: Place, classes: Collection[PodClass]) -> float:
+        """The least price of a claim without the pods of some classes."""
+        account, state = claim.account, claim.settled or claim.state
+        used = list(claim.load())
+        left = False
+        for one, start, end in claim.placed:
+            if one in classes:
+                for d, amount in self._setting.needs[one]:
+                    used[d] -= amount * (end - start)
+            else:
+                left = True
+        if account is None or state is None or not left:
+            return 0.0
+        ranked = account.offer.ranked(state)
+        fitting = ranked.thresholds.exceeding(used)
+        return ranked.priced[(fitting & -fitting).bit_length() - 1].offering.price if fitting else 0.0
+
+    def spread_counts(self) -> set[Count]:
+        """The hostname spreads of classes that had to wait for it."""
+        demands = (one.ladder[-1] for one in self.delayed)
+        return {spread.count for demand in demands for spread in demand.relations.spreads if spread.count.on_hosts}
+
+    def machines_for(self, classes: Collection[PodClass]) -> int:
+        """How many claims there would be, if those of `classes` shared them evenly with all others."""
+        ends = [self.run_for(one, one.ladder[-1], 0) for one in classes]
+        most_of_any = max((-(-run.left // max(1, self.placing.largest_new(run))) for run in ends), default=0)
+        return self.before_late + most_of_any
 
     def related(self, to: Collection[PodClass]) -> set[PodClass]:
         """The classes that are counted together with some of these."""
@@ -168,9 +384,36 @@ class Attempt:
         placing = self.placing
         usable, topology = placing.usable, placing.topology
         hosts = {
-            count for count, host in topology.hosts.items() if host.held and above(host, usable, placing.machines(host))
+            count
+            for count, host in topology.hosts.items()
+            if host.held and above(host, placing.domains, placing.machines(host))
         }
-        return hosts | self._unsettled | {count for count, one in topology.domains.items() if uneven(one, usable)}
+        return (
+            hosts
+            | self._unsettled
+            | {count for count, one in topology.domains.items() if uneven(one, usable, placing.lingering)}
+        )
+
+    def evenly(self, broken: Collection[Count]) -> dict[Count, int]:
+        """Of broken hostname spreads, the most pods on a machine with which the emptiest one would do."""
+        placing, skews = self.placing, self._setting.skews
+        return {
+            count: host.emptiest(host.eligible & placing.domains) + skews.get(count, 1)
+            for count, host in placing.topology.hosts.items()
+            if count in broken
+        }
+
+    def freed(self, broken: Collection[Count]) -> set[PodClass]:
+        """The classes without which nothing is broken: all that have to do with what is, directly or by others."""
+        topology = self.placing.topology
+        counters: set[Counter] = {*(topology.host(one) if one.on_hosts else topology.domain(one) for one in broken)}
+        found: set[PodClass] = set()
+        while True:
+            more = {one for one in self.classes if one not in found and not counters.isdisjoint(self._counters(one))}
+            if not more:
+                return found
+            found |= more
+            counters |= {counter for one in more for counter in self._counters(one)}
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
@@ -182,10 +425,30 @@ class Attempt:
                     later.append((one, start))
                 else:
                     self.waiting[one] = start
+                    if self._stopped():
+                        break
         return later
+
+    def _stopped(self) -> bool:
+        """Whether a pod without a place ends the attempt: no turn that is still to come could help it."""
+        if not self._setting.terms.stop or not self.waiting:
+            return False
+        if self.placing.topology.empty or any(not self._fits_somewhere(one) for one in self.waiting):
+            self.unfinished = True
+        return self.unfinished
+
+    def _leave(self, later: Iterable[tuple[PodClass, int]]) -> None:
+        """Whoever was not tried has no place."""
+        tried = {one for place in self.placing.places if place is not None for one, _, _ in place.placed}
+        self.waiting.update(later)
+        for one in self.classes:
+            if one not in tried:
+                self.waiting.setdefault(one, 0)
 
     def _late(self, later: Iterable[tuple[PodClass, int]]) -> None:
         """Settle hostname spread."""
+        if not self.delayed:
+            self.before_late = len(self.placing.places) - self.placing.now
         for one, start in later:
             self.delayed.add(one)
             left = self._place(one, start, late=True)
@@ -194,8 +457,8 @@ class Attempt:
 
     def _turns(self, classes: Sequence[PodClass]) -> None:
         """Ask those of `classes` once more that have pods without a place, as long as that changes anything."""
-        changed = True
-        while changed:
+        changed = not self._work.over
+        while changed and not self._work.over:
             for one in [one for one in classes if one in self.waiting]:
                 left = self._place(one, self.waiting[one], late=True)
                 if left == len(one.pods):
@@ -219,6 +482,9 @@ class Attempt:
 
     def _place(self, one: PodClass, start: int, *, late: bool) -> int:
         limit = len(one.pods)
+        if self._work.limited and not self._work.step():
+            self.unfinished = True
+            return start
         exclusive = one.volumes.exclusive
         if exclusive and (start or any(claim in self.in_use for claim in exclusive)):
             return start
@@ -244,18 +510,27 @@ class Attempt:
 
     def run_for(self, one: PodClass, demand: Demand, start: int) -> Run:
         """A class with one of its demands."""
-        relations = demand.relations
-        plan = self._plans.get(relations)
+        relations, setting = demand.relations, self._setting
+        # by identity, which is quicker; equal ones that are not the same would only have equal plans
+        plan = self._plans.get(id(relations))
         if plan is None:
-            plan = self._plans[relations] = Plan(relations, self.placing.topology, self._skews)
-        return run_of(one, demand, plan, self._setting.needs[one], self._numbers, start)
+            plan = self._plan(one, relations)
+        return run_of(one, demand, plan, setting.needs[one], self._numbers, start)
+
+    def _plan(self, one: PodClass, relations: Relations) -> Plan:
+        setting = self._setting
+        varies = relations.on_hosts and setting.domains_vary
+        domains = setting.hostname_domains(one.filter) if relations.on_hosts else 1
+        key: object = (relations, domains) if varies else id(relations)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = Plan(
+                relations, self.placing.topology, setting.skews, lambda spread: setting.least(spread, domains)
+            )
+        return plan
 
 
-def _priority(one: PodClass) -> int:
-    return one.shape.priority
-
-
-def _whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
+def whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
     """How many pods there are, and what they take together."""
     by_need: defaultdict[Need, int] = defaultdict(int)
     for one in classes:
@@ -267,48 +542,57 @@ def _whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensio
     return sum(by_need.values()), load
 
 
-def _topology(
-    problem: Problem, classes: Sequence[PodClass], accounts: Sequence[Account], bins: Bins, tallies: Sequence[Tally]
-) -> Topology:
-    """Everything that has to be counted, at 0."""
-    topology = Topology(problem.namespaces)
+def scope_of(
+    namespaces: Mapping[str, Mapping[str, str]],
+    classes: Sequence[PodClass],
+    offers: Sequence[Offer],
+    bins: Bins,
+    census: Census,
+    lingering: int = 0,
+) -> Scope:
+    """Everything that has to be counted for these classes."""
     counts: dict[Count, None] = {}
     ladders = [*{id(one.ladder): one.ladder for one in classes}.values()]
     for ladder in ladders:
         for demand in ladder:
-            counts.update(dict.fromkeys(demand.relations.counts))
-    for tally in tallies:
-        for relations, _ in tally.guarding:
-            counts.update(dict.fromkeys(relations.guards))
+            if demand.relations.counts:
+                counts.update(dict.fromkeys(demand.relations.counts))
+    if census.guards.numbers:
+        kinds = {id(one.facts.pod): one.facts.pod for one in classes}
+        for pod in kinds.values():
+            counts.update(dict.fromkeys(census.guarded(pod, namespaces)))
     keys: dict[str, None] = {}
     for count in counts:
         if not count.on_hosts:
             keys[count.key] = None
         if count.eligibility is not None:
             keys.update(dict.fromkeys(count.eligibility.keys))
+    scope = Scope(bins, census, namespaces, counts, lingering)
     for key in sorted(keys):
-        values = {value for value in bins.by_label(key) if value is not None}
-        for account in accounts:
-            values.update(account.offer.domains(account.offer.base, key))
-        for ladder in ladders:
-            values.update(_named_values(ladder, key))
-        topology.axes[key] = Axis(key, values)
-    for count in counts:
-        topology.watch(count, ALL if count.eligibility is None else bins.eligible(count.eligibility))
-    return topology
+        places = bins.by_label(key)
+        values = {value for value in places if value is not None}
+        for offer in offers:
+            values.update(offer.domains(offer.base, key))
+        values.update(_named_values(ladders, key))
+        axis = scope.axes[key] = Axis(key, values)
+        axis.settle_in(places)
+    return scope
 
 
-def _named_values(ladder: Sequence[Demand], key: str) -> Iterable[str]:
+def _named_values(ladders: Iterable[Sequence[Demand]], key: str) -> set[str]:
     """Values of a label that a class names; a pool may let its machines have any."""
-    for demand in ladder:
-        for term in demand.filter.terms:
+    filters = {demand.filter for ladder in ladders for demand in ladder if not demand.filter.easy}
+    found: set[str] = set()
+    for node_filter in filters:
+        for term in node_filter.terms:
             asked = term.requirements.get(key)
             if asked is not None and not asked.complement:
-                yield from asked.values
+                found.update(asked.values)
+    return found
 
 
-def _skews(classes: Sequence[PodClass]) -> dict[Count, int]:
-    """By what pods of the problem are spread by, and its least maxSkew."""
+def skews_of(classes: Sequence[PodClass]) -> dict[Count, int]:
+    """By what pods of the question are spread by, and its least maxSkew."""
     skews: dict[Count, int] = {}
     for demand in {id(one.ladder): one.ladder[-1] for one in classes}.values():
         for spread in demand.relations.spreads:
@@ -316,29 +600,5 @@ def _skews(classes: Sequence[PodClass]) -> dict[Count, int]:
     return skews
 
 
-def _due_ports(bins: Bins, daemons: Sequence[Daemon]) -> list[Ports]:
-    """By bin, the ports that daemons will take there."""
-    due: list[Ports] = [()] * len(bins.bins)
-    for daemon in daemons:
-        if daemon.ports:
-            places = bins.admitting(daemon.filter)
-            for i in range(len(due)):
-                if places >> i & 1:
-                    due[i] = (*due[i], *daemon.ports)
-    return due
-
-
-def _in_use(problem: Problem, classes: Sequence[PodClass]) -> set[str]:
-    """Claims that only one pod may use at a time, and that a pod on a machine of now does use."""
-    exclusive = {claim for one in classes for claim in one.volumes.exclusive}
-    if not exclusive:
-        return set()
-    moving = {pod.uid for pod in problem.pods}
-    return {
-        claim
-        for one in problem.bins
-        for pod in one.pods
-        if pod.uid not in moving
-        for claim in claim_keys(pod)
-        if claim in exclusive
-    }
+def _priority(one: PodClass) -> int:
+    return one.shape.priority

@@ -4,7 +4,7 @@ A set of types is one integer, bit i for the i-th type in order of name. Each qu
 depends on nothing but the types, so it may be kept as long as they are.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -67,6 +67,12 @@ class Catalogue:
         self._available: dict[Requirements, int] = {}
         self._priced: dict[Requirements, tuple[Priced, ...]] = {}
         self._steps: dict[str, tuple[list[int], list[int]]] = {}
+        self._holders: dict[Requirement, tuple[int, ...]] = {}
+
+    def row_of(self, name: str) -> int | None:
+        """The number of a type; None where there is none of that name."""
+        row = bisect_left(self.types, name, key=lambda one: one.name)
+        return row if row < len(self.types) and self.types[row].name == name else None
 
     def amount(self, row: int, name: str) -> int:
         """What one machine of a type counts against a limit on `name`."""
@@ -158,8 +164,16 @@ class Catalogue:
         """Whether any type, or any available offering, has the label `key`."""
         return key in self._by_key or key in self._offering_keys
 
+    def asked(self, requirements: Requirements) -> Requirements:
+        """That part of `requirements` which offerings know; with another part, they are the same."""
+        keys = self._offering_keys
+        if all(key in keys for key in requirements):
+            return requirements
+        return Requirements.of([one for key, one in requirements.items() if key in keys])
+
     def available(self, requirements: Requirements) -> int:
         """Types of which at least one available offering goes with `requirements`."""
+        requirements = self.asked(requirements)
         answer = self._available.get(requirements)
         if answer is None:
             found = 0
@@ -173,6 +187,7 @@ class Catalogue:
 
         Ordered by micro-USD per hour, type name, zone, capacity type: ties never depend on input order.
         """
+        requirements = self.asked(requirements)
         answer = self._priced.get(requirements)
         if answer is None:
             best: dict[int, Offering] = {}
@@ -201,11 +216,16 @@ class Catalogue:
 
     def distinct_values(self, allowed: Requirement, rows: int) -> int:
         """How many values that `allowed` admits the types of `rows` offer together; for minValues."""
-        values: set[str] = set()
-        for state, holders in self._by_key.get(allowed.key, {}).items():
-            if holders & rows and not state.complement:
-                values.update(value for value in state.values if allowed.has(value))
-        return len(values)
+        holders = self._holders.get(allowed)
+        if holders is None:
+            by_value: dict[str, int] = {}
+            for state, some in self._by_key.get(allowed.key, {}).items():
+                if not state.complement:
+                    for value in state.values:
+                        if allowed.has(value):
+                            by_value[value] = by_value.get(value, 0) | some
+            holders = _kept(self._holders, allowed, tuple(by_value.values()))
+        return sum([1 for some in holders if some & rows])
 
     def values_of(self, row: int, allowed: Requirement) -> frozenset[str]:
         """The values that `allowed` admits and one type offers; for minValues."""

@@ -12,12 +12,12 @@ import msgspec
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.demands import Count, Demand, Facts, Ties, deduced_selector, facts_of
 from provisioner.scheduling.filters import FilterError, NodeFilter
-from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, Problem
+from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, World
 from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
 from provisioner.scheduling.selecting import label_set
 from provisioner.scheduling.volumes import NO_VOLUMES, VolumeDemand, VolumeError, volume_demand
 from provisioner.values.resources import CPU, MEMORY, Resources
-from provisioner.values.taints import PREFER_NO_SCHEDULE
+from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint
 
 _uid = attrgetter("uid")
 _created = attrgetter("created")
@@ -39,19 +39,16 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
     """Equal pods, in the order in which they get places: by age, then UID.
 
     Attributes:
+        shape: of every pod.
         ladder: what they demand, most wishes first; the last without any.
         volumes: what their volumes demand.
     """
 
     facts: Facts
+    shape: PodShape
     pods: Sequence[Pod]
     ladder: tuple[Demand, ...]
     volumes: VolumeDemand = NO_VOLUMES
-
-    @property
-    def shape(self) -> PodShape:
-        """Of every pod."""
-        return self.facts.shape
 
     @property
     def filter(self) -> NodeFilter:
@@ -85,55 +82,58 @@ def sort_key(shape: PodShape) -> tuple[int, int, int, str]:
     return -shape.priority, -amount(CPU), -amount(MEMORY), shape.key
 
 
-def classify(problem: Problem, named: frozenset[str] = frozenset()) -> tuple[list[PodClass], list[LeftOut]]:
+def classify(
+    world: World, taints: Iterable[Sequence[Taint]], pods: Iterable[Pod], named: frozenset[str] = frozenset()
+) -> tuple[list[PodClass], list[LeftOut]]:
     """Group pods by class, in order of `sort_key`; apart, those that cannot be tried.
 
     Args:
-        problem: with the pods.
+        world: of which policies and volumes matter.
+        taints: of pools and machines; each kind once is enough.
+        pods: to group.
         named: labels that differ between brothers of a class and that pods on machines of now look at.
 
     Cost: O(pods) look-ups of interned shapes, O(classes log classes); only pods with volumes are looked at one by one.
     """
-    return _Classifier(problem).classified(named)
+    return _Classifier(world, taints).classified(pods, named)
 
 
 class _Classifier:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: World, taints: Iterable[Sequence[Taint]]) -> None:
         self.problem: Final = problem
         self.tried: Final[list[PodClass]] = []
         self.left_out: Final[list[LeftOut]] = []
-        taints = [*(one.taints for one in problem.pools), *(one.taints for one in problem.bins)]
         soft_taints = any(taint.effect == PREFER_NO_SCHEDULE for some in taints for taint in some)
         ladder = "ladder_with_taints" if soft_taints else "ladder"
         if problem.preferences is PreferencePolicy.IGNORE:
             ladder = "without_wishes"
         self.ladder_of: Final[Callable[[Ties], tuple[Demand, ...]]] = attrgetter(ladder)
 
-    def classified(self, named: frozenset[str]) -> tuple[list[PodClass], list[LeftOut]]:
+    def classified(self, asked: Iterable[Pod], named: frozenset[str]) -> tuple[list[PodClass], list[LeftOut]]:
         by_shape: defaultdict[int, list[Pod]] = defaultdict(list)
         gated: defaultdict[int, list[Pod]] = defaultdict(list)
-        for pod in self.problem.pods:
+        for pod in asked:
             (gated if pod.gated else by_shape)[id(pod.shape)].append(pod)
         for members in _one_a_key(gated):
             _by_age(members)
             self.left_out.append(LeftOut(members[0].shape, tuple(members), PodGated()))
         defaults = bool(self.problem.spread_defaults.constraints)
-        parts: list[tuple[Facts, Sequence[Pod]]] = []
+        parts: list[tuple[Facts, PodShape, Sequence[Pod]]] = []
         for members in _one_a_key(by_shape):
             if len(members) > 1:
                 _by_age(members)
             for shape, pods in self._spread_by_default(members) if defaults else ((members[0].shape, members),):
                 facts = self._readable(shape, pods)
                 if facts is not None:
-                    parts.append((facts, pods))
+                    parts.append((facts, shape, pods))
                     if not facts.plain:
                         named |= facts.ties.per_pod_labels
-        for facts, pods in parts:
-            if named and any(label in pods[0].labels and label not in facts.shape.labels for label in named):
-                for shape, brothers in _told_apart(facts.shape, pods, named):
-                    self._add(facts_of(shape), brothers)
+        for facts, shape, pods in parts:
+            if named and any(label in pods[0].labels and label not in shape.labels for label in named):
+                for apart, brothers in _told_apart(shape, pods, named):
+                    self._add(facts_of(apart), apart, brothers)
             else:
-                self._add(facts, pods)
+                self._add(facts, shape, pods)
         for key in (_first_uid, _first_created, _order):  # quicker than once by all three
             self.tried.sort(key=key)
         self.left_out.sort(key=lambda one: (sort_key(one.shape), str(one.reason)))
@@ -152,10 +152,10 @@ class _Classifier:
         self.left_out.append(LeftOut(shape, tuple(pods), reason))
         return None
 
-    def _add(self, facts: Facts, pods: Sequence[Pod]) -> None:
+    def _add(self, facts: Facts, shape: PodShape, pods: Sequence[Pod]) -> None:
         ladder = self.ladder_of(facts.ties)
-        if not facts.shape.volumes:
-            self.tried.append(PodClass(facts, pods, ladder))
+        if not shape.volumes:
+            self.tried.append(PodClass(facts, shape, pods, ladder))
             return
         by_demand: dict[VolumeDemand, list[Pod]] = {}
         bad: dict[str, list[Pod]] = {}
@@ -164,8 +164,8 @@ class _Classifier:
                 by_demand.setdefault(volume_demand(pod, self.problem.storage), []).append(pod)
             except VolumeError as error:
                 bad.setdefault(str(error), []).append(pod)
-        self.tried.extend(PodClass(facts, brothers, ladder, demand) for demand, brothers in by_demand.items())
-        self.left_out.extend(LeftOut(facts.shape, tuple(some), PodInvalid(text)) for text, some in bad.items())
+        self.tried.extend(PodClass(facts, shape, brothers, ladder, demand) for demand, brothers in by_demand.items())
+        self.left_out.extend(LeftOut(shape, tuple(some), PodInvalid(text)) for text, some in bad.items())
 
     def _spread_by_default(self, members: Sequence[Pod]) -> Iterable[tuple[PodShape, Sequence[Pod]]]:
         """The pods by what they are spread by, each part with the shape that says so."""

@@ -41,9 +41,9 @@ class Eligibility:
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Count:
-    """Something that is counted by domain; equal ones are one object.
+    """Something that is counted by domain; equal ones are one object as a rule, so that comparing them costs nothing.
 
     Attributes:
         key: the label whose values are the domains.
@@ -58,6 +58,14 @@ class Count:
     owners: bool
     spread: bool
     eligibility: Eligibility | None
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        fields = (self.key, self.peers, self.owners, self.spread, self.eligibility)
+        object.__setattr__(self, "_hash", hash(fields))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def on_hosts(self) -> bool:
@@ -76,6 +84,7 @@ class Spread:
     Attributes:
         own: whether the pod counts itself.
         wish: it may be given up, so others need not mind it.
+        stated: the pod says itself how many domains there must be.
     """
 
     count: Count
@@ -83,11 +92,12 @@ class Spread:
     min_domains: int
     own: bool
     wish: bool = False
+    stated: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Relations:
-    """Everything that ties a class to other pods; equal ones are one object.
+    """Everything that ties a class to other pods; equal ones are one object as a rule.
 
     Attributes:
         pod: its labels.
@@ -96,6 +106,7 @@ class Relations:
             all, it may go anywhere.
         apart: be in no domain where such pods are.
         guards: of its required anti-affinity, seen from the other side: whom its presence keeps away.
+        on_hosts: whether it is spread over machines.
     """
 
     pod: LabelSet
@@ -103,6 +114,16 @@ class Relations:
     together: tuple[Count, ...]
     apart: tuple[Count, ...]
     guards: tuple[Count, ...]
+    on_hosts: bool = field(init=False, compare=False, repr=False, default=False)
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "on_hosts", any(one.count.on_hosts for one in self.spreads))
+        fields = (self.pod, self.spreads, self.together, self.apart, self.guards)
+        object.__setattr__(self, "_hash", hash(fields))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def counts(self) -> tuple[Count, ...]:
@@ -176,10 +197,12 @@ class Ties:
         rank: of equal sizes, lower ones are placed first.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "filter", "plain", "pod", "ports", "rank", "shape")
+    __slots__ = ("__dict__", "__weakref__", "_affinity", "_spread", "filter", "plain", "pod", "ports", "rank")
 
     def __init__(self, shape: PodShape) -> None:
-        self.shape: Final = shape
+        # parts of the shape, not the shape: it keeps this, and would not go before the collector came by
+        self._spread: Final = shape.spread
+        self._affinity: Final = shape.affinity
         self.filter: Final = node_filter(shape)
         self.pod: Final = label_set(shape.namespace, shape.labels)
         self.ports: Final[Ports] = ports_of(shape.host_ports) if shape.host_ports else ()
@@ -239,8 +262,8 @@ class Ties:
 
     def _wishes(self, *, soft_taints: bool) -> _Wishes:
         wishes = _Wishes(taints=soft_taints)
-        wishes.spreads = [one for one in self.shape.spread if one.when_unsatisfiable == "ScheduleAnyway"]
-        affinity = self.shape.affinity
+        wishes.spreads = [one for one in self._spread if one.when_unsatisfiable == "ScheduleAnyway"]
+        affinity = self._affinity
         if affinity is None:
             return wishes
         if affinity.node_affinity is not None:
@@ -267,7 +290,7 @@ class Ties:
         return Demand(own, self._relations(wishes))
 
     def _relations(self, wishes: _Wishes) -> Relations:
-        shape, affinity = self.shape, self.shape.affinity
+        affinity = self._affinity
         required_together: Sequence[PodAffinityTerm] = ()
         required_apart: Sequence[PodAffinityTerm] = ()
         if affinity is not None:
@@ -275,7 +298,7 @@ class Ties:
                 required_together = affinity.pod_affinity.required
             if affinity.pod_anti_affinity is not None:
                 required_apart = affinity.pod_anti_affinity.required
-        spreads = [one for one in shape.spread if one.when_unsatisfiable != "ScheduleAnyway"]
+        spreads = [one for one in self._spread if one.when_unsatisfiable != "ScheduleAnyway"]
         guards = self._peers(required_apart, "podAntiAffinity.required")
         peers = self._peers(required_together, "podAffinity.required")
         everyone = tuple(dict.fromkeys(one for _, one in peers))
@@ -305,11 +328,12 @@ class Ties:
             if not one.topology_key:
                 raise FilterError(f"{where}.topologyKey: is required")
             selector = read_selector(one.label_selector, f"{where}.labelSelector")
-            peers = Peers(frozenset((self.shape.namespace,)), self._with_keys(selector, one.match_label_keys))
+            peers = Peers(frozenset((self.pod.namespace,)), self._with_keys(selector, one.match_label_keys))
             key = normalized_label(one.topology_key)
             count = _counted((key, (peers,), False, True, self._eligibility(one, keys)))
             wish = one.when_unsatisfiable == "ScheduleAnyway"
-            found.append(Spread(count, one.max_skew, one.min_domains or 1, peers.include(self.pod, {}), wish))
+            own, stated = peers.include(self.pod, {}), one.min_domains is not None
+            found.append(Spread(count, one.max_skew, one.min_domains or 1, own, wish, stated))
         return tuple(dict.fromkeys(found))
 
     def _eligibility(self, one: TopologySpreadConstraint, keys: tuple[str, ...]) -> Eligibility | None:
@@ -332,7 +356,7 @@ class Ties:
             spaces = frozenset(term.namespaces)
             by_label = read_selector(term.namespace_selector, f"{at}.namespaceSelector")
             if not spaces and by_label is None:
-                spaces = frozenset((self.shape.namespace,))
+                spaces = frozenset((self.pod.namespace,))
             found.append((normalized_label(term.topology_key), Peers(spaces, selector, by_label)))
         return found
 
@@ -340,7 +364,7 @@ class Ties:
         """`selector` with the pod's own values of `keys` demanded (or refused), where the pod has them."""
         if selector is None:
             return None
-        more = {(key, operator, frozenset((self.shape.labels[key],))) for key in keys if key in self.shape.labels}
+        more = {(key, operator, frozenset((self.pod.labels[key],))) for key in keys if key in self.pod.labels}
         if not more:
             return selector
         return tuple(sorted({*selector, *more}, key=lambda entry: (entry[0], entry[1], sorted(entry[2]))))
@@ -365,7 +389,6 @@ class Facts:
     """What scheduling knows of one shape, whatever the problem; made once and kept with the shape.
 
     Attributes:
-        shape: of the pods.
         ties: what it shares with shapes of other sizes.
         requests: of one pod.
         order: sort key of its class: priority, cpu, memory, each descending; of equals those first that can go to few
@@ -373,10 +396,9 @@ class Facts:
         filter, pod, ports, plain: of `ties`.
     """
 
-    __slots__ = ("filter", "order", "plain", "pod", "ports", "requests", "shape", "ties")
+    __slots__ = ("filter", "order", "plain", "pod", "ports", "requests", "ties")
 
     def __init__(self, shape: PodShape, ties: Ties) -> None:
-        self.shape: Final = shape
         self.ties: Final = ties
         self.requests: Final = shape.requests
         self.filter: Final = ties.filter

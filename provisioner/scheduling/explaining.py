@@ -1,8 +1,10 @@
 """Why a class of pods got no place: the constraint that binds in each pool, found once nothing is placed any more."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
+from provisioner.apis.names import NODEPOOL_LABEL
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.classes import PodClass
@@ -23,14 +25,17 @@ from provisioner.scheduling.reasons import (
     MinValuesUnmet,
     NodesOnly,
     NoInstanceTypes,
+    NoMoreClaims,
     NoOffering,
     NoPools,
     NotApart,
+    NotCheaper,
     NoTerm,
     NothingLeft,
     NotTogether,
     NoTypeMatches,
     PoolRefuses,
+    PoolsRefuse,
     PortsTaken,
     Reason,
     TooLarge,
@@ -43,7 +48,7 @@ from provisioner.scheduling.reasons import (
     WouldUnsettle,
 )
 from provisioner.scheduling.topology import DomainCounter
-from provisioner.scheduling.vectors import Need, Thresholds, Vector, most
+from provisioner.scheduling.vectors import Need, Vector, most
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS
 from provisioner.values.taints import first_untolerated
@@ -135,6 +140,10 @@ def _explain_size(account: Account, state: State, need: Need) -> _Found:
     fitting = offer.fitting(state.rows, offer.dimensions.filled(need))
     if not offer.enough_values(state, fitting):
         return 5, _min_values(offer, state, fitting)
+    if account.below is not None:
+        fitting &= offer.cheaper(state, account.below)
+        if not fitting or not offer.enough_values(state, fitting):
+            return 6, NotCheaper(account.below)
     ledger = account.ledger
     if ledger is None:
         return 7, Unexplained()
@@ -171,6 +180,19 @@ def _limits(ledger: Ledger, fitting: list[int]) -> Constraint:
     return LimitsReached(tuple(sorted(ledger.remaining)))
 
 
+_FEW_POOLS: Final = 8
+"""So many pools have a reason each."""
+
+
+def _kind(account: Account) -> object:
+    """Equal for pools that refuse a pod for equal reasons, unless it asks for one of them by name."""
+    offer = account.offer
+    if account.exact or account.ledger is not None or offer.min_values:
+        return id(account)
+    requirements = tuple([one for key, one in offer.template.items() if key != NODEPOOL_LABEL])
+    return id(offer.catalogue), offer.pool.taints, requirements
+
+
 class Explainer:
     """Reasons of one attempt; questions that are alike are answered once."""
 
@@ -178,9 +200,16 @@ class Explainer:
         self._attempt: Final = attempt
         self._placing: Final = attempt.placing
         self._known: Final[dict[object, tuple[Reason, ...]]] = {}
+        self._groups: Final[dict[bool, list[list[Account]]]] = {}
+        self._names: Final[dict[int, tuple[str, ...]]] = {}
         bins = self._placing.bins
-        rooms = [place.head or () for place in self._placing.places[: len(bins.bins)]]
-        self._left: Final = Thresholds(rooms)
+        if bins.dimensions.drivers:
+            for number in members(bins.everything):  # what is attached is known of places that were looked at
+                self._placing.place_at(number)
+        touched = enumerate(self._placing.places[: self._placing.now])
+        self._left: Final = bins.thresholds.changed(
+            {number: place.head for number, place in touched if place is not None and place.head is not None}
+        )
 
     def reasons(self, one: PodClass) -> tuple[Reason, ...]:
         """Every constraint that keeps one more pod of a class out: of machines of now, then of each pool."""
@@ -203,7 +232,36 @@ class Explainer:
             reasons.append(refusal)
         if not self._placing.accounts:
             reasons.append(NoPools())
-        for account in self._placing.accounts:
+        for accounts in self._alike(run.filter):
+            account = accounts[0]
+            constraint = explain(account, run.filter, need, run.ports)
+            if len(accounts) > 1 and not isinstance(constraint, Unexplained):
+                reasons.append(PoolsRefuse(self._names[id(accounts)], constraint))
+                continue
+            reasons += self._of_pools(one, run, accounts, need)
+        return tuple(reasons)
+
+    def _alike(self, node_filter: NodeFilter) -> list[list[Account]]:
+        """The pools in their order; those that follow each other and differ in nothing but their names are one."""
+        own = any(NODEPOOL_LABEL in term.requirements for term in node_filter.terms)
+        found = self._groups.get(own)
+        if found is None:
+            accounts = self._placing.accounts
+            groups = [[one] for one in accounts]
+            if not own and len(accounts) > _FEW_POOLS:
+                groups = [list(some) for _, some in itertools.groupby(accounts, _kind)]
+                groups = [
+                    part for some in groups for part in ([some] if len(some) > _FEW_POOLS else [[one] for one in some])
+                ]
+            for some in groups:
+                if len(some) > 1:
+                    self._names[id(some)] = tuple([account.offer.pool.name for account in some])
+            found = self._groups[own] = groups
+        return found
+
+    def _of_pools(self, one: PodClass, run: Run, accounts: Sequence[Account], need: Need) -> list[Reason]:
+        reasons: list[Reason] = []
+        for account in accounts:
             constraint = explain(account, run.filter, need, run.ports)
             own = one.ladder[-1].filter
             if (
@@ -213,9 +271,11 @@ class Explainer:
             ):
                 constraint = VolumesElsewhere(constraint)
             if isinstance(constraint, Unexplained):
-                constraint = self._relation(account, run)
+                most_new = self._placing.most_new
+                full = most_new is not None and len(self._placing.places) - self._placing.now >= most_new
+                constraint = NoMoreClaims(most_new or 0) if full else self._relation(account, run)
             reasons.append(PoolRefuses(account.offer.pool.name, constraint))
-        return tuple(reasons)
+        return reasons
 
     def _relation(self, account: Account, run: Run) -> Constraint:
         """Which tie to other pods rules out every domain that the pool can serve."""
@@ -310,7 +370,7 @@ class Explainer:
             away |= ~host.with_at_least(1)
             named["away"].add(host.count.key)
         for host, skew, own, _ in plan.spreads:
-            floor = host.emptiest(host.eligible & placing.usable)
+            floor = host.emptiest(host.eligible & placing.domains)
             spread |= host.with_at_least(floor + skew + (0 if own else 1))
             named["spread"].add(host.count.key)
         for ap in plan.axes:

@@ -16,8 +16,8 @@ class Ledger:
     Invariant: what remains of a resource is never below 0 after a charge that `allowed` admitted.
 
     Differs: Karpenter charges the largest capacity of all types that a claim may become, and so needs several rounds
-    to use a limit up. Here a claim is charged with what it is planned to be, and types beyond the limit are struck
-    from its list. Source: design.md 3b.10.
+    to use a limit up. Here a claim is charged with what it is planned to be, and its list is cut to that and its share of
+    what remains (`shares`). Source: design.md 3b.10.
     """
 
     def __init__(self, remaining: Resources, catalogue: Catalogue) -> None:
@@ -53,6 +53,15 @@ class Ledger:
         return min(self._catalogue.amount(row, name) for row in rows)
 
 
+def shares(remaining: Mapping[str, int], claims: int) -> dict[str, int]:
+    """How much more than its charge each claim may come to be, by limited resource.
+
+    Together at most half of what remains: whatever types are launched, the limits are kept, and until they are launched
+    the next plan finds something left.
+    """
+    return {name: max(0, amount) // (2 * claims) for name, amount in remaining.items()}
+
+
 class Slack:
     """Whether limits are so far away that nobody has to look at them.
 
@@ -67,14 +76,14 @@ class Slack:
         self._base: Final = dict.fromkeys(remaining, 0)
         self._slopes: Final[dict[str, tuple[float, ...]]] = {}
         self._largest: Final = dict.fromkeys(remaining, 0)
-        self._known: Final[set[int]] = set()
+        self._known: Final[set[object]] = set()
         self._linear = True
 
-    def knows(self, state: int) -> bool:
+    def knows(self, state: object) -> bool:
         """Whether a state was learnt."""
         return state in self._known
 
-    def learn(self, state: int, stairs: "Stairs | None", largest: Mapping[str, int]) -> None:
+    def learn(self, state: object, stairs: "Stairs | None", largest: Mapping[str, int]) -> None:
         """Claims may come to be in one more state, whose bound this is; None where there is no linear one."""
         self._known.add(state)
         for name in self._remaining:

@@ -1,5 +1,7 @@
 """What one NodePool can make: its instance types after daemons, and how pods narrow the choice."""
 
+import copy
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +18,7 @@ from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
 
+_MOST_PINS: Final = 10_000
 SIMULATED_LABELS: Final = frozenset({REGISTERED_LABEL, INITIALIZED_LABEL})
 """Labels that a machine has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
 _SIMULATED: Final = Requirements.from_labels(dict.fromkeys(sorted(SIMULATED_LABELS), "true"))
@@ -34,7 +37,6 @@ class State:
     """How far the pods on a claim have narrowed it; equal states of one pool are one object.
 
     Attributes:
-        number: unique in its pool.
         requirements: the template's and every pod's together.
         excluded: types that are struck for another reason (ports that their daemons take).
         rows: the types that can meet them with an offering that can be had; no resources looked at.
@@ -42,14 +44,22 @@ class State:
         narrower: the state after one more term, None where they contradict; filled as asked.
         domains: by label, the values that its machine can have; filled as asked.
         ranked: its types in order of price; filled when asked.
+        said: labels that no type or offering knows, and on which it has settled, with their values.
+        choices: what follows from a set of ranks; filled as asked.
     """
 
-    __slots__ = ("domains", "excluded", "narrower", "number", "points", "ranked", "requirements", "rows")
+    __slots__ = ("choices", "domains", "excluded", "narrower", "points", "ranked", "requirements", "rows", "said")
 
     def __init__(
-        self, number: int, requirements: Requirements, excluded: int, rows: int, points: tuple[Vector, ...]
+        self,
+        requirements: Requirements,
+        excluded: int,
+        rows: int,
+        points: tuple[Vector, ...],
+        said: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        self.number: Final = number
+        self.said: Final = said
+        self.choices: Final[dict[object, Any]] = {}
         self.requirements: Final = requirements
         self.excluded: Final = excluded
         self.rows: Final = rows
@@ -66,16 +76,16 @@ class Ranked:
         priced: the types, cheapest first.
         thresholds: over their rooms, in the same order.
         stairs: how far limits are.
-        choices: what follows from a set of ranks; filled as asked.
+        parts: what follows from a set of ranks alone; filled as asked.
     """
 
-    __slots__ = ("choices", "priced", "stairs", "thresholds")
+    __slots__ = ("parts", "priced", "stairs", "thresholds")
 
     def __init__(self, priced: Sequence[Priced], rooms: Mapping[int, Vector]) -> None:
         self.priced: Final = priced
         self.thresholds: Final = Thresholds([rooms[one.row] for one in priced])
         self.stairs: Final[dict[tuple[str, ...], Stairs | None]] = {}
-        self.choices: Final[dict[object, Any]] = {}
+        self.parts: Final[dict[int, Any]] = {}
 
 
 class Offer:
@@ -99,17 +109,19 @@ class Offer:
         well_known: frozenset[str],
         attach_limits: Mapping[str, Mapping[str, int]],
     ) -> None:
-        self.pool: Final = pool
+        self.pool = pool
         self.catalogue: Final = catalogue
         self.dimensions: Final = dimensions
         self.template: Final = pool.requirements.merged(_SIMULATED)
         self.well_known: Final = well_known
         self._states: Final[dict[tuple[Requirements, int], State]] = {}
+        self._rankings: Final[dict[tuple[Requirements, int], Ranked]] = {}
         self._attach_limits: Final = attach_limits
         self._frontiers: Final[dict[int, tuple[Vector, ...]]] = {}
-        self.min_values: Final = {
-            key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None
-        }
+        self.min_values = {key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None}
+        self._open: Final = tuple(
+            key for key, one in self.template.items() if one.is_single is None and not catalogue.knows(key)
+        )
         rows = self._rows(self.template)
         self._ports: Final[list[tuple[Ports, int]]] = []
         self._clashing: Final[dict[Ports, int]] = {}
@@ -120,9 +132,27 @@ class Offer:
             if min(room, default=0) >= 0:  # daemons alone overflow the others
                 usable |= 1 << row
         usable &= ~catalogue.overdrawn
+        none = (-1,) * len(dimensions.names)
+        self._thresholds: Final = Thresholds([self.room.get(row, none) for row in range(len(catalogue.types))])
         self.matching_rows: Final = rows
         self._usable: Final = usable
         self.base: Final = self._state(self.template, 0)
+
+    def with_pool(self, pool: Pool) -> "Offer":
+        """The same for a pool that differs in limits, weight or template only; what is remembered is shared."""
+        if pool is self.pool:
+            return self
+        found = copy.copy(self)
+        found.pool = pool
+        return found
+
+    def without_min_values(self) -> "Offer":
+        """The same without minValues; to judge claims of one type by."""
+        if not self.min_values:
+            return self
+        found = copy.copy(self)
+        found.min_values = {}
+        return found
 
     @property
     def states(self) -> int:
@@ -168,9 +198,21 @@ class Offer:
     def ranked(self, state: State) -> Ranked:
         """The types of a state in order of price."""
         if state.ranked is None:
-            priced = [one for one in self.priced(state) if state.rows >> one.row & 1]
-            state.ranked = Ranked(priced, self.room)
+            key = self.catalogue.asked(state.requirements), state.rows
+            ranked = self._rankings.get(key)
+            if ranked is None:
+                priced = [one for one in self.priced(state) if state.rows >> one.row & 1]
+                ranked = self._rankings.setdefault(key, Ranked(priced, self.room))
+            state.ranked = ranked
         return state.ranked
+
+    def cheaper(self, state: State, usd_per_hour: float) -> int:
+        """The types that have an offering below a price."""
+        found = 0
+        for one in self.ranked(state).priced:
+            if one.offering.price < usd_per_hour:
+                found |= 1 << one.row
+        return found
 
     def stairs(self, state: State, names: tuple[str, ...]) -> Stairs | None:
         """How a claim's charge grows with what its pods take; see `limits.Slack`."""
@@ -187,6 +229,10 @@ class Offer:
                 )
             )
         return ranked.stairs[names]
+
+    def row_of(self, name: str) -> int | None:
+        """The number of a type in this pool's catalogue; None where it has none of that name."""
+        return self.catalogue.row_of(name)
 
     def tolerated(self, node_filter: NodeFilter) -> bool:
         """Whether pods with this filter tolerate the pool's taints."""
@@ -235,12 +281,8 @@ class Offer:
         return points
 
     def fitting(self, rows: int, used: Sequence[int]) -> int:
-        """The types of `rows` on which `used` fits. Cost: O(rows)."""
-        fitting = 0
-        for row in members(rows):
-            if self._fits(row, used):
-                fitting |= 1 << row
-        return fitting
+        """The types of `rows` on which `used` fits."""
+        return rows & self._thresholds.exceeding(used)
 
     def planned(self, state: State, rows: int, used: Sequence[int]) -> list[int]:
         """What a claim is charged for: the cheapest type of `rows` on which `used` fits, and with minValues those that
@@ -309,9 +351,19 @@ class Offer:
         state = self._states.get((requirements, excluded))
         if state is None:
             rows = self._rows(requirements) & self._usable & ~excluded
-            state = State(len(self._states), requirements, excluded, rows, self.frontier(rows))
-            self._states[requirements, excluded] = state
+            state = State(requirements, excluded, rows, self.frontier(rows), self._said(requirements))
+            state = self._states.setdefault((requirements, excluded), state)  # another thread may have been quicker
         return state
+
+    def _said(self, requirements: Requirements) -> tuple[tuple[str, str], ...]:
+        """The labels of which the template leaves the value open, and that have only one here."""
+        found = []
+        for key in self._open:
+            one = requirements.get(key)
+            value = None if one is None else one.is_single
+            if value is not None:
+                found.append((key, value))
+        return tuple(found)
 
     def _rows(self, requirements: Requirements) -> int:
         rows = self.catalogue.everything
@@ -377,17 +429,7 @@ class Offer:
         return self.dimensions.room(kind.allocatable, limits)
 
 
-_pins: Final[dict[tuple[str, str], Term]] = {}
-
-
+@functools.lru_cache(maxsize=_MOST_PINS)
 def pin(key: str, value: str) -> Term:
     """The term that one label has one value."""
-    term = _pins.get((key, value))
-    if term is None:
-        if len(_pins) > _MOST_PINS:
-            _pins.clear()
-        term = _pins[key, value] = Term(Requirements.of((Requirement.of(key, Operator.IN, (value,)),)))
-    return term
-
-
-_MOST_PINS: Final = 10_000
+    return Term(Requirements.of((Requirement.of(key, Operator.IN, (value,)),)))

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL
-from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Reservation
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.limits import Charge, Ledger, Slack
 from provisioner.scheduling.offers import Offer, State
-from provisioner.scheduling.vectors import Need, Vector, most
+from provisioner.scheduling.vectors import Need, Thresholds, Vector, most
 from provisioner.scheduling.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
@@ -22,30 +22,64 @@ Part = tuple[PodClass, int, int]
 """(class, from, to): numbers of pods in their class."""
 
 
+class Options:
+    """Reservations that would do for a claim, cheapest first, and what it would be then; those with room are found at once."""
+
+    def __init__(self, every: Sequence[tuple[Reservation, State]]) -> None:
+        self.every: Final = every
+        points = [(number, point) for number, (_, state) in enumerate(every) for point in state.points]
+        self._of: Final = [number for number, _ in points]
+        self._tops: Final[dict[tuple[int, Reservation], Sequence[int]]] = {}
+        self._thresholds: Final = Thresholds([point for _, point in points])
+
+    def holding(self, used: Sequence[int]) -> list[tuple[Reservation, State]]:
+        """Those on which `used` fits, in the same order."""
+        every, of = self.every, self._of
+        return [every[number] for number in dict.fromkeys(of[i] for i in members(self._thresholds.exceeding(used)))]
+
+    def tops(self, reservations: "Reservations", held: Reservation) -> Sequence[int]:
+        """By dimension, the most of any that has a machine left, or that is held already; nothing where there is none."""
+        key = reservations.version, held
+        found = self._tops.get(key)
+        if found is None:
+            if len(self._tops) > _MOST_TOPS:
+                self._tops.clear()
+            left = reservations.left
+            points = [point for one, state in self.every if left[one] > 0 or one == held for point in state.points]
+            found = self._tops[key] = tuple(map(max, *points)) if len(points) > 1 else points[0] if points else ()
+        return found
+
+
+_MOST_TOPS: Final = 1_000
+
+
 class Reservations:
     """How many machines are left of every reservation; claims hold one each.
 
     Attributes:
         kept: whether a claim keeps what it holds rather than become a machine that takes more pods: what is reserved is paid for.
+        version: grows with each change of which reservations have a machine left.
     """
 
     def __init__(self, label: str) -> None:
         self.label: Final = label
         self.kept = True
+        self.version = 0
         self.left: Final[dict[Reservation, int]] = {}
-        self._options: Final[dict[State, list[tuple[Reservation, State]]]] = {}
+        self._options: Final[dict[State, Options]] = {}
         self._bought: Final[dict[State, State | None]] = {}
 
-    def options(self, offer: Offer, state: State) -> list[tuple[Reservation, State]]:
+    def options(self, offer: Offer, state: State) -> "Options":
         """The reservations that would do for a claim in `state`, cheapest first, and what it would be then."""
         found = self._options.get(state)
         if found is None:
-            found = self._options[state] = []
+            some = []
             for one, left, asked in offer.catalogue.reservations(state.requirements, self.label):
                 self.left.setdefault(one, left)
                 narrower = offer.narrowed(state, Term(asked))
                 if narrower is not None:
-                    found.append((one, narrower))
+                    some.append((one, narrower))
+            found = self._options[state] = Options(some)
         return found
 
     def bought(self, offer: Offer, state: State) -> State | None:
@@ -65,6 +99,7 @@ class Account:
         claims: the places that are claims of this pool.
         exact: limits or minValues have to be looked at for every pod; else they are so far away that all pods of the
             problem cannot reach them.
+        below: USD per hour that each claim must be cheaper than; None for any price.
     """
 
     __slots__ = (
@@ -72,6 +107,7 @@ class Account:
         "_names",
         "_pods",
         "_slack",
+        "below",
         "best_effort",
         "claims",
         "exact",
@@ -90,8 +126,10 @@ class Account:
         reservations: Reservations,
         *,
         best_effort: bool,
+        below: float | None = None,
     ) -> None:
         """For a problem of so many pods that take `load` together."""
+        self.below: Final = below
         self.best_effort: Final = best_effort
         self.reservations: Final = reservations if offer.catalogue.reserved else None
         self.number: Final = number
@@ -103,7 +141,7 @@ class Account:
         self._pods: Final = pods
         self._load: Final = load
         remaining = offer.pool.remaining
-        self.exact = bool(offer.min_values) or self.reservations is not None
+        self.exact = bool(offer.min_values) or self.reservations is not None or below is not None
         if remaining is not None:
             self.ledger = Ledger(remaining, offer.catalogue)
             self._names = tuple(remaining)
@@ -113,12 +151,21 @@ class Account:
     def learn(self, state: State) -> bool:
         """Some claim is about to be in this state; whether limits have to be looked at from now on, and were not so far."""
         slack = self._slack
-        if slack is None or self.exact or slack.knows(state.number):
+        if slack is None or self.exact or slack.knows(state):
             return False
         catalogue = self.offer.catalogue
         largest = {name: catalogue.largest(name) for name in self._names}
-        slack.learn(state.number, self.offer.stairs(state, self._names), largest)
+        slack.learn(state, self.offer.stairs(state, self._names), largest)
         return not slack.covers(self._pods, self._load)
+
+    def rows(self, state: State, charge: Charge) -> int:
+        """The types that a claim in `state` may become, which is charged with so much already."""
+        rows = state.rows
+        if self.ledger is not None:
+            rows &= self.ledger.allowed(charge)
+        if self.below is not None:
+            rows &= self.offer.cheaper(state, self.below)
+        return rows
 
 
 _NOTHING: Final[Charge] = MappingProxyType({})
@@ -152,6 +199,28 @@ class Place(msgspec.Struct, eq=False, gc=False):
     held: Reservation = ""
     settled: State | None = None
     min_values: Mapping[str, int] | None = None
+    _tops: Sequence[int] = ()
+    _tops_of: Sequence[Vector] = ()
+
+    def tops(self) -> Sequence[int]:
+        """By dimension, the most that is left at any point; nothing where there is no point."""
+        heads = self.heads
+        if self._tops_of is not heads:
+            self._tops = tuple(map(max, *heads)) if len(heads) > 1 else heads[0] if heads else ()
+            self._tops_of = heads
+        return self._tops
+
+    def too_small(self, need: Need) -> bool:
+        """Whether what a claim may draw from, as long as it keeps to reservations, surely has too little left of something."""
+        account, state = self.account, self.state
+        if account is None or state is None or not self.held:
+            return False
+        reservations = account.reservations
+        if reservations is None or not reservations.kept:
+            return False
+        tops = reservations.options(account.offer, state).tops(reservations, self.held)
+        used = self.used
+        return not tops or any(tops[d] - used[d] < amount for d, amount in need)
 
     def load(self) -> Sequence[int]:
         """By dimension, what the pods of a claim take."""
@@ -165,11 +234,6 @@ def opened(account: Account, state: State) -> Place:
     if account.exact or len(state.points) != 1:
         return Place(account, state, None, [], state.points, (0,) * len(account.offer.dimensions.names))
     return Place(account, state, list(state.points[0]), [])
-
-
-def machines_of_now(bins: Bins) -> list[Place]:
-    """A place for every bin."""
-    return [Place(None, None, list(room), []) for room in bins.rooms]
 
 
 def make_exact(account: Account, claims: Sequence[Place]) -> None:
@@ -194,7 +258,7 @@ def _charge(account: Account, place: Place, state: State) -> None:
     ledger = account.ledger
     if ledger is None:
         return
-    rows = state.rows & ledger.allowed(place.charge)
+    rows = account.rows(state, place.charge)
     charge = ledger.charge_of(account.offer.planned(state, rows, place.used))
     ledger.replace(place.charge, charge)
     place.charge = charge
@@ -206,11 +270,13 @@ def _settle(account: Account, reservations: Reservations, place: Place, state: S
     options = reservations.options(offer, state)
     if place.held:
         reservations.left[place.held] += 1
-    options = sorted(options, key=lambda option: option[0] != place.held)
+        reservations.version += reservations.left[place.held] == 1
+    holding = sorted(options.holding(place.used), key=lambda option: option[0] != place.held)
     place.held, place.settled = "", reservations.bought(offer, state)
-    for one, narrower in options:
+    for one, narrower in holding:
         if reservations.left[one] > 0 and _holds(account, place, narrower):
             reservations.left[one] -= 1
+            reservations.version += not reservations.left[one]
             place.held, place.settled = one, narrower
             break
     return place.settled or state
@@ -221,10 +287,9 @@ def _holds(account: Account, place: Place, state: State) -> bool:
 
 
 def _points(account: Account, place: Place, state: State) -> tuple[Vector, ...]:
-    ledger = account.ledger
-    if ledger is None:
+    if account.ledger is None and account.below is None:
         return state.points
-    return account.offer.frontier(state.rows & ledger.allowed(place.charge))
+    return account.offer.frontier(account.rows(state, place.charge))
 
 
 def fitting(place: Place, state: State, need: Need, limit: int) -> int:
@@ -265,7 +330,7 @@ def _had_with(place: Place, account: Account, state: State, need: Need) -> dict[
 
 
 def _rows(place: Place, account: Account, state: State) -> int:
-    return state.rows if account.ledger is None else state.rows & account.ledger.allowed(place.charge)
+    return account.rows(state, place.charge)
 
 
 def _most_of_any(
@@ -276,7 +341,10 @@ def _most_of_any(
     Source: Karpenter core spec 3.10, strict mode. Differs: pods that find no other place may have the machine bought after all.
     """
     count = 0
-    for one, narrower in reservations.options(account.offer, state):
+    least = list(place.used)
+    for d, amount in need:
+        least[d] += amount
+    for one, narrower in reservations.options(account.offer, state).holding(least):
         if count < limit and (reservations.left[one] > 0 or one == place.held):
             count = max(count, _most_exactly(account, place, narrower, need, limit))
     if reservations.kept and (count or place.held):

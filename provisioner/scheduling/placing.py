@@ -7,25 +7,25 @@ A claim on which a pod of some count is put gets its domain settled, so what is 
 spread takes the emptiest machine as empty until `late` looks at the true number, once all other claims are open.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
-from provisioner.scheduling.bins import Bins, Tally
+from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
-from provisioner.scheduling.demands import Count
+from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.offers import State, pin
 from provisioner.scheduling.places import (
     Account,
     Place,
     fitting,
-    machines_of_now,
     make_exact,
     opened,
     take,
 )
 from provisioner.scheduling.plans import AxisPlan, HostSpread, Plan, Run
-from provisioner.scheduling.ports import Port, Ports, clash
+from provisioner.scheduling.ports import Port, clash
 from provisioner.scheduling.topology import (
     ALL,
     Axis,
@@ -34,7 +34,7 @@ from provisioner.scheduling.topology import (
     Topology,
     water_fill,
 )
-from provisioner.scheduling.vectors import ATTACHABLE, Need, most
+from provisioner.scheduling.vectors import ATTACHABLE, Need, Vector, most
 from provisioner.scheduling.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
@@ -45,88 +45,180 @@ Pin = tuple[Axis, int]
 """(axis, domain); the domain -1 stands for machines without the label."""
 
 
+class Meter(Protocol):
+    """Counts what is done."""
+
+    over: bool
+
+    @property
+    def limited(self) -> bool: ...
+
+    def step(self) -> bool:
+        """Do one more; False where there is no more."""
+
+
+class Asked(Protocol):
+    """How a question is asked."""
+
+    @property
+    def work(self) -> Meter: ...
+    @property
+    def max_new(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """Places that are there, and pods of one count.
+
+    Attributes:
+        lowest: pods on the emptiest once all of them are as full as can be.
+        pods: of those that take more, (how many there are, how many there could be).
+    """
+
+    lowest: int
+    pods: Sequence[tuple[int, int]]
+
+    def capped(self, top: int) -> int:
+        """How many more there may be, with at most `top` on each."""
+        return sum([min(most_pods, top) - has for has, most_pods in self.pods if has < top])
+
+
+_LEVEL_BITS: Final = 5
+
+
+def _level(amount: int) -> int:
+    """Amounts of about one size have one level; never less for more."""
+    shift = amount.bit_length() - _LEVEL_BITS
+    return amount if shift <= 0 else (shift << _LEVEL_BITS) + (amount >> shift)
+
+
+_MUCH: Final = 1 << 40
+_MOST_FILLED: Final = 512
+_NONE_THERE: Final = _Filled(_MUCH, ())
+
+
+class Standing(Protocol):
+    """What stands already when pods are placed.
+
+    Attributes:
+        bins: machines of now.
+        ports: of nodes, and the machines on which they are taken or will be by daemons.
+        many_sizes: hardly two pods are of one size.
+        lingering: machines that leave, and are domains for kube-scheduler until they are gone.
+    """
+
+    @property
+    def bins(self) -> Bins: ...
+    @property
+    def ports(self) -> Mapping[Port, int]: ...
+    @property
+    def terms(self) -> "Asked": ...
+    @property
+    def many_sizes(self) -> bool: ...
+    @property
+    def lingering(self) -> int: ...
+
+    def attached(self, number: int) -> set[Attachment] | None:
+        """The volumes that a machine of now has attached; None where no pod of the question has any."""
+
+
 class Placing:
     """Everything that changes in one attempt."""
 
     def __init__(
-        self, bins: Bins, accounts: Sequence[Account], topology: Topology, cautious: Collection[Count]
+        self,
+        ground: "Standing",
+        accounts: Sequence[Account],
+        topology: Topology,
+        cautious: Collection[Count],
     ) -> None:
+        bins = ground.bins
         self.bins: Final = bins
+        self.standing: Final = ground
+        self.work: Final = ground.terms.work
+        self.most_new: Final = ground.terms.max_new
         self.accounts: Final = accounts
         self.dimensions: Final = bins.dimensions
         self.topology: Final = topology
         self.cautious: Final = cautious
-        self._kept: Final = [counter for count, counter in topology.domains.items() if count in cautious]
-        self.places: Final[list[Place]] = machines_of_now(bins)
+        self._kept: Final = topology.kept
+        self.places: Final[list[Place | None]] = [None] * len(bins.bins)
+        self.now: Final = len(bins.bins)
         self.axes: Final = list(topology.axes.values())
         self.usable = bins.staying
+        self.lingering: Final = ground.lingering
         self.touched = False
         self.scattering = False
         self.closing = False
+        self.forced = False
+        self.machines_wanted = 0
+        self.ceilings: Mapping[Count, int] = {}
         self._roomy: Final[dict[int, int]] = {}
         self._grounds: Final[dict[int, tuple[int, list[Account]]]] = {}
+        self._groups: Final[dict[NodeFilter, list[tuple[list[Vector], list[int]]]]] = {}
+        self._taking: Final[dict[int, list[Account]]] = {}
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
-        self.ports: Final[dict[Port, int]] = {}
+        self._full: Final[list[dict[int, int]] | None] = (
+            [{} for _ in bins.dimensions.names] if ground.many_sizes else None
+        )
+        self._said: Final[dict[str, dict[str, int]]] = {}
+        self._saying: Final[dict[str, int]] = {}
+        self.ports: Final[dict[Port, int]] = dict(ground.ports)
         self._in_use: Final[set[str]] = set()
 
     # ------------------------------------------------------------------ the ground
 
-    def settle_in(self, tallies: Sequence[Tally], due_ports: Sequence[Ports]) -> None:
-        """Count what is on machines of now already."""
-        topology = self.topology
-        where: dict[Axis, list[int]] = {}
-        for axis in self.axes:
-            numbers = where[axis] = [-1] * len(self.bins.bins)
-            for value, places in self.bins.by_label(axis.key).items():
-                axis.fixed |= places
-                if value is None:
-                    axis.absent |= places
-                    continue
-                domain = axis.index[value]
-                axis.could[domain] |= places
-                for i in members(places):
-                    numbers[i] = domain
-        for i, tally in enumerate(tallies):
-            low = 1 << i
-            for port in (*tally.ports, *due_ports[i]):
-                self.ports[port] = self.ports.get(port, 0) | low
-            if topology.empty:
-                continue
-            for labels, staying, dying in tally.pods:
-                effects = topology.effects(labels)
-                for host in effects.hosts:
-                    pods = staying if host.count.spread else staying + dying
-                    if pods:
-                        host.add(i, low, pods)
-                for axis, some in effects.axes.items():
-                    domain = where[axis][i]
-                    if domain >= 0:
-                        for counter in some.adds:
-                            pods = staying if counter.count.spread else staying + dying
-                            if pods and (counter.eligible == ALL or counter.eligible & low):
-                                counter.add(domain, pods)
-            for relations, pods in tally.guarding:
-                for count in relations.guards:
-                    if count.on_hosts:
-                        topology.hosts[count].add(i, low, pods)
-                    else:
-                        domain = where[topology.axes[count.key]][i]
-                        if domain >= 0:
-                            topology.domains[count].add(domain, pods)
+    @property
+    def domains(self) -> int:
+        """The places that make domains; those that leave do so until they are gone, and are not counted as domains then."""
+        return self.usable | self.lingering
 
-    def attach(self, attached: Sequence[set[Attachment]]) -> None:
-        """Say what machines of now have attached; their room for volumes is what this leaves."""
-        drivers = {driver: d for d, driver in self._drivers()}
-        for place, volumes in zip(self.places, attached, strict=True):
-            place.attached = set(volumes)
-            if place.head is not None:
-                for driver, _ in volumes:
-                    # more may be attached than there may be: room is never negative
-                    if driver in drivers and place.head[drivers[driver]]:
-                        place.head[drivers[driver]] -= 1
+    def open_empty(self, account: Account, state: State) -> int:
+        """A claim without pods; its number."""
+        if account.learn(state):
+            self._make_exact(account)
+        number = len(self.places)
+        self.places.append(opened(account, state))
+        self._enter(account, state, 1 << number)
+        return number
+
+    def _enter(self, account: Account, state: State, new: int) -> None:
+        """New claims may be in so many domains, and may count."""
+        account.claims |= new
+        if state.said:
+            self._say(state, new)
+        self.usable |= new
+        for axis in self.axes:
+            axis.enter(new, self._domains_of(account, state, axis))
+        for picky in self.topology.picky:
+            if self._counts(picky.eligibility, account, state):
+                picky.places |= new
+
+    def place_at(self, i: int) -> Place:
+        """A place by its number; that of a machine of now is made once somebody looks at it."""
+        place = self.places[i]
+        if place is None:
+            place = self.places[i] = self._machine(i)
+        return place
+
+    def _machine(self, i: int) -> Place:
+        place = Place(None, None, list(self.bins.rooms[i]), [])
+        attached = self.standing.attached(i)
+        if attached is not None:
+            place.attached = set(attached)
+            drivers = {driver: d for d, driver in self._drivers()}
+            for driver, _ in attached:
+                # more may be attached than there may be: room is never negative
+                if place.head is not None and driver in drivers and place.head[drivers[driver]]:
+                    place.head[drivers[driver]] -= 1
+        return place
+
+    def claims(self) -> list[Place]:
+        """The places that are claims, in the order they were opened."""
+        return self.places[self.now :]  # type: ignore[return-value]  # every claim was made
 
     def _drivers(self) -> list[tuple[int, str]]:
         names = enumerate(self.dimensions.names)
@@ -194,7 +286,7 @@ class Placing:
                         return False
         for domain, share in shares:
             places = candidates & axis.could[domain]
-            if not places or self._fill(run, places, share, axis.pins[domain]) < share:
+            if not places or self.fill(run, places, share, axis.pins[domain]) < share:
                 return False
         return run.start >= run.end
 
@@ -202,13 +294,13 @@ class Placing:
         """Whether some of these places, looked at one after another, surely take so many pods of the class."""
         if not run.easy:
             return False
-        need, caps = run.need, run.caps
+        need, caps, known = run.need, run.caps, self.places
         single = run.plan.single
         while places:
             low = places & -places
             i = low.bit_length() - 1
             places ^= low
-            head = self.places[i].head
+            head = (known[i] or self.place_at(i)).head
             if head is None:
                 continue
             cap = 1 if single else pods
@@ -288,7 +380,7 @@ class Placing:
                 best, most_pods = 1 << i, pods
                 if pods >= run.left:
                     break
-        new = self._largest_new(run)
+        new = self.largest_new(run)
         if not opening and most_pods < min(new, run.left):
             return
         ways = [(best if most_pods >= min(new, run.left) else 0, False), (0, opening), (candidates, False)]
@@ -301,7 +393,7 @@ class Placing:
         """How many pods of the class the places take as far as room goes, at most `limit`."""
         total = 0
         for i in members(places):
-            place = self.places[i]
+            place = self.place_at(i)
             if place.state is None:
                 total += most(place.head, run.need, limit) if place.head is not None else 0
             else:
@@ -310,7 +402,7 @@ class Placing:
                 return limit
         return total
 
-    def _largest_new(self, run: Run) -> int:
+    def largest_new(self, run: Run) -> int:
         """The most pods of the class that one new claim takes."""
         best = 0
         for account in self._ground(run.filter)[1]:
@@ -319,6 +411,23 @@ class Placing:
                 if state is not None:
                     for point in state.points:
                         best = max(best, most(point, run.need, run.left))
+        return best
+
+    def cheapest(self, run: Run, pods: int) -> float:
+        """The least price of a machine for so many pods of the class, in USD per hour; infinite where there is none."""
+        used = [0] * len(self.dimensions.names)
+        for d, amount in run.need:
+            used[d] = amount * pods
+        best = float("inf")
+        for account in self._ground(run.filter)[1]:
+            for term in run.filter.terms:
+                state = account.offer.narrowed(account.offer.base, term)
+                if state is not None:
+                    ranked = account.offer.ranked(state)
+                    fitting = ranked.thresholds.exceeding(used)
+                    if fitting:
+                        rank = (fitting & -fitting).bit_length() - 1
+                        best = min(best, ranked.priced[rank].offering.price)
         return best
 
     # ------------------------------------------------------------------ domains
@@ -337,12 +446,14 @@ class Placing:
     ) -> int:
         """Share pods out over the domains of one axis after another; how many were placed."""
         if depth == len(axes):
+            if self.work.limited and not self.work.step():
+                return 0
             return self._put(run, mask, limit, pins, opening=opening, together=together)
         ap = axes[depth]
         axis = ap.axis
         placed = 0
         dead: set[int] = set()
-        while placed < limit:
+        while placed < limit and not self.work.over:
             leads = self._leads(run, ap)
             # a single counter that the pods raise themselves is kept even by the shares
             even = leads[0][0] if len(leads) == 1 and leads[0][3] and not ap.alone else None
@@ -442,12 +553,15 @@ class Placing:
             reach = self._reachable(run.required, run.widest, run.need, counter.axis)
         if len(reach) == len(counter.axis.values):
             return reach
-        return reach.union(counter.existing(self.usable))
+        return reach.union(counter.existing(self.domains))
 
     def _enough(self, universe: Collection[int], counter: DomainCounter, min_domains: int) -> bool:
         """Whether there are as many domains as a spread constraint wants before it looks at the emptiest one."""
         if min_domains > 1 and counter.count in self.cautious:  # some that can be had were not
             return len(counter.existing(self.usable)) >= min_domains
+        if min_domains > 1 and self.lingering:  # what leaves is a domain no more once it is gone
+            left = {*counter.existing(self.lingering)}.difference(counter.existing(self.usable))
+            return len(universe) - len(left) >= min_domains
         return len(universe) >= min_domains
 
     def _shares(
@@ -526,6 +640,19 @@ class Placing:
             )
         return found
 
+    def most_alone(self, run: Run, ap: AxisPlan) -> int:
+        """In how many domains a pod of the class could be, if there were no other pods than those that run."""
+        axis = ap.axis
+        known = self.topology.scope.axes[axis.key].could
+        reach = self._reachable(run.required, run.widest, run.need, axis)
+        admitting = self.bins.admitting(run.required)
+        closed = [self.topology.scope.sums(one.count) for one in (*ap.apart, *ap.blocked)]
+        return sum(
+            (domain in reach or bool(known[domain] & admitting))
+            and not any(sums is not None and sums[domain] for sums in closed)
+            for domain in axis.numbers
+        )
+
     def _openable(self, run: Run, axis: Axis) -> frozenset[int]:
         """The domains in which a new claim would take a pod of the class now, by its wishes too."""
         return self._reachable(run.filter, run.question, run.need, axis)
@@ -540,6 +667,33 @@ class Placing:
             found = self._base[node_filter] = (self.bins.admitting(node_filter), willing)
         return found
 
+    def _takers(self, run: Run) -> list[Account]:
+        """Pools that have machines on which a pod of the class fits; those that have the same are looked at once."""
+        found = self._taking.get(run.question)
+        if found is None:
+            number = run.filter
+            groups = self._groups.get(number)
+            if groups is None:
+                by_points: dict[tuple[tuple[Vector, ...], ...], list[int]] = {}
+                willing = self._ground(number)[1]
+                for place, account in enumerate(willing):
+                    offer = account.offer
+                    states = [offer.narrowed(offer.base, term) for term in number.terms]
+                    points = tuple([state.points for state in states if state is not None])
+                    by_points.setdefault(points, []).append(place)
+                groups = self._groups[number] = [
+                    ([point for some in points for point in some], places) for points, places in by_points.items()
+                ]
+            willing = self._ground(number)[1]
+            need = run.need
+            takers = [places for points, places in groups if any(most(point, need, 1) for point in points)]
+            if sum(map(len, takers)) == len(willing):
+                found = willing
+            else:
+                found = [willing[place] for place in sorted(place for places in takers for place in places)]
+            self._taking[run.question] = found
+        return found
+
     def _candidates(self, run: Run, *, together: bool = True) -> int:
         """Places that may take one more pod of the class, as far as is known without looking at each."""
         number = run.question
@@ -549,9 +703,20 @@ class Placing:
             full = self.bins.everything & ~self.bins.roomy(run.need) if known[0] else 0
             self._roomy[number] = ~full
         mask, willing = known
-        for account in willing:
-            mask |= account.claims
+        if len(self.places) > self.now:
+            for account in willing:
+                mask |= account.claims
         mask &= self._roomy[number]
+        if self._full is not None:
+            for d, amount in run.need:
+                mask &= ~self._full[d].get(_level(amount), 0)
+        if self._saying and not run.filter.easy and len(run.filter.terms) == 1:
+            for key, one in run.filter.terms[0].requirements.items():
+                if key in self._saying and not one.complement:
+                    same = 0
+                    for value in one.values:
+                        same |= self._said[key].get(value, 0)
+                    mask &= same | ~self._saying[key]
         plan = run.plan
         if plan.plain and not run.ports:
             return mask
@@ -586,12 +751,12 @@ class Placing:
         if mask and placed < limit:
             candidates = self._candidates(run, together=together) & mask
             if candidates:
-                placed += self._fill(run, candidates, limit - placed, pins)
+                placed += self.fill(run, candidates, limit - placed, pins)
         if may_open and placed < limit:
             placed += self._open(run, limit - placed, pins)
         return placed
 
-    def _fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:
+    def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:
         """Pods into these places, the first first; how many. The innermost loop of all."""
         need, places, plan, caps = run.need, self.places, run.plan, run.caps
         single = plan.single or run.ports
@@ -614,7 +779,7 @@ class Placing:
                     cap = rest
             if cap <= 0:
                 continue
-            place = places[i]
+            place = places[i] or self.place_at(i)
             head = place.head
             account = place.account
             if head is not None and (
@@ -629,6 +794,10 @@ class Placing:
                 for d, amount in need:
                     head[d] -= amount * cap
             else:
+                if head is None and self._full is not None and self._is_full(place, low, need):
+                    if not place.held:
+                        closed |= low
+                    continue
                 run.start = start
                 cap = self._take(run, place, low, cap, pins)
                 if cap <= 0:
@@ -644,7 +813,7 @@ class Placing:
                 break
         run.start = start
         if closed:
-            self._roomy[run.question] &= ~closed
+            self._roomy[run.question] = self._roomy.get(run.question, ALL) & ~closed
         if touched:
             self.touched = True
             for host, key in plan.holds:
@@ -652,6 +821,21 @@ class Placing:
             if run.ties:
                 self._account_for(run, touched, start - first, pins)
         return start - first
+
+    def _is_full(self, place: Place, low: int, need: Need) -> bool:
+        """Whether a claim has too little left of something; remembered for all needs of about that size."""
+        if place.held:
+            return place.too_small(need)
+        tops = place.tops()
+        if not tops:
+            return True
+        for d, amount in need:
+            if tops[d] < amount:
+                level = _level(amount)
+                if self._full is not None and _level(tops[d]) < level:
+                    self._full[d][level] = self._full[d].get(level, 0) | low
+                return True
+        return False
 
     def _account_for(self, run: Run, touched: int, count: int, pins: tuple[Pin, ...]) -> None:
         """Everything that counts the pods of one fill counts them; hosts have done so already."""
@@ -681,12 +865,12 @@ class Placing:
         return sum(
             end - start
             for i in members(places)
-            for pods, start, end in self.places[i].placed
+            for pods, start, end in self.place_at(i).placed
             if pods is run.pods and start >= first
         )
 
     def _make_exact(self, account: Account) -> None:
-        make_exact(account, [self.places[i] for i in members(account.claims)])
+        make_exact(account, [self.place_at(i) for i in members(account.claims)])
 
     def _take(self, run: Run, place: Place, low: int, cap: int, pins: tuple[Pin, ...]) -> int:
         """Put pods on a place that has to be looked at closely; how many, -1 if there is no room whatever the domain."""
@@ -794,7 +978,7 @@ class Placing:
             axis = counter.axis
             brought = 1 if run is not None and any(counter in ap.adds for ap in run.plan.axes) else 0
             scarce = counter.scarce(self.usable, brought)
-            if not scarce or not self._counts(counter.count, account, state):
+            if not scarce or not self._counts(counter.count.eligibility, account, state):
                 continue
             harmful = [axis.values[domain] for domain in self._domains_of(account, state, axis) if domain in scarce]
             if harmful:
@@ -816,13 +1000,13 @@ class Placing:
     def settle(self) -> set[Count]:
         """Keep claims that may come to be in several domains out of those that break a spread; what that fails for."""
         failed = set()
-        for count, counter in self.topology.domains.items():
+        for count, counter in self.topology.domain_counters():
             axis = counter.axis
             open_ones = 0
             for domain in counter.scarce(self.usable):
                 open_ones |= axis.could[domain] & ~axis.fixed
             for i in members(open_ones & counter.eligible & self.usable):
-                place = self.places[i]
+                place = self.place_at(i)
                 if place.account is None or place.state is None:
                     continue
                 state = self._harmless(place.account, place.state, [counter])
@@ -835,6 +1019,8 @@ class Placing:
 
     def _narrowed(self, place: Place, low: int, state: State, pins: tuple[Pin, ...]) -> None:
         """A claim has become less: it may have lost domains, or its claim to be counted."""
+        if state.said:
+            self._say(state, low)
         for axis, domain in pins:
             axis.settle(low, domain)
         account = place.account
@@ -850,9 +1036,16 @@ class Placing:
                 for domain, could in enumerate(axis.could):
                     if could & low and domain not in left:
                         axis.could[domain] = could & ~low
-        for counter in self.topology.picky:
-            if counter.eligible & low and not self._counts(counter.count, account, state):
-                counter.eligible &= ~low
+        for picky in self.topology.picky:
+            if picky.places & low and not self._counts(picky.eligibility, account, state):
+                picky.places &= ~low
+
+    def _say(self, state: State, places: int) -> None:
+        """Claims have settled on values of labels, so pods that want others need not look at them."""
+        for key, value in state.said:
+            self._saying[key] = self._saying.get(key, 0) | places
+            by_value = self._said.setdefault(key, {})
+            by_value[value] = by_value.get(value, 0) | places
 
     def _domains_of(self, account: Account, state: State, axis: Axis) -> tuple[int, ...]:
         key = (axis, state)
@@ -863,9 +1056,8 @@ class Placing:
             )
         return found
 
-    def _counts(self, count: Count, account: Account, state: State) -> bool:
+    def _counts(self, eligibility: Eligibility | None, account: Account, state: State) -> bool:
         """Whether a claim may be one of the machines that count."""
-        eligibility = count.eligibility
         if eligibility is None:
             return True
         offer = account.offer
@@ -885,8 +1077,9 @@ class Placing:
             cap_all = min(cap_all, top)
         if cap_all <= 0:
             return 0
-        for term in self._terms(run.filter, fixed):
-            for account in self._in_turn(self._ground(run.filter)[1]):
+        takers = self._takers(run) if len(self.accounts) > 1 else self._ground(run.filter)[1]
+        for term in self._terms(run.filter, fixed) if takers else ():
+            for account in self._in_turn(takers):
                 offer = account.offer
                 if absent and any(offer.domains(offer.base, axis.key) for axis in absent):
                     continue
@@ -906,14 +1099,26 @@ class Placing:
         plan, places = run.plan, self.places
         first = self.first_need(run)
         plain = first is run.need and not account.exact and len(state.points) == 1
-        counting = [host for host in plan.adds if host.eligible == ALL or self._counts(host.count, account, state)]
+        counting = [
+            host for host in plan.adds if host.eligible == ALL or self._counts(host.count.eligibility, account, state)
+        ]
         start = begin = run.start
         end = start + limit
         touched = 0
+        most_new = self.most_new
         rest: list[int] = []  # of a machine with `full` pods
         full = 0
+        number = 0  # of machines over which the pods are shared evenly
+        if run.over[1]:
+            pods, over = run.over
+            number = max(-(-limit // cap_all), min(limit, (2 * over * limit + pods) // (2 * pods)))
         while start < end:
+            if most_new is not None and len(places) - self.now >= most_new:
+                break
             cap = min(cap_all, end - start)
+            if number > 0:
+                cap = min(cap, -(-(end - start) // number))
+                number -= 1
             if plain:
                 if cap != full:
                     cap = full = most(state.points[0], run.need, cap)
@@ -935,19 +1140,12 @@ class Placing:
             start += cap
             touched |= low
             for host in counting:
-                host.eligible |= low
-                host.add(i, low, cap)
+                host.enter(i, low, cap)
         if not touched:
             return 0
         run.start = start
         self.touched = True
-        account.claims |= touched
-        self.usable |= touched
-        for axis in self.axes:
-            axis.enter(touched, self._domains_of(account, state, axis))
-        for counter in self.topology.picky:
-            if self._counts(counter.count, account, state):
-                counter.eligible |= touched
+        self._enter(account, state, touched)
         for host, key in plan.holds:
             host.held[key] = host.held.get(key, 0) | touched
         if run.ties:
@@ -961,28 +1159,93 @@ class Placing:
 
         Source: kube-scheduler 1.36, design 3b.9.
         """
-        spreads = run.plan.spreads
-        only_opens = self._only_opens(run)
-        while run.left and not only_opens:
+        may_open = not self.closing
+        if may_open and run.left and not self._room_for_all(run):
+            self._on_new_ones(run)
+            may_open = False
+        while run.left and not (may_open and self._only_opens(run)):
             before = run.start
-            run.allow(self._emptiest(spreads))
+            run.allow(self._emptiest(run.plan.spreads))
             self.place(run, opening=False)
             if run.start == before:
                 break
-        if run.left and not self.closing:
-            new = self._largest_new(run)
-            floors = []
-            for (host, skew, _, least), floor in zip(spreads, self._emptiest(spreads), strict=True):
-                ceiling = floor + skew if host.eligible & self.usable else new
-                if host.count in self.cautious or least > 1:
-                    ceiling = min(ceiling, skew)
-                machines = -(-run.left // max(1, min(new, ceiling)))
-                floors.append(-(-run.left // machines) - skew)
-            run.allow(floors)
-            self.place(run, opening=True)
+        if run.left and may_open:
+            self._on_new_ones(run)
         if run.left and run.plan.considerate:
-            run.allow(self._emptiest(spreads))
+            run.allow(self._emptiest(run.plan.spreads))
             self._inconsiderately(run, opening=False)
+
+    def _room_for_all(self, run: Run) -> bool:
+        """Whether the places that are there have room for the pods of the class, whatever hostname spread says."""
+        return not self.machines_wanted and self._room(run, self._candidates_at_all(run), run.left) >= run.left
+
+    def _on_new_ones(self, run: Run) -> None:
+        """On as few new claims as even numbers allow, and those that are there filled as far as even numbers are."""
+        new = self.largest_new(run)
+        highest, number = new, self.machines_wanted
+        there = _NONE_THERE
+        for host, skew, _, least in run.plan.spreads:
+            known = self.machines(host)
+            there = self._filled(run, host)
+            ceiling = there.lowest + skew if host.eligible & self.domains else new
+            if host.count in self.cautious or least - known > run.left:
+                ceiling = min(ceiling, skew)
+            highest = min(highest, ceiling, self.ceilings.get(host.count, highest))
+            number = max(number, least if least - known <= run.left else 0) - known
+        highest = max(1, highest)
+        fewest = max(1, number)
+        if there.capped(highest) + fewest * highest < run.left:
+            fewest = -(-(run.left - there.capped(highest)) // highest)
+        if highest < new and fewest > max(1, number, -(-run.left // max(1, new))):
+            self.forced = True
+        for ap in run.plan.axes:
+            if ap.spreads and fewest > 1:  # as many in each domain
+                domains = max(1, len(self._openable(run, ap.axis)))
+                fewest = -(-fewest // domains) * domains
+        fewest = min(fewest, run.left)
+        even = highest  # the least on each with which there is room for all
+        low = 1
+        while low < even:
+            middle = (low + even) // 2
+            if there.capped(middle) + fewest * middle >= run.left:
+                even = middle
+            else:
+                low = middle + 1
+        for top, opening in ((even - 1, False), (even, True), (even, False)):
+            if run.left and top > 0:
+                run.allow([top - skew for _, skew, _, _ in run.plan.spreads])
+                end = run.end
+                if opening:
+                    run.end = min(end, run.start + fewest * even)
+                    run.over = run.left, fewest
+                if opening or there.pods:
+                    self.place(run, opening=opening)
+                run.end, run.over = end, (0, 0)
+
+    def _filled(self, run: Run, host: HostCounter) -> "_Filled":
+        """What the places that are there already have of the pods of one count, and could have."""
+        places = host.eligible & self.domains
+        candidates = self._candidates_at_all(run) & places
+        full = places & ~candidates
+        lowest = host.emptiest(full) if full else _MUCH
+        holds: list[tuple[int, int]] = []
+        for i in members(candidates):
+            has = host.counts.get(i, 0)
+            if len(holds) >= _MOST_FILLED:  # the others are taken as they are
+                lowest = min(lowest, has)
+                continue
+            most_pods = has + self._room(run, 1 << i, run.left)
+            holds.append((has, most_pods))
+            lowest = min(lowest, most_pods)
+        return _Filled(lowest, holds)
+
+    def _candidates_at_all(self, run: Run) -> int:
+        """As `_candidates`, whatever hostname spread says now."""
+        tops, run.tops = run.tops, [_MUCH] * len(run.tops)
+        try:
+            return self._candidates(run)
+        finally:
+            run.tops = tops
 
     def _emptiest(self, spreads: Sequence[HostSpread]) -> list[int]:
         """By spread, the number of pods on the emptiest machine."""
@@ -990,7 +1253,7 @@ class Placing:
         for host, _, _, min_domains in spreads:
             careful = host.count in self.cautious and not self.closing
             few = min_domains > 1 and self.machines(host) < min_domains
-            floors.append(0 if careful or few else host.emptiest(host.eligible & self.usable))
+            floors.append(0 if careful or few else host.emptiest(host.eligible & self.domains))
         return floors
 
     def machines(self, host: HostCounter) -> int:
@@ -1003,7 +1266,7 @@ class Placing:
         number = 0
         for i in members(places):
             place = self.places[i]
-            account, state = place.account, place.state
+            account, state = (None, None) if place is None else (place.account, place.state)
             if account is None or state is None:
                 number += 1
             else:

@@ -1,12 +1,12 @@
 """What the relations of a class mean in one attempt, and the class while its pods are being placed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from provisioner.scheduling.classes import PodClass
-from provisioner.scheduling.demands import Count, Demand, Relations
+from provisioner.scheduling.demands import Count, Demand, Relations, Spread
 from provisioner.scheduling.filters import NodeFilter
 from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.topology import Axis, DomainCounter, Effects, HostCounter, Topology
@@ -98,7 +98,9 @@ class Plan:
         "tops",
     )
 
-    def __init__(self, relations: Relations, topology: Topology, skews: dict[Count, int]) -> None:
+    def __init__(
+        self, relations: Relations, topology: Topology, skews: Mapping[Count, int], least_of: Callable[[Spread], int]
+    ) -> None:
         effects: Effects = topology.effects(relations.pod)
         self.spreads: list[HostSpread] = []
         self.holds: list[tuple[HostCounter, tuple[int, int]]] = []
@@ -121,12 +123,13 @@ class Plan:
             own = topology.includes(spread.count, relations)
             key = spread.max_skew, spread.min_domains
             if spread.count.on_hosts:
-                host = topology.hosts[spread.count]
-                self.spreads.append((host, spread.max_skew, own, spread.min_domains))
+                host = topology.host(spread.count)
+                least = least_of(spread)
+                self.spreads.append((host, spread.max_skew, own, least))
                 if not spread.wish:
-                    self.holds.append((host, key))
+                    self.holds.append((host, (spread.max_skew, least)))
             else:
-                counter = topology.domains[spread.count]
+                counter = topology.domain(spread.count)
                 plan = on(counter.axis)
                 plan.spreads.append((counter, spread.max_skew, own, spread.min_domains))
                 if not spread.wish:
@@ -137,15 +140,16 @@ class Plan:
         ):
             for count in counts:
                 if count.on_hosts:
-                    host_list.append(topology.hosts[count])
+                    host_list.append(topology.host(count))
                 else:
-                    counter = topology.domains[count]
+                    counter = topology.domain(count)
                     getattr(on(counter.axis), name).append(counter)
         for count in relations.guards:
             if count.on_hosts:
-                self.adds.append(topology.hosts[count])
+                self.adds.append(topology.host(count))
             else:
-                on(topology.domains[count].axis).adds.append(topology.domains[count])
+                counter = topology.domain(count)
+                on(counter.axis).adds.append(counter)
         spread_by = {spread.count for spread in relations.spreads}
         self.guarded: Final = [
             (host, skews[host.count]) for host in effects.hosts if host.count in skews and host.count not in spread_by
@@ -210,6 +214,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         ties: of the plan; ports are ties too.
         easy: no term, port or volume has to be looked at on a claim.
         soft: whether to leave room for the spread of other pods.
+        over: of how many pods, and on how many new machines these are to be shared out evenly; (0, 0) to fill one after another.
     """
 
     pods: PodClass
@@ -228,6 +233,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
     easy: bool
     ties: bool
     soft: bool = True
+    over: tuple[int, int] = (0, 0)
 
     @property
     def left(self) -> int:

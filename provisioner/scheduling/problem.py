@@ -55,6 +55,7 @@ class Pool:
         remaining: limits less what the pool's machines use, `nodes` included; None without limits. Only limited
             resources appear; an amount may be negative.
         template: opaque to scheduling, handed back with every planned claim.
+        hostname_domains: as of `World`, for pods that may come to this pool; None for the world's.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Pool:
     startup_taints: tuple[Taint, ...] = ()
     remaining: Resources | None = None
     template: object = None
+    hostname_domains: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Bin:
         attach_limits: by CSI driver, how many volumes the machine takes (its CSINode); a driver that is absent has no
             limit.
         leaving: it is going away: it takes no pod and offers no domain, but what is on it still counts.
+        closed: it takes no pod now, and counts in everything else.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Bin:
     pods: tuple[Pod, ...] = ()
     attach_limits: Mapping[str, int] = field(default_factory=dict)
     leaving: bool = False
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +142,10 @@ class SpreadDefaults:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One question to `solver.solve`.
+class World:
+    """Everything that pods might run on, at one instant; what `prepared.prepare` is given.
 
     Attributes:
-        pods: what needs a place; any order.
         pools: where new machines may come from; any order.
         bins: machines of now in order of preference (initialised first, then by name): the order is meant.
         daemons: one shape a DaemonSet; any order.
@@ -154,9 +157,10 @@ class Problem:
         preferences, min_values, devices: policies.
         reservation_label: the label of an offering that says which reservation it draws from; "" where the provider has
             none, then each reserved offering of a type is a reservation of its own.
+        hostname_domains: a hard hostname spread without minDomains is planned over so many machines, or over as many as there are
+            pods if these are fewer; 1 is kube-scheduler's letter, 0 a machine for every maxSkew pods, as Karpenter does.
     """
 
-    pods: tuple[Pod, ...]
     pools: tuple[Pool, ...] = ()
     bins: tuple[Bin, ...] = ()
     daemons: tuple[PodShape, ...] = ()
@@ -168,3 +172,38 @@ class Problem:
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT
     devices: DevicePolicy = DevicePolicy.REFUSE
     reservation_label: str = ""
+    hostname_domains: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(World):
+    """One question to `solver.solve`: a world, and the pods that want a place in it.
+
+    Attributes:
+        pods: what needs a place; any order.
+    """
+
+    pods: tuple[Pod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What has become of a world since it was prepared; what is not named stays.
+
+    Attributes:
+        bins: machines by name that changed or came; those that came are the last in order of preference.
+        gone: names of machines that are no more.
+        pools: all of them, where any changed.
+        daemons: likewise.
+        namespaces: likewise.
+        storage: likewise.
+        spread_defaults: likewise.
+    """
+
+    bins: Mapping[str, Bin] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    pools: tuple[Pool, ...] | None = None
+    daemons: tuple[PodShape, ...] | None = None
+    namespaces: Mapping[str, Mapping[str, str]] | None = None
+    storage: Storage | None = None
+    spread_defaults: SpreadDefaults | None = None

@@ -287,6 +287,26 @@ class ReservationsHeld:
 
 
 @dataclass(frozen=True, slots=True)
+class NotCheaper:
+    """Every type on which the pod fits costs as much as is to be saved, or more."""
+
+    usd_per_hour: float
+
+    def __str__(self) -> str:
+        return f"no instance type that fits costs less than {self.usd_per_hour:g} $/h"
+
+
+@dataclass(frozen=True, slots=True)
+class NoMoreClaims:
+    """As many new machines were planned as were allowed for this question."""
+
+    most: int
+
+    def __str__(self) -> str:
+        return f"at most {self.most} new nodes may be planned"
+
+
+@dataclass(frozen=True, slots=True)
 class Unexplained:
     """The pool would take the pod and was not asked: a flaw of the solver, which tests look for."""
 
@@ -317,6 +337,8 @@ Constraint = (
     | PortsTaken
     | VolumesElsewhere
     | ReservationsHeld
+    | NotCheaper
+    | NoMoreClaims
     | Unexplained
 )
 """What binds in one NodePool."""
@@ -351,6 +373,26 @@ class UnsupportedConstraint:
 
 
 @dataclass(frozen=True, slots=True)
+class NotTried:
+    """The answer was due before the pod's turn came; it says nothing about whether there is a place."""
+
+    def __str__(self) -> str:
+        return "not planned before the solve deadline; it is tried again with the next batch"
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyWhileLeaving:
+    """Pods that stay on a node until it is gone count for the pod's spread or affinity: no place is legal before and after."""
+
+    def __str__(self) -> str:
+        return "no placement is legal both while the node leaves and after it is gone"
+
+
+NOT_TRIED = NotTried()
+"""The one that there is."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoPools:
     """No NodePool may make machines."""
 
@@ -370,6 +412,22 @@ class PoolRefuses:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolsRefuse:
+    """The same for many pools that are alike in all that matters, so that a pod does not have a reason for each of them."""
+
+    pools: tuple[str, ...]
+    constraint: Constraint
+
+    def __str__(self) -> str:
+        shown = ", ".join(f'"{name}"' for name in self.pools[:_SHOWN_POOLS])
+        more = len(self.pools) - _SHOWN_POOLS
+        return f"{len(self.pools)} NodePools ({shown}{f' and {more} more' if more > 0 else ''}): {self.constraint}"
+
+
+_SHOWN_POOLS = 3
+
+
+@dataclass(frozen=True, slots=True)
 class BinsRefuse:
     """No machine of now, and none planned, would do.
 
@@ -379,6 +437,7 @@ class BinsRefuse:
         mismatched: machines that the pod's selector or affinity rules out.
         overcommitted: machines that use more than they have already.
         leaving: machines that are going away.
+        closed: machines that take nothing now.
         short: (resource, matching machines with too little of it), by resource; one machine may lack several.
         topology: (words, machines ruled out) by spread, affinity, ports and the like; again one machine may count twice.
     """
@@ -390,6 +449,7 @@ class BinsRefuse:
     short: tuple[tuple[str, int], ...] = ()
     leaving: int = 0
     topology: tuple[tuple[str, int], ...] = ()
+    closed: int = 0
 
     def __str__(self) -> str:
         parts = [f"{count} had untolerated taint {taint}" for taint, count in self.untolerated]
@@ -399,12 +459,25 @@ class BinsRefuse:
             parts.append(f"{self.overcommitted} overcommitted")
         if self.leaving:
             parts.append(f"{self.leaving} going away")
+        if self.closed:
+            parts.append(f"{self.closed} not taking new pods")
         parts.extend(f"{count} insufficient {resource}" for resource, count in self.short)
         parts.extend(f"{count} {words}" for words, count in self.topology)
         return f"0/{self.total} existing nodes: {', '.join(parts)}"
 
 
-Reason = PodInvalid | PodGated | UnsupportedConstraint | VolumeInUse | NoPools | PoolRefuses | BinsRefuse
+Reason = (
+    PodInvalid
+    | PodGated
+    | NotTried
+    | OnlyWhileLeaving
+    | UnsupportedConstraint
+    | VolumeInUse
+    | NoPools
+    | PoolRefuses
+    | PoolsRefuse
+    | BinsRefuse
+)
 """Why a pod is unplaced."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -25,7 +26,7 @@ class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
         labels: what the Node gets besides the labels of its type and offering, one value each; mostly custom labels.
         requests: the pods' and the least that the daemons of any named type need.
         pods: what it is made for, in the order they were placed.
-        instance_types: every type that fits all pods and the pool's limits, cheapest first.
+        instance_types: every type that fits all pods and the claim's share of the pool's limits, cheapest first.
         planned_type, planned_zone, planned_capacity_type: the cheapest offering; ties by type, zone, capacity type.
         usd_per_hour: its price.
         capacity: the planned type's.
@@ -61,11 +62,50 @@ class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class Explains(Protocol):
+    """Knows why pods were left."""
+
+    def reasons(self, one: Any, /) -> tuple[Reason, ...]:
+        """Every constraint that keeps one more pod of a class out."""
+
+
+class Why:
+    """Why equal pods got no place, found when it is first asked for."""
+
+    __slots__ = ("_about", "_explainer", "_found")
+
+    def __init__(self, explainer: Explains, about: object) -> None:
+        self._explainer: Final = explainer
+        self._about: Final = about
+        self._found: tuple[Reason, ...] | None = None
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Every constraint that binds."""
+        if self._found is None:
+            self._found = self._explainer.reasons(self._about)
+        return self._found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple, (self.reasons,)
+
+
 class Unplaced(msgspec.Struct, frozen=True, gc=False):
-    """A pod that got no place, with every constraint that binds: one for all machines of now, one for each pool."""
+    """A pod that got no place.
+
+    Attributes:
+        pod: it.
+        why: its reasons, or who finds them.
+    """
 
     pod: Pod
-    reasons: tuple[Reason, ...]
+    why: Why | tuple[Reason, ...]
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Every constraint that binds: one for all machines of now, one for each pool. Equal pods share one tuple."""
+        why = self.why
+        return why if isinstance(why, tuple) else why.reasons
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.reasons))

@@ -10,12 +10,11 @@ from itertools import islice
 from typing import Final
 
 from provisioner.scheduling.attempt import Attempt, Setting
-from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand
 from provisioner.scheduling.places import Account
-from provisioner.scheduling.placing import Lead, Pin, Placing, T
+from provisioner.scheduling.placing import Lead, Pin, Placing, Standing, T
 from provisioner.scheduling.plans import AxisPlan, Run
 from provisioner.scheduling.topology import Topology
 
@@ -78,15 +77,21 @@ class Choices:
 
 
 def search(
-    attempt_by: Callable[[Choices], Attempt], best: Attempt, badness: Callable[[Attempt], Badness], most: int
+    attempt_by: Callable[[Choices], Attempt],
+    best: Attempt,
+    badness: Callable[[Attempt], Badness],
+    most: int,
+    over: Callable[[], bool] = bool,
 ) -> Attempt:
     """The best of `best` and `most` other attempts; it ends where nobody is left who is tied to others.
 
-    Of the choices by which another attempt is better those are taken back that make no difference, in `most` attempts more.
+    Once it is `over`, the best so far is it. Of the choices by which another attempt is better those are taken back that make no difference, in `most` attempts more.
     """
     least, lots = badness(best), Lots()
     taken: Sequence[int] = ()
     for _ in range(most):
+        if over():
+            return best
         choices = Choices((), lots)
         attempt = attempt_by(choices)
         found = badness(attempt)
@@ -95,7 +100,7 @@ def search(
             if not best.tied():
                 break
     for number in [number for number, option in enumerate(taken) if option][:most]:
-        if number < len(taken) and taken[number]:  # it may be gone with those before it
+        if number < len(taken) and taken[number] and not over():  # it may be gone with those before it
             choices = Choices([*taken[:number], 0, *taken[number + 1 :]])
             attempt = attempt_by(choices)
             found = badness(attempt)
@@ -113,22 +118,28 @@ class Choosing(Attempt):
     """
 
     def __init__(
-        self, setting: Setting, cautious: Collection[Count], choices: Choices, concerned: Collection[PodClass]
+        self,
+        setting: Setting,
+        cautious: Collection[Count],
+        classes: Sequence[PodClass],
+        choices: Choices,
+        concerned: Collection[PodClass],
     ) -> None:
         self._choices, self._concerned = choices, concerned
-        super().__init__(setting, cautious)
+        super().__init__(setting, cautious, classes)
 
-    def _placing_with(self, bins: Bins, accounts: Sequence[Account], topology: Topology) -> Placing:
-        return ChoosingPlacing(bins, accounts, topology, self.cautious, self._choices)
+    def _placing_with(self, setting: Setting, accounts: Sequence[Account], topology: Topology) -> Placing:
+        return ChoosingPlacing(setting, accounts, topology, self.cautious, self._choices)
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         choices, later = self._choices, []
         left = list(classes)
         while left:
             choices.free = left[0] in self._concerned
-            open_ones = [number for number, one in enumerate(left) if one in self._concerned][:_MOST_CLASSES]
-            one = left.pop(open_ones[choices.of(len(open_ones))] if choices.free else 0)
-            now = bool(choices.of(2)) if self._spread_over_hosts(one) and one not in hurried else one in hurried
+            next_ones = (number for number, one in enumerate(left) if one in self._concerned) if choices.free else (0,)
+            options = list(islice(next_ones, _MOST_CLASSES))
+            one = left.pop(options[choices.of(len(options))])
+            now = one in hurried or (self._spread_over_hosts(one) and bool(choices.of(2)))
             later += super()._band([one], {one} if now else ())
         choices.free = False
         return later
@@ -141,9 +152,14 @@ class ChoosingPlacing(Placing):
     """Places that are chosen from outside."""
 
     def __init__(
-        self, bins: Bins, accounts: Sequence[Account], topology: Topology, cautious: Collection[Count], choices: Choices
+        self,
+        ground: Standing,
+        accounts: Sequence[Account],
+        topology: Topology,
+        cautious: Collection[Count],
+        choices: Choices,
     ) -> None:
-        super().__init__(bins, accounts, topology, cautious)
+        super().__init__(ground, accounts, topology, cautious)
         self._choices = choices
 
     def place(self, run: Run, *, opening: bool) -> None:

@@ -50,12 +50,19 @@ def holds(expressions: Expressions | None, labels: Mapping[str, str]) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class LabelSet:
-    """What selectors see of a pod; equal ones are one object."""
+    """What selectors see of a pod; equal ones are one object as a rule, so that comparing them costs nothing."""
 
     namespace: str
     labels: Mapping[str, str]
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.namespace, *sorted(self.labels.items()))))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 _label_sets: Final[WeakValueDictionary[tuple[object, ...], LabelSet]] = WeakValueDictionary()

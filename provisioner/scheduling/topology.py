@@ -4,13 +4,16 @@ A place is a machine of now or a claim, by number; a set of places is one intege
 there is one `Axis`: which place may be in which domain. The hostname needs none, as every place is a domain of its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from provisioner.scheduling.bits import members
-from provisioner.scheduling.demands import Count, Relations
+from provisioner.apis.names import DISRUPTED_TAINT
+from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.census import Census, SelectorIndex, Spots
+from provisioner.scheduling.demands import Count, Eligibility, Relations
 from provisioner.scheduling.selecting import LabelSet
+from provisioner.values.taints import first_untolerated
 
 ALL: Final = -1
 """The set of all places, those to come included."""
@@ -42,6 +45,25 @@ class Axis:
         self.fixed = 0
         self.absent = 0
 
+    def settle_in(self, places: Mapping[str | None, int]) -> None:
+        """Machines of now are where they are."""
+        for value, some in places.items():
+            self.fixed |= some
+            if value is None:
+                self.absent |= some
+            else:
+                self.could[self.index[value]] |= some
+
+    def afresh(self) -> "Axis":
+        """One for another attempt, with machines of now alone."""
+        found = Axis.__new__(Axis)
+        found.key, found.values, found.index, found.numbers = self.key, self.values, self.index, self.numbers  # type: ignore[misc]
+        found.could = self.could.copy()  # type: ignore[misc]
+        found.loads = [0] * len(self.values)  # type: ignore[misc]
+        found.pins = [((found, domain),) for domain in found.numbers]  # type: ignore[misc]
+        found.fixed, found.absent = self.fixed, self.absent
+        return found
+
     def settle(self, low: int, domain: int) -> None:
         """A place that could be in several domains is in this one."""
         if self.fixed & low:
@@ -69,30 +91,58 @@ class Axis:
         return -1
 
 
+class Eligible:
+    """The places that count under one eligibility; every counter under it looks here.
+
+    Attributes:
+        places: those of now that count, and those to come that may.
+    """
+
+    __slots__ = ("eligibility", "places")
+
+    def __init__(self, eligibility: Eligibility | None, places: int) -> None:
+        self.eligibility: Final = eligibility
+        self.places = places
+
+
 class HostCounter:
     """Pods of one count by place.
 
     Attributes:
         counts: by place; absent where none.
         at_least: by number, the places with so many or more; nothing at 0.
-        eligible: the places that count.
         held: by (max_skew, min_domains), the places on which a spread constraint has placed a pod.
         raised: places on which pods were put against what `held` allows, because they had no other.
     """
 
-    __slots__ = ("at_least", "count", "counts", "eligible", "held", "raised")
+    __slots__ = ("_eligible", "at_least", "count", "counts", "held", "raised")
 
-    def __init__(self, count: Count, eligible: int) -> None:
+    def __init__(self, count: Count, eligible: Eligible, spots: Spots | None = None) -> None:
         self.count: Final = count
         self.counts: Final[dict[int, int]] = {}
         self.at_least: Final = [0]
-        self.eligible = eligible
+        self._eligible: Final = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
         self.raised = 0
+        if spots is not None and spots.counts:
+            places = eligible.places
+            if places == ALL:
+                self.counts.update(spots.counts)
+                self.at_least[:] = spots.at_least
+            else:
+                self.counts.update({place: pods for place, pods in spots.counts.items() if places >> place & 1})
+                self.at_least[:] = [some & places for some in spots.at_least]
+                while len(self.at_least) > 1 and not self.at_least[-1]:
+                    self.at_least.pop()
+
+    @property
+    def eligible(self) -> int:
+        """The places that count."""
+        return self._eligible.places
 
     def add(self, place: int, low: int, pods: int) -> None:
         """So many more pods on a place."""
-        if self.eligible != ALL and not self.eligible & low:
+        if not self._eligible.places & low:
             return
         counts, at_least = self.counts, self.at_least
         before = counts.get(place, 0)
@@ -102,6 +152,15 @@ class HostCounter:
         at_least[level] |= low
         while level > before + 1:
             level -= 1
+            at_least[level] |= low
+
+    def enter(self, place: int, low: int, pods: int) -> None:
+        """As `add`, on a place that is new and counts."""
+        self.counts[place] = pods
+        at_least = self.at_least
+        while pods >= len(at_least):
+            at_least.append(0)
+        for level in range(1, pods + 1):
             at_least[level] |= low
 
     @property
@@ -130,18 +189,22 @@ class DomainCounter:
 
     Attributes:
         counts: by domain.
-        eligible: the places that count.
         held: by (max_skew, min_domains), the most pods in a domain in which a spread constraint has placed one, once it had.
     """
 
-    __slots__ = ("axis", "count", "counts", "eligible", "held")
+    __slots__ = ("_eligible", "axis", "count", "counts", "held")
 
-    def __init__(self, count: Count, axis: Axis, eligible: int) -> None:
+    def __init__(self, count: Count, axis: Axis, eligible: Eligible, base: Sequence[int] | None = None) -> None:
         self.count: Final = count
         self.axis: Final = axis
-        self.counts: Final = [0] * len(axis.values)
-        self.eligible = eligible
+        self.counts: Final = [0] * len(axis.values) if base is None else list(base)
+        self._eligible: Final = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
+
+    @property
+    def eligible(self) -> int:
+        """The places that count."""
+        return self._eligible.places
 
     def add(self, domain: int, pods: int) -> None:
         """So many more pods in a domain."""
@@ -191,42 +254,132 @@ class Effects:
     axes: dict[Axis, AxisEffects] = field(default_factory=dict)
 
 
-class Topology:
-    """Every counter of one attempt."""
+class Scope:
+    """What one question counts: made once, the same for every attempt at it.
 
-    def __init__(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
+    Attributes:
+        axes: every label that matters but the hostname, with machines of now.
+        index: everything that the pods of the question want counted, and what keeps them away from running ones.
+        empty: nothing has to be counted.
+    """
+
+    def __init__(
+        self,
+        bins: Bins,
+        census: Census,
+        namespaces: Mapping[str, Mapping[str, str]],
+        counts: Iterable[Count],
+        lingering: int = 0,
+    ) -> None:
         self.namespaces: Final = namespaces
         self.axes: Final[dict[str, Axis]] = {}
+        self.index: Final = SelectorIndex(counts)
+        self.empty: Final = not self.index.numbers
+        self._bins: Final = bins
+        self._census: Final = census
+        eligible = {count.eligibility: 0 for count in self.index.numbers if count.eligibility is not None}
+        self.eligible: Final = {one: bins.eligible(one) & ~(lingering if _ruled_out(one) else 0) for one in eligible}
+        self._including: Final[dict[LabelSet, list[Count]]] = {}
+        self._spots: Final[dict[Count, Spots]] = {}
+        self._sums: Final[dict[Count, list[int] | None]] = {}
+
+    def including(self, pod: LabelSet) -> list[Count]:
+        """The counts that mean a pod with these labels."""
+        found = self._including.get(pod)
+        if found is None:
+            found = self._including[pod] = self.index.including(pod, self.namespaces)
+        return found
+
+    def spots(self, count: Count) -> Spots:
+        """Where pods of one count run already."""
+        found = self._spots.get(count)
+        if found is None:
+            found = self._spots[count] = self._census.spots(count, self.namespaces)
+        return found
+
+    def sums(self, count: Count) -> list[int] | None:
+        """How many of them there are by domain; None for none anywhere."""
+        if count not in self._sums:
+            spots = self.spots(count)
+            self._sums[count] = self._sum(count, spots) if spots.counts else None
+        return self._sums[count]
+
+    def _sum(self, count: Count, spots: Spots) -> list[int]:
+        axis = self.axes[count.key]
+        places = self._bins.everything
+        if count.eligibility is not None:
+            places &= self.eligible[count.eligibility]
+        if len(axis.could) * len(spots.at_least) <= 4 * len(spots.counts) + 64:
+            return [spots.pods_on(could & places) for could in axis.could]
+        sums = [0] * len(axis.could)
+        for place, pods in spots.counts.items():
+            low = 1 << place
+            if places & low and not axis.absent & low:
+                domain = axis.domain_of(low)
+                if domain >= 0:
+                    sums[domain] += pods
+        return sums
+
+
+def _ruled_out(eligibility: Eligibility) -> bool:
+    """Whether a machine that leaves does not count, because of the taint that it carries by then."""
+    tolerations = eligibility.tolerations
+    return tolerations is not None and first_untolerated(tolerations, (DISRUPTED_TAINT,)) is not None
+
+
+class Topology:
+    """Every counter of one attempt; a counter is made once somebody looks at it."""
+
+    def __init__(self, scope: Scope, cautious: Collection[Count] = ()) -> None:
+        self.scope: Final = scope
+        self.namespaces: Final = scope.namespaces
+        self.empty: Final = scope.empty
+        self.axes: Final = {key: axis.afresh() for key, axis in scope.axes.items()}
         self.hosts: Final[dict[Count, HostCounter]] = {}
         self.domains: Final[dict[Count, DomainCounter]] = {}
-        self.picky: Final[list[HostCounter | DomainCounter]] = []
+        self.picky: Final = [Eligible(one, places) for one, places in scope.eligible.items()]
+        self.kept: Final[list[DomainCounter]] = []
+        self._cautious: Final = cautious
+        self._everything: Final = Eligible(None, ALL)
+        self._eligible: Final = {one.eligibility: one for one in self.picky}
         self._effects: Final[dict[LabelSet, Effects]] = {}
 
-    @property
-    def empty(self) -> bool:
-        """Whether nothing has to be counted."""
-        return not self.hosts and not self.domains
+    def _of(self, count: Count) -> Eligible:
+        return self._everything if count.eligibility is None else self._eligible[count.eligibility]
 
-    def watch(self, count: Count, eligible: int) -> None:
-        """Count this from now on; `eligible` are the places that matter so far."""
-        counter: HostCounter | DomainCounter
-        if count.on_hosts:
-            counter = self.hosts[count] = HostCounter(count, eligible)
-        else:
-            counter = self.domains[count] = DomainCounter(count, self.axes[count.key], eligible)
-        if eligible != ALL:
-            self.picky.append(counter)
+    def host(self, count: Count) -> HostCounter:
+        """The counter of something that is counted by place."""
+        found = self.hosts.get(count)
+        if found is None:
+            found = self.hosts[count] = HostCounter(count, self._of(count), self.scope.spots(count))
+        return found
+
+    def domain(self, count: Count) -> DomainCounter:
+        """The counter of something that is counted by domain."""
+        found = self.domains.get(count)
+        if found is None:
+            base = self.scope.sums(count)
+            found = self.domains[count] = DomainCounter(count, self.axes[count.key], self._of(count), base)
+            if count in self._cautious:
+                self.kept.append(found)
+                self.kept.sort(key=lambda one: self.scope.index.numbers[one.count])
+        return found
+
+    def domain_counters(self) -> list[tuple[Count, DomainCounter]]:
+        """Those that anybody looked at, in the order in which pods want them."""
+        numbers = self.scope.index.numbers
+        return sorted(self.domains.items(), key=lambda entry: numbers[entry[0]])
 
     def effects(self, pod: LabelSet) -> Effects:
-        """Of a pod with these labels. Cost: O(counters) once for each set of labels."""
+        """Of a pod with these labels. Cost: O(counters that mean it) once for each set of labels."""
         found = self._effects.get(pod)
         if found is None:
             found = self._effects[pod] = Effects()
-            for count, host in self.hosts.items():
-                if count.include(pod, self.namespaces):
-                    (found.blocked if count.owners else found.hosts).append(host)
-            for count, counter in self.domains.items():
-                if count.include(pod, self.namespaces):
+            for count in self.scope.including(pod):
+                if count.on_hosts:
+                    (found.blocked if count.owners else found.hosts).append(self.host(count))
+                else:
+                    counter = self.domain(count)
                     effects = found.axes.setdefault(counter.axis, AxisEffects())
                     (effects.blocked if count.owners else effects.adds).append(counter)
         return found
@@ -290,15 +443,15 @@ def _one_by_one(counts: Sequence[int], domains: Sequence[int], pods: int) -> lis
     return [*shares.items()]
 
 
-def above(counter: HostCounter, usable: int, machines: int) -> bool:
+def above(counter: HostCounter, domains: int, machines: int) -> bool:
     """Whether a place holds more than its spread constraints allow now that everything is placed.
 
     Args:
         counter: of the pods.
-        usable: every place.
+        domains: every place that makes a domain.
         machines: how many of them count for sure.
     """
-    least = counter.emptiest(counter.eligible & usable)
+    least = counter.emptiest(counter.eligible & domains)
     for (max_skew, min_domains), held in counter.held.items():
         lowest = 0 if machines < min_domains else least
         if held & ~counter.raised & counter.with_at_least(lowest + max_skew + 1):
@@ -306,18 +459,13 @@ def above(counter: HostCounter, usable: int, machines: int) -> bool:
     return False
 
 
-def uneven(counter: DomainCounter, usable: int) -> bool:
-    """The same of domains."""
+def uneven(counter: DomainCounter, usable: int, lingering: int = 0) -> bool:
+    """The same of domains; those that only `lingering` places make are none once these are gone."""
     if not counter.held:
         return False
     existing = counter.existing(usable)
-    least = min((counter.counts[domain] for domain in existing), default=0)
+    least = min((counter.counts[domain] for domain in counter.existing(usable | lingering)), default=0)
     return any(
         pods > max_skew + (0 if len(existing) < min_domains else least)
         for (max_skew, min_domains), pods in counter.held.items()
     )
-
-
-def places_in(could: int) -> list[int]:
-    """The numbers of a set of places."""
-    return list(members(could))

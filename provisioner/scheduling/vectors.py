@@ -88,18 +88,45 @@ def _le(left: int, right: int) -> bool:
 class Thresholds:
     """For many vectors: which of them have at least so much of a dimension, answered by one look-up.
 
-    Cost: O(vectors x dimensions) once, then O(log vectors) a question.
+    Cost: O(vectors x dimensions) once, then O(log vectors) a question, and O(changed) where some lie on top that changed.
     """
 
     def __init__(self, vectors: Sequence[Sequence[int]]) -> None:
         self.everything: Final = (1 << len(vectors)) - 1
         self._vectors: Final = vectors
         self._steps: Final[dict[int, _Steps]] = {}
+        self._changed: Mapping[int, Sequence[int]] = {}
+        self._untouched = -1
+
+    def changed(self, vectors: Mapping[int, Sequence[int]]) -> "Thresholds":
+        """As these, with other vectors for some numbers (of any length: those that came are numbered after the others)."""
+        found = Thresholds(())
+        every = {**self._changed, **vectors}
+        if len(every) > _MOST_CHANGED:
+            own = list(self._vectors)
+            for number, vector in sorted(every.items()):
+                if number < len(own):
+                    own[number] = vector
+                else:
+                    own.append(vector)
+            return Thresholds(own)
+        found._vectors = self._vectors  # type: ignore[misc]
+        found._steps = self._steps  # type: ignore[misc]
+        found.everything = self.everything | mask_of(every)  # type: ignore[misc]
+        found._changed = every
+        found._untouched = ~mask_of(every)
+        return found
 
     def with_at_least(self, d: int, amount: int) -> int:
         """The vectors with `amount` or more in dimension `d`."""
         steps = self._steps.get(d)
-        return (self._step(d) if steps is None else steps)[amount]
+        found = (self._step(d) if steps is None else steps)[amount]
+        if self._changed:
+            found &= self._untouched
+            for number, vector in self._changed.items():
+                if vector[d] >= amount:
+                    found |= 1 << number
+        return found
 
     def holding(self, need: Need) -> int:
         """The vectors from which `need` can be taken once."""
@@ -111,9 +138,15 @@ class Thresholds:
     def exceeding(self, used: Sequence[int]) -> int:
         """The vectors that are nowhere below `used`."""
         holding = self.everything
+        if self._changed:
+            for d, amount in enumerate(used):
+                if amount > 0:
+                    holding &= self.with_at_least(d, amount)
+            return holding
+        known = self._steps
         for d, amount in enumerate(used):
             if amount > 0:
-                steps = self._steps.get(d)
+                steps = known.get(d)
                 holding &= (self._step(d) if steps is None else steps)[amount]
         return holding
 
@@ -133,6 +166,7 @@ class Thresholds:
 
 
 _MOST_AMOUNTS: Final = 10_000
+_MOST_CHANGED: Final = 128
 
 
 class _Steps(dict[int, int]):

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from provisioner.apis.names import ZONE_LABEL
-from provisioner.apis.pods import PodShape
+from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.demands import facts_of
 from provisioner.scheduling.filters import FilterError, NodeFilter
-from provisioner.scheduling.problem import Problem
+from provisioner.scheduling.problem import World
 from provisioner.scheduling.volumes import VolumeError, volume_demand
 
 FLEXIBLE: Final = "flexible"
 NO_ZONE: Final = "none"
 
 
-def pending_by_zone(problem: Problem) -> Mapping[str, int]:
-    """How many of the problem's pods can run in one zone only, by that zone; `FLEXIBLE` for several, `NO_ZONE` for none.
+def pending_by_zone(world: World, pods: Iterable[Pod]) -> Mapping[str, int]:
+    """How many pods can run in one zone only, by that zone; `FLEXIBLE` for several, `NO_ZONE` for none.
 
     A zone is one that some pool offers or some machine is in. Cost: one look a shape, for pods with volumes one a pod.
 
@@ -27,23 +27,23 @@ def pending_by_zone(problem: Problem) -> Mapping[str, int]:
     zones = sorted(
         {
             offering.zone
-            for types in {id(pool.instance_types): pool.instance_types for pool in problem.pools}.values()
+            for types in {id(pool.instance_types): pool.instance_types for pool in world.pools}.values()
             for one in types
             for offering in one.offerings
             if offering.available
         }
-        | {one.labels.get(ZONE_LABEL, "") for one in problem.bins if not one.leaving}
+        | {one.labels.get(ZONE_LABEL, "") for one in world.bins if not one.leaving}
     )
     known = [zone for zone in zones if zone]
     found: Counter[str] = Counter()
     shapes: dict[PodShape, str] = {}
-    for pod in problem.pods:
+    for pod in pods:
         zone = shapes.get(pod.shape)
         if zone is None:
             try:
                 asked = facts_of(pod.shape).filter
                 if pod.shape.volumes:
-                    asked = asked.narrowed(volume_demand(pod, problem.storage).alternatives)
+                    asked = asked.narrowed(volume_demand(pod, world.storage).alternatives)
                 zone = _effective(asked, known)
             except (FilterError, VolumeError):
                 zone = NO_ZONE

@@ -1,137 +1,79 @@
-"""The cluster as the watches tell it: machines joined from Node and NodeClaim, their room, and the live plans.
+"""The cluster as the watches and our own writes tell it, and the frozen instants that decisions are made from.
 
-One lock, no I/O: an event changes state and returns effects for the caller to carry out (see `Effect`).
-Objects are the decoded Structs that the watch stores hold; nothing is copied. A machine's view is rebuilt only
-when something about it changed, so a snapshot costs one tuple however large the cluster is.
+One lock, no I/O: an event changes state and returns effects for the caller to carry out. Objects are the decoded Structs
+that the watch stores hold; nothing is copied. The facts are kept in rooms of their own (joining, pods, plans, DaemonSets,
+volumes, budgets); what is derived from several of them, a view of each node, is made anew only for nodes about which
+something changed. So a snapshot costs what changed since the last one.
 """
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.core import Amounts, CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
-from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
-from provisioner.apis.meta import is_true
-from provisioner.apis.plan import Plan, PlanError, decode_plan
-from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_reschedulable
+from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.plan import Plan
+from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_terminal
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.state.daemons import daemon_shape, runs_on
+from provisioner.state.daemon_sets import DaemonSets
+from provisioner.state.effects import Effect
+from provisioner.state.joining import Joining, Rivals
+from provisioner.state.keys import NodeKey
+from provisioner.state.leaving import Leaving
+from provisioner.state.ordered import Ordered
+from provisioner.state.plans import Plans
+from provisioner.state.pod_index import PodIndex
+from provisioner.state.pool_usage import PoolUsage
 from provisioner.state.protection import Protection
-from provisioner.state.snapshot import NodeView, PoolView, Snapshot
+from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
-from provisioner.values.quantity import QuantityError
-from provisioner.values.requirement import RequirementError, Requirements
+from provisioner.state.views import Inputs, most_of, view_of
+from provisioner.support.clock import Clock
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
-#: How long a promise outlives the readiness of its machine.
-HOLD_TTL = timedelta(seconds=120)
-#: A pod that found room on a machine of now keeps it this long for kube-scheduler to bind it.
-EXISTING_TTL = timedelta(seconds=20)
-#: How long a promise whose pod is gone waits for the pod's successor.
-OPEN_SLOT_TTL = timedelta(seconds=30)
+HOLD_TTL: Final = timedelta(seconds=120)
+"""How long a node that is initialised keeps room for its planned pods at most."""
+PLAN_TTL: Final = timedelta(minutes=15)
+"""How long one that is not initialised does."""
+_MOST_PEAKS: Final = 256
 
 TypesOf = Callable[[str], Mapping[str, InstanceType]]
 """Instance types by name of one NodePool; empty where the pool or its types are unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUnneeded:
-    """Every pod of this claim's plan found another place before the claim was launched: it can go."""
-
-    claim: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodSettled:
-    """A planned pod's promise ended.
-
-    `outcome` is planned (it runs there), absorbed (it runs elsewhere), displaced (others took its room) or expired.
-    """
-
-    claim: str
-    uid: str
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class NominationLost:
-    """kube-scheduler cleared the nomination of a pod that still has its promise: nominate it again."""
-
-    claim: str
-    pod: Pod
-
-
-Effect = ClaimUnneeded | PodSettled | NominationLost
-
-
-@dataclass(slots=True)
-class _Slot:
-    """Room for one pod, promised by one claim.
-
-    `uid` is "" while the pod that held it is gone and an equal one of the same owner may take it.
-    """
-
-    claim: str
-    owner: str
-    klass: str
-    uid: str
-    shape: PodShape | None
-    opened_at: datetime | None = None
-    until: datetime | None = None  # a promise on a machine that exists already ends by itself
-
-
-@dataclass(slots=True)
-class _Sample:
-    """The newest pod that a DaemonSet has made, for what its pods really request."""
-
-    uid: str
-    created: datetime
-    requests: Resources | None  # None: of a template that is not the DaemonSet's any more
-
-
-@dataclass(slots=True)
-class _Plan:
-    slots: list[_Slot] = field(default_factory=list)
-    text: str = ""
-    had_slots: bool = False
-
-
 class Cluster:
-    """See the module. Thread-safe; every method is short (no method waits)."""
+    """See the module. Thread-safe; every method is short (no method waits).
 
-    def __init__(self, types_of: TypesOf, now: Callable[[], datetime], *, hold_ttl: timedelta = HOLD_TTL) -> None:
-        self._types_of = types_of
-        self._now = now
-        self._hold_ttl = hold_ttl
+    Args:
+        types_of: where the instance types of a pool are found.
+        clock: the wall clock for the instants of snapshots and pod events, the monotonic one for every duration.
+        hold_ttl, plan_ttl: see `HOLD_TTL`, `PLAN_TTL`.
+    """
+
+    def __init__(
+        self, types_of: TypesOf, clock: Clock, *, hold_ttl: timedelta = HOLD_TTL, plan_ttl: timedelta = PLAN_TTL
+    ) -> None:
+        self._types_of, self._clock = types_of, clock
         self._lock = threading.RLock()
         self._settled = False
-        self._nodes: dict[str, Node] = {}
-        self._claims: dict[str, NodeClaim] = {}
-        self._pools: dict[str, NodePool] = {}
-        self._daemons: dict[str, PodShape] = {}
-        self._daemon_sets: dict[str, DaemonSet] = {}
-        self._daemon_samples: dict[str, _Sample] = {}
-        self._ranges: defaultdict[str, dict[str, LimitRange]] = defaultdict(dict)  # namespace -> name -> LimitRange
+        self._joining, self._pods = Joining(), PodIndex()
+        self._plans = Plans(self._joining, self._pods, self._assignment_changed, hold_ttl=hold_ttl, plan_ttl=plan_ttl)
+        self._daemons = DaemonSets()
         self._around = SurroundingsKeeper()
         self._protection = Protection()
-        self._pods: dict[str, Pod] = {}  # by UID, every pod that is not finished
-        self._bound: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  # node name -> UID -> pod
-        self._waiting: dict[str, Pod] = {}  # unbound, ungated, active, by UID
-        self._claim_of_provider: dict[str, str] = {}
-        self._node_of_provider: dict[str, str] = {}
-        self._plans: dict[str, _Plan] = {}
-        self._slot_of: dict[str, _Slot] = {}
-        self._open: defaultdict[tuple[str, str], list[_Slot]] = defaultdict(list)
         self._pod_event_at: dict[str, datetime] = {}  # node name -> instant
-        self._views: dict[str, NodeView] = {}
-        self._dirty: set[str] = set()
-        self._crowded: set[str] = set()  # machines whose room shrank since the promises were last looked at
-        self._node_plans: dict[str, str] = {}  # Node name -> plan that was read or written last
-        self._gone: set[str] = set()  # claims whose deletion was seen; a late own write must not revive them
+        # what is derived: made anew for the keys in `_dirty`
+        self._dirty: set[NodeKey] = set()
+        self._views: Ordered[NodeKey, NodeView] = Ordered()
+        self._pending: Ordered[str, Pod] = Ordered()
+        self._usage = PoolUsage()
+        self._leaving = Leaving(self._protection, lambda uid: self._plans.assignments.of_pod(uid) is not None)
+        self._crowded: set[NodeKey] = set()  # nodes with less room than they keep
+        self._due: dict[NodeKey, tuple[Mapping[str, str], tuple[Taint, ...], int, Resources]] = {}
+        self._peaks: dict[tuple[object, ...], tuple[Mapping[str, InstanceType], Resources | None]] = {}
 
     # ------------------------------------------------------------------ events
 
@@ -139,11 +81,10 @@ class Cluster:
         """The watches have told everything once: read the plans against it. Call once, before the first snapshot."""
         with self._lock:
             self._settled = True
-            effects: list[Effect] = []
-            for name in sorted(self._claims):
-                effects += self._adopt_plan(self._claims[name])
-            for name in sorted(self._nodes):
-                self._adopt_node_plan(self._nodes[name])
+            now, effects = self._clock.monotonic(), list[Effect]()
+            # where two plans name one pod the newer one counts
+            for claim in sorted(self._joining.claims.values(), key=_newest_first):
+                effects += self._plans.claim_changed(claim, now)
             return effects
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> list[Effect]:
@@ -152,25 +93,20 @@ class Cluster:
         if pod is None:
             return []
         with self._lock:
-            alive = new is not None and new.phase not in ("Succeeded", "Failed")
-            known = self._pods.get(pod.uid)
-            if known is not None and known.node_name:
-                self._bound[known.node_name].pop(known.uid, None)
-                self._touch_node(known.node_name)
-            self._waiting.pop(pod.uid, None)
+            alive = new is not None and not is_terminal(new)
+            known = self._pods.put(pod) if alive else self._pods.drop(pod.uid)
+            for name in {known.node_name if known is not None else "", pod.node_name} - {""}:
+                self._dirty.add(self._joining.key_of_name(name))
+            version = self._daemons.version
             if alive:
-                self._pods[pod.uid] = pod
-                if pod.node_name:
-                    self._bound[pod.node_name][pod.uid] = pod
-                    self._touch_node(pod.node_name)
-                elif pod.deleted is None and not pod.gated:
-                    self._waiting[pod.uid] = pod
+                self._daemons.pod_changed(pod)
             else:
-                self._pods.pop(pod.uid, None)
-            if alive and is_daemon(pod):
-                self._sample(pod)
+                self._daemons.pod_gone(pod)
+            self._daemons_changed(version)
             self._note_pod_event(known, pod, alive=alive)
-            return self._settle_pod(known, pod, alive=alive) if self._settled else []
+            effects = self._plans.pod_changed(known, pod, self._clock.monotonic(), alive=alive) if self._settled else []
+            self._refresh_pending(pod.uid)
+            return effects
 
     def node_changed(self, old: Node | None, new: Node | None) -> list[Effect]:
         """A Node was added, changed or removed."""
@@ -178,28 +114,21 @@ class Cluster:
         if node is None:
             return []
         with self._lock:
-            name = node.metadata.name
             if new is None:
-                self._nodes.pop(name, None)
-                self._pod_event_at.pop(name, None)
-                self._node_plans.pop(name, None)
-                if self._node_of_provider.get(node.spec.provider_id) == name:
-                    self._node_of_provider.pop(node.spec.provider_id)
-                self._dirty.add(_node_key(name))
-            else:
-                self._nodes[name] = new
-                if new.spec.provider_id:
-                    self._node_of_provider[new.spec.provider_id] = name
-            self._touch_node(name)
-            if new is not None and old is None:
-                self._learn_limits(name)
-            claim = self._claim_of_provider.get(node.spec.provider_id)
-            if claim is not None:
-                self._dirty.add(claim)
-            if new is None or not self._settled:
-                return []
-            self._adopt_node_plan(new)
-            return self._review_plan(claim) if old is None and claim is not None else []
+                self._pod_event_at.pop(node.metadata.name, None)
+                return self._touch(self._joining.drop_node(node.metadata.name))
+            return self._put_node(new, own=False)
+
+    def node_written(self, node: Node) -> list[Effect]:
+        """The API server's answer to a write of ours to a Node: seen before the watch tells it."""
+        with self._lock:
+            return self._put_node(node, own=True)
+
+    def node_deleted(self, node: Node) -> list[Effect]:
+        """The API server took our request to delete a Node."""
+        with self._lock:
+            meta, now = node.metadata, self._clock.monotonic()
+            return self._touch(self._joining.delete_node(meta.name, meta.uid, self._clock.now(), now))
 
     def claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> list[Effect]:
         """A NodeClaim was added, changed or removed by somebody, or by a write of our own (see `claim_written`)."""
@@ -207,74 +136,72 @@ class Cluster:
         if claim is None:
             return []
         with self._lock:
-            if new is None:
-                self._gone.add(claim.metadata.uid)
-                return self._drop_claim(claim)
-            return self._put_claim(new)
+            return self._drop_claim(claim.metadata.name) if new is None else self._put_claim(new, own=False)
 
     def claim_written(self, claim: NodeClaim) -> list[Effect]:
-        """The API server's answer to a write of ours: seen before the watch tells it."""
+        """The API server's answer to a write of ours: seen before the watch tells it. One about a claim that is gone is not."""
         with self._lock:
-            if claim.metadata.uid in self._gone:
-                return []
-            return self._put_claim(claim)
+            return self._put_claim(claim, own=True)
+
+    def claim_deleted(self, claim: NodeClaim) -> list[Effect]:
+        """The API server took our request to delete a claim: it is going before the watch tells it."""
+        with self._lock:
+            meta, now = claim.metadata, self._clock.monotonic()
+            touched = self._joining.delete_claim(meta.name, meta.uid, self._clock.now(), now)
+            return self._touch(touched)
+
+    def announce(self, claim: NodeClaim, pods: Iterable[Pod]) -> bool | None:
+        """A claim is about to be created for these pods: later batches plan around it at once.
+
+        Returns:
+            True where it is entered; False where its name is taken, and nothing changes; None where none of the pods needs it
+            any more, and nothing changes.
+        """
+        with self._lock:
+            name, now = claim.metadata.name, self._clock.monotonic()
+            if name in self._joining.claims:
+                return False
+            touched = self._joining.put_claim(claim, now)
+            if not self._plans.announce(claim, pods, now):
+                self._joining.drop_claim(name)
+                return None
+            self._touch(touched or frozenset())
+            return True
 
     def claim_failed(self, name: str) -> list[Effect]:
-        """A claim that was announced with `claim_written` before its create call never came to be."""
+        """A claim that was announced never came to be. Nothing happens where one of this name exists meanwhile."""
         with self._lock:
-            claim = self._claims.get(name)
-            return self._drop_claim(claim) if claim is not None and not claim.metadata.uid else []
-
-    def node_plan_written(self, name: str, text: str) -> None:
-        """The plan annotation that is being written on a Node: what it says is known already."""
-        with self._lock:
-            self._node_plans[name] = text
+            claim = self._joining.claims.get(name)
+            return self._drop_claim(name) if claim is not None and not claim.metadata.uid else []
 
     def pool_changed(self, old: NodePool | None, new: NodePool | None) -> list[Effect]:
         """A NodePool was added, changed or removed."""
+        pool = new or old
+        if pool is None:
+            return []
         with self._lock:
-            if new is not None:
-                self._pools[new.metadata.name] = new
-            elif old is not None:
-                self._pools.pop(old.metadata.name, None)
+            self._usage.pool_changed(old, new)
+            if (
+                old is None or new is None or old.spec.limits != new.spec.limits
+            ):  # what claims are charged with depends on it
+                self._dirty.update(view.key for view in self._views.frozen() if view.pool == pool.metadata.name)
             return []
 
     def daemonset_changed(self, old: DaemonSet | None, new: DaemonSet | None) -> list[Effect]:
-        """A DaemonSet was added, changed or removed: every machine's due daemons may change."""
-        daemon = new or old
-        if daemon is None:
-            return []
+        """A DaemonSet was added, changed or removed: every node's due daemons may change."""
         with self._lock:
-            uid = daemon.metadata.uid
-            if new is None:
-                self._daemon_sets.pop(uid, None)
-                self._daemon_samples.pop(uid, None)
-                self._daemons.pop(uid, None)
-                self._dirty.update(self._views)
-                return []
-            known = self._daemon_sets.get(uid)
-            self._daemon_sets[uid] = new
-            if known is None or known.spec.template != new.spec.template:
-                sample = self._daemon_samples.get(uid)
-                if known is not None and sample is not None:
-                    sample.requests = None  # of the old template: wait for a pod of the new one
-                self._reshape(uid)
+            version = self._daemons.version
+            self._daemons.changed(old, new)
+            self._daemons_changed(version)
             return []
 
     def limit_range_changed(self, old: LimitRange | None, new: LimitRange | None) -> bool:
         """A LimitRange was added, changed or removed; whether any DaemonSet's pods are others now."""
-        one = new or old
-        if one is None:
-            return False
         with self._lock:
-            namespace = one.metadata.namespace
-            if new is not None:
-                self._ranges[namespace][one.metadata.name] = new
-            else:
-                self._ranges[namespace].pop(one.metadata.name, None)
-            mine = [uid for uid, found in self._daemon_sets.items() if found.metadata.namespace == namespace]
-            changed = [uid for uid in mine if self._reshape(uid)]
-            return bool(changed)
+            version = self._daemons.version
+            changed = self._daemons.limit_range_changed(old, new)
+            self._daemons_changed(version)
+            return changed
 
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
         """A CSINode was added, changed or removed; whether its Node takes other numbers of volumes now."""
@@ -284,7 +211,7 @@ class Cluster:
         with self._lock:
             changed = self._around.csi_node_changed(old, new)
             if changed:
-                self._touch_node(one.metadata.name)
+                self._dirty.add(self._joining.key_of_name(one.metadata.name))
                 self._learn_limits(one.metadata.name)
             return changed
 
@@ -292,79 +219,80 @@ class Cluster:
         """A PodDisruptionBudget was added, changed or removed."""
         with self._lock:
             self._protection.budget_changed(old, new)
+            self._leaving.budgets_changed()
 
     def surrounding_changed(self, take: Callable[[SurroundingsKeeper], None]) -> None:
         """Let `take` enter an event about volumes, namespaces or selectors; under the lock of this state."""
         with self._lock:
             take(self._around)
 
-    def promise(self, key: str, pods: Iterable[Pod], ttl: timedelta | None) -> None:
-        """Keep room for pods without a machine that stays on a machine of now, for `ttl` or (None) as long as the plan of its claim lives."""
+    def assign(self, key: NodeKey, pods: Iterable[Pod]) -> list[Pod]:
+        """Keep room on an existing or in-flight node for pods that are planned there.
+
+        Returns:
+            The pods that are refused, since the node is unknown or going: they must be planned again.
+        """
         with self._lock:
-            until = self._now() + ttl if ttl is not None else None
-            plan = self._plans.setdefault(key, _Plan())
-            for pod in pods:
-                if pod.uid not in self._slot_of and pod.uid in self._pods:
-                    owner = pod.owner.uid if pod.owner is not None else ""
-                    slot = _Slot(key, owner, pod.shape.key, pod.uid, pod.shape, until=until)
-                    plan.slots.append(slot)
-                    self._slot_of[pod.uid] = slot
-            self._dirty.add(key)
+            return self._plans.assign(key, pods, self._clock.monotonic())
 
     def expire(self) -> list[Effect]:
-        """End the promises whose time is over; call every second or so. Cost: the live promises."""
+        """End the assignments whose time is over, whose pods were missed, and whose room others took; call every second."""
         with self._lock:
-            now, effects = self._now(), list[Effect]()
-            for name, plan in list(self._plans.items()):
-                claim = self._claims.get(name)
-                ready_at = _true_since(claim, names.INITIALIZED) if claim is not None else None
-                over = ready_at is not None and now - ready_at > self._hold_ttl
-                for slot in list(plan.slots):
-                    emptied = slot.opened_at is not None and now - slot.opened_at > OPEN_SLOT_TTL
-                    if over or emptied or (slot.until is not None and now > slot.until):
-                        self._remove(slot)
-                        effects += [PodSettled(name, slot.uid, "expired")] if slot.uid else []
-                        effects += self._review_plan(name)
-                if not plan.slots and claim is None:
-                    del self._plans[name]
-            return effects + self._displace()
+            self._refresh()
+            effects = self._plans.expire(self._clock.monotonic())
+            self._refresh()
+            for key in sorted(self._crowded):
+                view = self._views.get(key)
+                if view is not None and view.initialized and view.room.negative:
+                    effects += self._plans.displace(view)
+            self._crowded.clear()
+            if len(self._pod_event_at) > len(self._joining.nodes):
+                self._pod_event_at = {
+                    name: at for name, at in self._pod_event_at.items() if name in self._joining.nodes
+                }
+            return effects
 
     # ------------------------------------------------------------------ questions
 
     def claim(self, name: str) -> NodeClaim | None:
         """The newest known state of one claim, own writes included."""
         with self._lock:
-            return self._claims.get(name)
+            return self._joining.claims.get(name)
 
     def claims(self) -> list[NodeClaim]:
         """Every known claim, by name."""
         with self._lock:
-            return [self._claims[name] for name in sorted(self._claims)]
+            return [claim for _, claim in sorted(self._joining.claims.items())]
 
     def node(self, name: str) -> Node | None:
         """The newest known state of one Node."""
         with self._lock:
-            return self._nodes.get(name)
+            return self._joining.nodes.get(name)
 
     def node_of(self, claim: NodeClaim) -> Node | None:
-        """The Node that this claim's machine joined as."""
+        """The one Node that this claim's instance joined as."""
         with self._lock:
-            return self._nodes.get(self._node_name(claim))
+            return self._joining.node_of(claim)
 
     def claim_of(self, node: Node) -> NodeClaim | None:
-        """The claim whose machine this Node is."""
+        """The one claim whose instance this Node is."""
         with self._lock:
-            return self._claims.get(self._claim_of_provider.get(node.spec.provider_id, ""))
+            return self._joining.claim_of(node)
+
+    def rivals(self, claim: NodeClaim) -> Rivals | None:
+        """Who else has the claim's provider ID; None where the claim and its Node are alone. Nothing may be done to rivals."""
+        with self._lock:
+            return self._joining.rivals(claim.status.provider_id)
 
     def bound_to(self, node_name: str) -> tuple[Pod, ...]:
         """The unfinished pods on one Node, terminating ones included, by name."""
         with self._lock:
-            return tuple(sorted(self._bound.get(node_name, {}).values(), key=lambda pod: pod.key))
+            return self._pods.on(node_name)
 
     def waiting(self) -> list[Pod]:
         """Every unbound, ungated, living pod, planned or not."""
         with self._lock:
-            return list(self._waiting.values())
+            return self._pods.waiting()
 
     def pod(self, uid: str) -> Pod | None:
         """One unfinished pod."""
@@ -372,26 +300,29 @@ class Cluster:
             return self._pods.get(uid)
 
     def is_planned(self, uid: str) -> bool:
-        """Whether a live plan promises room to this pod."""
+        """Whether some node keeps room for this pod."""
         with self._lock:
-            return uid in self._slot_of
+            return self._plans.assignments.of_pod(uid) is not None
 
-    def promised(self, claim: str) -> tuple[Pod, ...]:
-        """The unbound pods that the live plan of this claim (or other `NodeView.key`) still waits for, by name."""
+    def is_unneeded(self, claim: str) -> bool:
+        """Whether a claim that is not launched was made for pods of which none needs it any more."""
         with self._lock:
-            return tuple(pod for pod in self._promised_pods(claim) if pod.uid in self._waiting)
+            return self._plans.is_unneeded(claim)
 
-    def finished_node_plans(self) -> list[str]:
-        """Machines (`NodeView.key`) whose Node carries a plan that no promise is left of. Cost: the Nodes with a plan."""
+    def unneeded(self) -> list[Effect]:
+        """`ClaimUnneeded` for every such claim; for a leader that was not told while it stood by."""
         with self._lock:
-            found = []
-            for name, text in self._node_plans.items():
-                node = self._nodes.get(name)
-                if text and node is not None:
-                    key = self._key_of(node)
-                    if not self._slots(key):
-                        found.append(key)
-            return sorted(found)
+            return self._plans.unneeded()
+
+    def assigned(self, key: NodeKey) -> tuple[Pod, ...]:
+        """The unbound pods that a node still keeps room for, by name."""
+        with self._lock:
+            return tuple(pod for pod in self._assigned_pods(key) if self._pods.is_waiting(pod.uid))
+
+    def plan_of(self, key: NodeKey) -> Plan:
+        """What the plan on a NodeClaim should say now."""
+        with self._lock:
+            return self._plans.plan_of(key)
 
     def last_pod_event(self, node_name: str) -> datetime | None:
         """The last bind or end of a pod that is no daemon, as this process saw it."""
@@ -399,372 +330,53 @@ class Cluster:
             return self._pod_event_at.get(node_name)
 
     def snapshot(self) -> Snapshot:
-        """One frozen instant. Cost: the changed machines, plus a pointer for each other one."""
+        """One frozen instant. Cost: what changed since the last one, and copying a pointer for each node and pending pod."""
         with self._lock:
-            now = self._now()
-            for key in self._dirty:
-                view = self._view(key)
-                if view is None:
-                    self._views.pop(key, None)
-                else:
-                    self._views[key] = view
-                    if any(amount < 0 for amount in view.room.values()):
-                        self._crowded.add(key)
-            self._dirty.clear()
-            nodes = tuple(sorted(self._views.values(), key=lambda view: (not view.initialized, view.key)))
+            self._refresh()
+            at, now = self._clock.now(), self._clock.monotonic()
             return Snapshot(
-                at=now,
-                nodes=nodes,
-                pools=tuple(self._pool_view(name, nodes) for name in sorted(self._pools)),
-                daemons=tuple(sorted(self._daemons.values(), key=lambda shape: shape.key)),
-                pending=tuple(
-                    sorted(
-                        (pod for uid, pod in self._waiting.items() if uid not in self._slot_of and not is_daemon(pod)),
-                        key=lambda pod: (pod.created, pod.uid),
-                    )
-                ),
-                leaving=self._leaving(nodes, now),
+                at=at,
+                nodes=self._views.frozen(),
+                pools=self._usage.frozen(),
+                daemons=self._daemons.shapes(),
+                pending=self._pending.frozen(),
+                leaving=self._leaving.pods(at),
                 around=self._around.frozen(),
+                avoided=self._plans.misses.avoided(now),
+                stopped=self._plans.misses.stopped(now),
             )
 
-    # ------------------------------------------------------------------ machines
+    # ------------------------------------------------------------------ entering
 
-    def _put_claim(self, claim: NodeClaim) -> list[Effect]:
-        name = claim.metadata.name
-        known = self._claims.get(name)
-        if known is not None and _version(known) > _version(claim) and known.metadata.uid == claim.metadata.uid:
-            return []
-        self._claims[name] = claim
-        if claim.status.provider_id:
-            self._claim_of_provider[claim.status.provider_id] = name
-            node = self._node_of_provider.get(claim.status.provider_id)
-            if node is not None:
-                self._dirty.add(_node_key(node))
-        self._dirty.add(name)
-        return self._adopt_plan(claim) if self._settled else []
-
-    def _drop_claim(self, claim: NodeClaim) -> list[Effect]:
-        name = claim.metadata.name
-        self._claims.pop(name, None)
-        if self._claim_of_provider.get(claim.status.provider_id) == name:
-            self._claim_of_provider.pop(claim.status.provider_id)
-        plan = self._plans.pop(name, None)
-        effects: list[Effect] = []
-        for slot in plan.slots if plan else []:
-            self._forget(slot)
-            if slot.uid:
-                effects.append(PodSettled(name, slot.uid, "expired"))
-        node = self._node_of_provider.get(claim.status.provider_id)
-        if node is not None:
-            self._dirty.add(_node_key(node))
-        self._dirty.add(name)
-        return effects
-
-    def _node_name(self, claim: NodeClaim) -> str:
-        return self._node_of_provider.get(claim.status.provider_id, "") if claim.status.provider_id else ""
-
-    def _touch_node(self, name: str) -> None:
-        node = self._nodes.get(name)
-        self._dirty.add(self._key_of(node) if node is not None else _node_key(name))
-
-    def _key_of(self, node: Node) -> str:
-        """`NodeView.key` of the machine: its claim's name, or the Node's where it has no claim."""
-        return self._claim_of_provider.get(node.spec.provider_id) or _node_key(node.metadata.name)
-
-    def _view(self, key: str) -> NodeView | None:
-        if key.startswith("node/"):
-            node = self._nodes.get(key[5:])
-            if node is None or node.spec.provider_id in self._claim_of_provider:
-                return None  # shown under its claim
-            return self._join(key, node, None)
-        claim = self._claims.get(key)
-        return None if claim is None else self._join(key, self._nodes.get(self._node_name(claim)), claim)
-
-    def _join(self, key: str, node: Node | None, claim: NodeClaim | None) -> NodeView:
-        conditions = claim.status.conditions if claim is not None else ()
-        registered = claim is None or is_true(conditions, names.REGISTERED)
-        initialized = node is not None and (claim is None or is_true(conditions, names.INITIALIZED))
-        labels, taints = _labels_and_taints(node, claim, registered=registered, initialized=initialized)
-        capacity, allocatable = self._sizes(node, claim, initialized=initialized)
-        bound = self._bound.get(node.metadata.name, {}) if node is not None else {}
-        pods = tuple(sorted(bound.values(), key=lambda pod: pod.key))
-        used = _sum(pod.shape.requests for pod in pods)
-        planned = self._planned(key)
-        due = self._daemons_due(labels, taints, pods)
-        event = self._pod_event_at.get(node.metadata.name) if node is not None else None
-        told = claim.status.last_pod_event_time if claim is not None else None
-        going = [item.metadata.deletion_timestamp for item in (node, claim) if item is not None]
-        annotations = [item.metadata.annotations for item in (node, claim) if item is not None]
-        return NodeView(
-            key=key,
-            name=node.metadata.name if node is not None else "",
-            claim=claim,
-            pool=(claim.metadata.labels if claim is not None else labels).get(names.NODEPOOL_LABEL, ""),
-            provider_id=node.spec.provider_id if node is not None else claim.status.provider_id if claim else "",
-            labels=labels,
-            taints=taints,
-            capacity=capacity,
-            allocatable=allocatable,
-            used=used,
-            planned=planned,
-            room=allocatable - used - due - planned,
-            pods=pods,
-            registered=registered,
-            initialized=initialized,
-            ready=node is not None and is_true(node.status.conditions, "Ready"),
-            deleting=any(going) or _is_disrupted(node),
-            do_not_disrupt=any(found.get(names.DO_NOT_DISRUPT) == "true" for found in annotations),
-            nominated=any(slot.uid or slot.opened_at for slot in self._slots(key)),
-            last_pod_event=max((at for at in (event, told) if at is not None), default=None),
-            promised=self._promised_pods(key),
-            attach_limits=self._around.limits_of(node.metadata.name) if node is not None else {},
-        )
-
-    def _sizes(self, node: Node | None, claim: NodeClaim | None, *, initialized: bool) -> tuple[Resources, Resources]:
-        """(capacity, allocatable): the claim's until initialised, then the Node's; the planned type's before launch."""
-        if node is not None and (claim is None or initialized):
-            capacity, allocatable = _amounts(node.status.capacity), _amounts(node.status.allocatable)
-            if claim is None:
-                return capacity, allocatable
-            # a device plugin that restarts reports zero for a moment: the claim knows better
-            known = _amounts(claim.status.allocatable)
-            revived = {key: known[key] for key, amount in allocatable.items() if amount == 0 and known.get(key)}
-            return capacity, Resources.of({**allocatable, **revived}) if revived else allocatable
-        if claim is None:
-            return EMPTY, EMPTY
-        if claim.status.capacity:
-            return _amounts(claim.status.capacity), _amounts(claim.status.allocatable)
-        kind = self._types_of(claim.metadata.labels.get(names.NODEPOOL_LABEL, "")).get(_planned_type(claim))
-        return (kind.capacity, kind.allocatable) if kind is not None else (EMPTY, EMPTY)
-
-    def _daemons_due(self, labels: Mapping[str, str], taints: tuple[Taint, ...], pods: tuple[Pod, ...]) -> Resources:
-        if not self._daemons:
-            return EMPTY
-        expected = _sum(shape.requests for shape in self._daemons.values() if runs_on(shape, labels, taints))
-        present = _sum(pod.shape.requests for pod in pods if is_daemon(pod))
-        return Resources.of({key: max(0, amount - present.get(key, 0)) for key, amount in expected.items()})
-
-    def _sample(self, pod: Pod) -> None:
-        """Remember what the newest pod of a DaemonSet requests; equal ones cost a comparison."""
-        if pod.owner is None or pod.shape.error:
-            return
-        known = self._daemon_samples.get(pod.owner.uid)
-        if (
-            known is not None
-            and pod.created <= known.created
-            and (known.requests is None or (pod.created, pod.uid) < (known.created, known.uid))
-        ):
-            return
-        self._daemon_samples[pod.owner.uid] = _Sample(pod.uid, pod.created, pod.shape.requests)
-        if known is None or known.requests != pod.shape.requests:
-            self._reshape(pod.owner.uid)
-
-    def _reshape(self, uid: str) -> bool:
-        """Work out anew what a DaemonSet's pods will be; whether that is something else."""
-        daemon = self._daemon_sets.get(uid)
-        if daemon is None:
-            return False
-        ranges = self._ranges.get(daemon.metadata.namespace, {})
-        sample = self._daemon_samples.get(uid)
-        shape = daemon_shape(daemon, ranges.values())
-        if sample is not None and sample.requests is not None and sample.requests != shape.requests:
-            shape = daemon_shape(daemon, ranges.values(), sample.requests)
-        if self._daemons.get(uid) == shape:
-            return False
-        self._daemons[uid] = shape
-        self._dirty.update(self._views)
-        return True
-
-    def _learn_limits(self, node_name: str) -> None:
-        """What one machine takes, machines of its type will take."""
-        node = self._nodes.get(node_name)
-        limits = self._around.limits_of(node_name)
-        kind = node.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "") if node is not None else ""
-        if kind and limits:
-            self._around.learn(kind, limits)
-
-    def _pool_view(self, name: str, nodes: tuple[NodeView, ...]) -> PoolView:
-        mine = [node for node in nodes if node.pool == name and node.claim is not None]
-        used = _sum(node.capacity for node in mine)
-        return PoolView(self._pools[name], used + Resources.of({names.NODES: len(mine)}))
-
-    def _leaving(self, nodes: tuple[NodeView, ...], now: datetime) -> tuple[Pod, ...]:
-        # a pod that cannot be evicted would leave the machine made for it empty; one that is interrupted ends all the same
-        return tuple(
-            pod
-            for node in nodes
-            if node.deleting and node.claim is not None
-            for pod in node.pods
-            if pod.uid not in self._slot_of and pod.deleted is None and is_reschedulable(pod)
-            if names.INTERRUPTION_ANNOTATION in node.claim.metadata.annotations or not self._protection.holds(pod, now)
-        )
-
-    # ------------------------------------------------------------------ plans
-
-    def _slots(self, key: str) -> list[_Slot]:
-        plan = self._plans.get(key)
-        return plan.slots if plan is not None else []
-
-    def _promised_pods(self, key: str) -> tuple[Pod, ...]:
-        """The pods behind the promises of one machine, less those whose successor is still to come."""
-        pods = [pod for slot in self._slots(key) if slot.uid and (pod := self._pods.get(slot.uid)) is not None]
-        return tuple(sorted(pods, key=lambda pod: pod.key))
-
-    def _planned(self, key: str) -> Resources:
-        return _sum(slot.shape.requests for slot in self._slots(key) if slot.shape is not None)
-
-    def _adopt_plan(self, claim: NodeClaim) -> list[Effect]:
-        """Read a claim's plan annotation, once for each text of it."""
-        name = claim.metadata.name
-        if claim.metadata.deletion_timestamp is not None:
-            plan = self._plans.pop(name, None)
-            for slot in plan.slots if plan else []:
-                self._forget(slot)
-            return []
-        text = claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
-        known = self._plans.get(name)
-        if not text or (known is not None and known.text == text):
-            return []
-        try:
-            wanted = decode_plan(text)
-        except PlanError:
-            return []  # somebody else's text: the claim works without a plan
-        plan = known or _Plan()
-        plan.text = text
-        self._plans[name] = plan
-        held = {slot.uid for slot in plan.slots}
-        for owner, klass, uid in _promises(wanted):
-            if uid in held or uid in self._slot_of:
-                continue
-            pod = self._pods.get(uid)
-            if pod is not None and self._found_place(pod):
-                continue
-            slot = _Slot(name, owner, klass, uid, pod.shape if pod is not None else None)
-            plan.slots.append(slot)
-            plan.had_slots = True
-            if pod is None:
-                self._open_slot(slot)
-            else:
-                self._slot_of[uid] = slot
-        self._dirty.add(name)
-        return []
-
-    def _adopt_node_plan(self, node: Node) -> None:
-        """Read the plan that another leader wrote on a machine of now: its pods keep their room for the usual time."""
+    def _put_node(self, node: Node, *, own: bool) -> list[Effect]:
         name = node.metadata.name
-        text = node.metadata.annotations.get(names.PLAN_ANNOTATION, "")
-        if text == self._node_plans.get(name, ""):
-            return
-        self._node_plans[name] = text
-        if not text or _is_disrupted(node) or node.metadata.deletion_timestamp is not None:
-            return
-        try:
-            wanted = decode_plan(text)
-        except PlanError:
-            return  # somebody else's text
-        pods = [pod for _, _, uid in _promises(wanted) if (pod := self._waiting.get(uid)) is not None]
-        self.promise(self._key_of(node), pods, EXISTING_TTL)
-
-    def _found_place(self, pod: Pod) -> bool:
-        """Bound to a machine that stays."""
-        if not pod.node_name:
-            return False
-        node = self._nodes.get(pod.node_name)
-        if node is None:
-            return True
-        claim = self._claims.get(self._claim_of_provider.get(node.spec.provider_id, ""))
-        going = node.metadata.deletion_timestamp or (claim is not None and claim.metadata.deletion_timestamp)
-        return not going and not _is_disrupted(node)
-
-    def _settle_pod(self, known: Pod | None, pod: Pod, *, alive: bool) -> list[Effect]:
-        slot = self._slot_of.get(pod.uid)
-        if slot is None:
-            if alive and pod.deleted is None and not pod.node_name and pod.owner is not None:
-                self._take_open_slot(pod)
+        is_new = name not in self._joining.nodes
+        touched = self._joining.put_node(node, self._clock.monotonic(), own=own)
+        if touched is None:
             return []
-        # an evicted pod's successor comes at once, long before the old one is gone; a StatefulSet's only afterwards
-        if not alive or (pod.deleted is not None and (not pod.node_name or not is_reschedulable(pod))):
-            self._slot_of.pop(pod.uid, None)
-            self._open_slot(slot)
+        if is_new:
+            self._learn_limits(name)
+        return self._touch(touched)
+
+    def _put_claim(self, claim: NodeClaim, *, own: bool) -> list[Effect]:
+        now = self._clock.monotonic()
+        touched = self._joining.put_claim(claim, now, own=own)
+        if touched is None:
             return []
-        slot.shape = pod.shape
-        self._dirty.add(slot.claim)
-        if pod.node_name and self._found_place(pod):
-            return self._close(slot, pod)
-        if not pod.node_name and known is not None and known.nominated_node_name and not pod.nominated_node_name:
-            return [NominationLost(slot.claim, pod)]
-        return []
+        effects = self._plans.claim_changed(claim, now) if self._settled else []
+        return effects + self._touch(touched)
 
-    def _close(self, slot: _Slot, pod: Pod) -> list[Effect]:
-        """The pod of this promise runs somewhere: give the room back, or see it used."""
-        claim = self._claims.get(slot.claim)
-        here = pod.node_name == (self._node_name(claim) if claim is not None else slot.claim.removeprefix("node/"))
-        self._remove(slot)
-        effects: list[Effect] = [PodSettled(slot.claim, pod.uid, "planned" if here else "absorbed")]
-        return effects + self._review_plan(slot.claim)
+    def _drop_claim(self, name: str) -> list[Effect]:
+        touched = self._joining.drop_claim(name)
+        return self._plans.claim_gone(name) + self._touch(touched)
 
-    def _review_plan(self, name: str) -> list[Effect]:
-        """An unlaunched claim that lost all its pods is not needed any more."""
-        claim, plan = self._claims.get(name), self._plans.get(name)
-        if claim is None or plan is None or plan.slots or not plan.had_slots:
+    def _touch(self, keys: Iterable[NodeKey]) -> list[Effect]:
+        """Nodes are others now: look at them again before the next snapshot, and at who is planned there at once."""
+        self._dirty.update(keys)
+        if not self._settled:
             return []
-        if claim.status.provider_id or is_true(claim.status.conditions, names.LAUNCHED):
-            return []
-        return [ClaimUnneeded(name)]
-
-    def _open_slot(self, slot: _Slot) -> None:
-        slot.uid, slot.opened_at = "", self._now()
-        self._open[slot.owner, slot.klass].append(slot)
-        self._dirty.add(slot.claim)
-
-    def _displace(self) -> list[Effect]:
-        """End the promises of machines on which others have taken the room: their pods must be planned again."""
-        effects: list[Effect] = []
-        changed = self._dirty | self._crowded
-        for key in sorted(key for key, plan in self._plans.items() if plan.slots and key in changed):
-            view = self._view(key)
-            self._crowded.discard(key)
-            if view is None or not view.initialized:
-                continue
-            lacking = {resource: -amount for resource, amount in view.room.items() if amount < 0}
-            for slot in sorted(self._slots(key), key=_giving_way):
-                given = slot.shape.requests if slot.shape is not None else EMPTY
-                if not any(given.get(resource, 0) > 0 for resource in lacking):
-                    continue
-                self._remove(slot)
-                effects += [PodSettled(key, slot.uid, "displaced")] if slot.uid else []
-                lacking = {
-                    resource: amount - given.get(resource, 0)
-                    for resource, amount in lacking.items()
-                    if amount > given.get(resource, 0)
-                }
-        return effects
-
-    def _take_open_slot(self, pod: Pod) -> None:
-        """A recreated pod takes its brother's place."""
-        if pod.owner is None:
-            return
-        waiting = self._open.get((pod.owner.uid, pod.shape.key))
-        if not waiting:
-            return
-        slot = waiting.pop(0)
-        slot.uid, slot.opened_at, slot.shape = pod.uid, None, pod.shape
-        self._slot_of[pod.uid] = slot
-        self._dirty.add(slot.claim)
-
-    def _remove(self, slot: _Slot) -> None:
-        plan = self._plans.get(slot.claim)
-        if plan is not None and slot in plan.slots:
-            plan.slots.remove(slot)
-        self._forget(slot)
-        self._dirty.add(slot.claim)
-
-    def _forget(self, slot: _Slot) -> None:
-        if slot.uid:
-            self._slot_of.pop(slot.uid, None)
-        waiting = self._open.get((slot.owner, slot.klass))
-        if waiting and slot in waiting:
-            waiting.remove(slot)
+        now = self._clock.monotonic()
+        return [effect for key in sorted(keys) for effect in self._plans.node_changed(key, now)]
 
     def _note_pod_event(self, known: Pod | None, pod: Pod, *, alive: bool) -> None:
         """Remember when a pod that is no daemon was bound here or ended. Not what a first listing tells."""
@@ -773,101 +385,123 @@ class Cluster:
         bound = alive and pod.deleted is None and (known is None or not known.node_name)
         ended = known is not None and is_active(known) and (not alive or pod.deleted is not None)
         if bound or ended:
-            self._pod_event_at[pod.node_name] = self._now()
+            self._pod_event_at[pod.node_name] = self._clock.now()
+
+    def _learn_limits(self, node_name: str) -> None:
+        """What one node takes, nodes of its type will take."""
+        node = self._joining.nodes.get(node_name)
+        limits = self._around.limits_of(node_name)
+        kind = node.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "") if node is not None else ""
+        if kind and limits:
+            self._around.learn(kind, limits)
+
+    # ------------------------------------------------------------------ deriving
+
+    def _assignment_changed(self, key: NodeKey, uid: str) -> None:
+        self._dirty.add(key)
+        if uid:
+            self._refresh_pending(uid)
+            pod = self._pods.get(uid)
+            if pod is not None and pod.node_name:
+                self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
+
+    def _refresh_pending(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        waits = pod is not None and self._pods.is_waiting(uid) and not is_daemon(pod)
+        if pod is not None and waits and self._plans.assignments.of_pod(uid) is None:
+            self._pending.put(uid, (pod.created, uid), pod)
+        else:
+            self._pending.drop(uid)
+
+    def _daemons_changed(self, version: int) -> None:
+        if self._daemons.version != version:
+            self._dirty.update(view.key for view in self._views.frozen())
+
+    def _refresh(self) -> None:
+        """Make the views anew of which something changed; one that comes out equal stays the same object."""
+        for key in self._dirty:
+            view, known = self._view(key), self._views.get(key)
+            if view == known and view is not None:
+                continue
+            if view is None:
+                self._views.drop(key)
+                self._due.pop(key, None)
+            else:
+                self._views.put(key, (not view.initialized, key), view)
+            self._usage.node_changed(key, view)
+            self._leaving.node_changed(key, view)
+            if view is not None and view.nominated and view.room.negative:
+                self._crowded.add(key)
+        self._dirty.clear()
+
+    def _view(self, key: NodeKey) -> NodeView | None:
+        pair = self._joining.pair(key)
+        if pair is None:
+            return None
+        node, claim = pair
+        name = node.metadata.name if node is not None else ""
+        pool = claim.metadata.labels.get(names.NODEPOOL_LABEL, "") if claim is not None else ""
+        types = self._types_of(pool) if claim is not None else {}
+        provider_id = (
+            claim.status.provider_id if claim is not None else node.spec.provider_id if node is not None else ""
+        )
+        return view_of(
+            Inputs(
+                key=key,
+                node=node,
+                claim=claim,
+                ambiguous=self._joining.rivals(provider_id) is not None,
+                pods=self._pods.on(name),
+                used=self._pods.used(name),
+                kept=self._plans.assignments.kept(key),
+                assigned=self._assigned_pods(key),
+                nominated=self._plans.assignments.has(key),
+                last_pod_event=self._pod_event_at.get(name),
+                attach_limits=self._around.limits_of(name),
+                types=types,
+                due=lambda labels, taints, pods: self._daemons_due(key, labels, taints, pods),
+                most=lambda claim: self._peak(pool, claim, types),
+            )
+        )
+
+    def _assigned_pods(self, key: NodeKey) -> tuple[Pod, ...]:
+        """The pods that a node keeps room for, less those whose successor is still to come."""
+        mine = (self._pods.get(one.uid) for one in self._plans.assignments.on(key) if one.uid)
+        return tuple(sorted((pod for pod in mine if pod is not None), key=lambda pod: (pod.key, pod.uid)))
+
+    def _daemons_due(
+        self, key: NodeKey, labels: Mapping[str, str], taints: tuple[Taint, ...], pods: tuple[Pod, ...]
+    ) -> Resources:
+        """What DaemonSets will still take: what all of them want of the node, less what their pods on it have."""
+        known, version = self._due.get(key), self._daemons.version
+        if known is not None and known[2] == version and known[0] == labels and known[1] == taints:
+            expected = known[3]
+        else:
+            expected = self._daemons.expected(labels, taints)
+            self._due[key] = (labels, taints, version, expected)
+        if not expected:
+            return EMPTY
+        present = EMPTY
+        for pod in pods:
+            if is_daemon(pod) and self._daemons.owns(pod):
+                present += pod.shape.requests
+        return (expected - present).maximum(EMPTY) if present else expected
+
+    def _peak(self, pool_name: str, claim: NodeClaim, types: Mapping[str, InstanceType]) -> Resources | None:
+        """`most_of`, remembered: claims of one batch have the same list."""
+        pool = self._usage.pool(pool_name)
+        if pool is None or not pool.spec.limits:
+            return None
+        limited = tuple(sorted(pool.spec.limits))
+        named = next((tuple(one.values) for one in claim.spec.requirements if one.key == names.INSTANCE_TYPE_LABEL), ())
+        known = self._peaks.get((limited, named))
+        if known is None or known[0] is not types:
+            if len(self._peaks) >= _MOST_PEAKS:
+                self._peaks.clear()
+            known = self._peaks[limited, named] = (types, most_of(claim, types, limited))
+        return known[1]
 
 
-def _giving_way(slot: _Slot) -> tuple[int, int, str]:
-    """Lowest priority first, then the largest."""
-    shape = slot.shape
-    return (shape.priority, -shape.requests.get(names.CPU, 0), slot.uid) if shape is not None else (0, 0, slot.uid)
-
-
-def _promises(plan: Plan) -> list[tuple[str, str, str]]:
-    return [(entry.owner, entry.klass, uid) for entry in plan.pods for uid in entry.uids]
-
-
-def _labels_and_taints(
-    node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool
-) -> tuple[Mapping[str, str], tuple[Taint, ...]]:
-    if claim is None:
-        return (node.metadata.labels, node.spec.taints) if node is not None else ({}, ())
-    if node is None or not registered:
-        return claim_labels(claim), claim.spec.taints or ()
-    if initialized:
-        return node.metadata.labels, node.spec.taints
-    startup = claim.spec.startup_taints or ()
-    stays = tuple(
-        taint
-        for taint in node.spec.taints
-        if not names.is_ephemeral(taint) and not any(_same(taint, other) for other in startup)
-    )
-    return node.metadata.labels, stays
-
-
-def claim_labels(claim: NodeClaim) -> Mapping[str, str]:
-    """Labels that the claim's Node will carry, as far as they are decided."""
-    single = {
-        key: value
-        for key, requirement in claim_requirements(claim).items()
-        if (value := requirement.is_single) is not None
-    }
-    planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "")
-    if planned.count("/") == 2 and not claim.status.provider_id:
-        kind, zone, capacity_type = planned.split("/")
-        single |= {
-            names.INSTANCE_TYPE_LABEL: kind,
-            names.ZONE_LABEL: zone,
-            names.CAPACITY_TYPE_LABEL: capacity_type,
-        }
-    return {**single, **claim.metadata.labels}
-
-
-def claim_requirements(claim: NodeClaim) -> Requirements:
-    """spec.requirements as values; none where they cannot be read: one bad claim must not hide all machines."""
-    try:
-        return requirements_of(claim.spec.requirements)
-    except RequirementError:
-        return Requirements.of(())
-
-
-def _planned_type(claim: NodeClaim) -> str:
-    return claim_labels(claim).get(names.INSTANCE_TYPE_LABEL, "")
-
-
-def _is_disrupted(node: Node | None) -> bool:
-    return node is not None and any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints)
-
-
-def _same(left: Taint, right: Taint) -> bool:
-    return (left.key, left.value, left.effect) == (right.key, right.value, right.effect)
-
-
-def _true_since(claim: NodeClaim, kind: str) -> datetime | None:
-    found = next((item for item in claim.status.conditions if item.type == kind and item.status == "True"), None)
-    return found.last_transition_time if found is not None else None
-
-
-def _version(claim: NodeClaim) -> int:
-    """Resource versions of one object may be compared as numbers (documented since Kubernetes 1.35)."""
-    text = claim.metadata.resource_version
-    return int(text) if text.isdigit() else 0
-
-
-def _node_key(name: str) -> str:
-    return f"node/{name}"
-
-
-def _amounts(wire: Amounts) -> Resources:
-    """What a status says; nothing where it cannot be read, so that nothing is planned there."""
-    try:
-        return Resources.parse(wire)
-    except QuantityError:
-        return EMPTY
-
-
-def _sum(vectors: Iterable[Resources]) -> Resources:
-    total: dict[str, int] = {}
-    for vector in vectors:
-        for key, amount in vector.items():
-            total[key] = total.get(key, 0) + amount
-    return Resources.of(total)
+def _newest_first(claim: NodeClaim) -> tuple[float, str]:
+    created = claim.metadata.creation_timestamp
+    return (-created.timestamp() if created is not None else 0.0, claim.metadata.name)

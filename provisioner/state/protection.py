@@ -24,6 +24,8 @@ class Protection:
             mine[one.metadata.name] = new
         else:
             mine.pop(one.metadata.name, None)
+            if not mine:
+                del self._budgets[one.metadata.namespace]
 
     def holds(self, pod: Pod, now: datetime) -> bool:
         """Whether no eviction of this pod can succeed until somebody changes something, or its annotation's time is over.

@@ -8,36 +8,41 @@ from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, Stora
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.values.resources import Resources
+from provisioner.state.keys import NodeKey
+from provisioner.state.misses import Stop
+from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A machine as pods see it: a Node, a NodeClaim still without one, or both joined.
+    """A node as pods see it: a Node, a NodeClaim still without one, or both joined.
 
     Attributes:
-        key: the claim's name where there is one, else the Node's; unique in a snapshot.
-        name: the Node's name; "" while the machine has not joined.
-        claim: the NodeClaim; None for a machine that is not ours.
+        key: unique in a snapshot.
+        name: the Node's name; "" while none has joined.
+        claim: the NodeClaim; None for a node that is not ours.
         pool: the NodePool's name, "" where unknown.
-        labels, taints: what a pod must match. An unregistered machine shows its claim's; an uninitialised
+        labels, taints: what a pod must match. An unregistered node shows its claim's; an uninitialised
             managed one lacks the startup and ephemeral taints, which will fall. Source: core spec 3.6.
         capacity, allocatable: the claim's until the Node is initialised, then the Node's.
         used: requests of the pods bound here.
-        planned: requests of unbound pods that a live plan promises this machine to.
-        room: what one more pod may use: allocatable - used - daemons still due - planned. May be negative.
+        planned: the room that is kept for assigned pods.
+        room: what one more pod may use: allocatable - used - daemons still due - planned. May be negative; nothing on an
+            ambiguous claim.
         pods: the pods bound here that still use room, by name.
-        promised: pods that a live plan promises this machine to, by name; all of them are unbound, or about to leave
-            another machine.
-        attach_limits: how many volumes of each CSI driver the machine takes; a driver that is absent has no limit.
+        assigned: pods that are planned here, by name; all of them are unbound, or about to leave another node.
+        attach_limits: how many volumes of each CSI driver the node takes; a driver that is absent has no limit.
         deleting: the Node or its claim is going, or carries the disrupted taint.
         last_pod_event: the last bind or end of a pod that is no daemon; None when none was seen.
         do_not_disrupt: the Node or its claim carries karpenter.sh/do-not-disrupt: "true".
-        nominated: some unbound pod has a live promise of room here.
+        nominated: room is kept here for some pod.
+        charge: what the limits of its pool are charged with: its capacity and one of `nodes`; before the launch the most
+            that the claim may become. Empty for a node that is not ours.
+        ambiguous: several claims have its provider ID, or several Nodes: nothing may be done to it.
     """
 
-    key: str
+    key: NodeKey
     name: str
     claim: NodeClaim | None
     pool: str
@@ -57,8 +62,10 @@ class NodeView:
     do_not_disrupt: bool
     nominated: bool
     last_pod_event: datetime | None
-    promised: tuple[Pod, ...] = ()
+    assigned: tuple[Pod, ...] = ()
     attach_limits: Mapping[str, int] = field(default_factory=dict)
+    charge: Resources = EMPTY
+    ambiguous: bool = False
 
     def __repr__(self) -> str:
         state = "deleting" if self.deleting else "initialized" if self.initialized else "in flight"
@@ -67,10 +74,10 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A NodePool with what its machines hold now.
+    """A NodePool with what its limits are charged with.
 
     Attributes:
-        used: capacity of its machines, in-flight ones included, with the pseudo resource `nodes`.
+        used: the charges of its nodes (`NodeView.charge`), in-flight ones included; without amounts of 0.
     """
 
     pool: NodePool
@@ -110,8 +117,10 @@ class Snapshot:
         pools: by name; every NodePool, usable or not.
         daemons: one shape a DaemonSet.
         pending: unbound pods that a machine could help, less those a live plan covers; by age, then UID.
-        leaving: reschedulable pods on deleting machines that can be evicted, or lose their machine anyway, and that no plan covers yet.
+        leaving: reschedulable pods on deleting nodes that can be evicted, or lose their node anyway, and that no plan covers yet.
         around: volumes, namespaces and selectors.
+        avoided: by pod UID, names of the Nodes on which kube-scheduler did not bind it as planned.
+        stopped: by key, the classes that are not planned for a while, since kube-scheduler did not follow their plans.
     """
 
     at: datetime
@@ -121,3 +130,5 @@ class Snapshot:
     pending: tuple[Pod, ...]
     leaving: tuple[Pod, ...]
     around: Surroundings = Surroundings()
+    avoided: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    stopped: Mapping[str, Stop] = field(default_factory=dict)

@@ -44,6 +44,11 @@ class _Table(Generic[V]):
     def get(self, key: str) -> V | None:
         return self._values.get(key)
 
+    @property
+    def changed(self) -> bool:
+        """Whether it is not as it was handed out last."""
+        return self._copy is None
+
     def frozen(self) -> Mapping[str, V]:
         """The content of now; the same object until something changes. Cost: O(size) after a change."""
         if self._copy is None:
@@ -64,10 +69,22 @@ class SurroundingsKeeper:
         self._attach_limits: _Table[Mapping[str, int]] = _Table()
         self._service_selectors: dict[str, dict[str, Mapping[str, str]]] = {}  # namespace -> name -> selector
         self._csi_nodes: dict[str, Mapping[str, int]] = {}
+        self._frozen: Surroundings | None = None
 
     def frozen(self) -> Surroundings:
-        """Everything as it is now."""
-        return Surroundings(
+        """Everything as it is now; the same object while nothing changes."""
+        tables = (
+            self._claims,
+            self._volumes,
+            self._classes,
+            self._namespaces,
+            self._services,
+            self._controllers,
+            self._attach_limits,
+        )
+        if self._frozen is not None and not any(table.changed for table in tables):
+            return self._frozen
+        self._frozen = Surroundings(
             claims=self._claims.frozen(),
             volumes=self._volumes.frozen(),
             classes=self._classes.frozen(),
@@ -76,6 +93,7 @@ class SurroundingsKeeper:
             controllers=self._controllers.frozen(),
             attach_limits=self._attach_limits.frozen(),
         )
+        return self._frozen
 
     def limits_of(self, node_name: str) -> Mapping[str, int]:
         """How many volumes of each CSI driver a Node takes, as far as its drivers have said."""

@@ -1,23 +1,37 @@
-"""The small HTTP server that tells others how this process is: /healthz, /readyz and /metrics.
+"""How this process is, over HTTP: /healthz, /readyz and /metrics.
 
-It has threads of its own, so that a long solve never looks like death, and few of them, so that nobody can exhaust the process.
+It has a loop and threads of its own, so that a long solve never looks like death, on the server that slow clients cannot
+stop (`support.http`).
 """
 
-import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
 
 from provisioner.support import logs, metrics
+from provisioner.support.addresses import Address
+from provisioner.support.http.server import HttpServer, listen
+from provisioner.support.http.values import Limits, Request, Response
 
 Check = Callable[[], str]
-"""Says what is wrong in a sentence, "" when nothing is. Must not block."""
+"""Says what is wrong in a sentence, "" when nothing is. Must not block for longer than a probe waits."""
 
-MAX_CONNECTIONS = 16
-TIMEOUT_SECONDS = 5.0
+LIMITS: Final = Limits(
+    connections=64,
+    first_request_seconds=5.0,
+    answer_seconds=10.0,
+    idle_seconds=60.0,
+    waiting=64,  # a question each: a probe may have to wait, and is never turned away
+    head_bytes=8 * 1024,
+    body_bytes=0,
+)
+THREADS: Final = 3
+KEPT_SECONDS: Final = 1.0
+"""How long an answer of `through` holds: probes of many shall not become a load on what they ask."""
 
 _log = logs.get_logger(__name__)
 
@@ -29,19 +43,14 @@ class HealthServer:
         port: where it listens; the one the system chose where 0 was asked for.
     """
 
-    def __init__(self, server: "_Server") -> None:
+    def __init__(self, server: HttpServer) -> None:
         self._server = server
-        self.port: int = server.server_address[1]
-        self._thread = threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="health", daemon=True
-        )
-        self._thread.start()
+        self.port = server.port
+        server.start()
 
     def stop(self) -> None:
         """Answer nobody any more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(TIMEOUT_SECONDS)
+        self._server.stop(grace=0.0)
 
 
 def serve(
@@ -50,6 +59,7 @@ def serve(
     checks: Mapping[str, Check] | None = None,
     *,
     live_checks: Mapping[str, Check] | None = None,
+    notes: Mapping[str, Check] | None = None,
     with_metrics: bool = True,
     profiling: bool = False,
 ) -> HealthServer:
@@ -57,101 +67,103 @@ def serve(
 
     Args:
         port: 0 lets the system choose.
-        bind: address; "" is all of IPv4.
+        bind: address; "" is every address of this machine, IPv4 and IPv6.
         checks: what /readyz asks, by name; all must answer "".
         live_checks: what /healthz asks; none is always alive.
+        notes: what /readyz tells beside its checks, by name; nothing of it makes the process unready.
         with_metrics: whether /metrics is served.
         profiling: whether /debug/stacks shows where every thread is.
 
     Raises:
         OSError: the port is taken; the sentence names it.
     """
-    pages: dict[str, Callable[[], _Page]] = {
+    pages: dict[str, Callable[[], Response]] = {
         "/healthz": lambda: _checked(live_checks or {}),
-        "/readyz": lambda: _checked(checks or {}),
+        "/readyz": lambda: _checked(checks or {}, notes or {}),
     }
     if with_metrics:
-        pages["/metrics"] = lambda: _Page(HTTPStatus.OK, metrics.render(), metrics.CONTENT_TYPE)
+        pages["/metrics"] = lambda: Response(HTTPStatus.OK, metrics.render(), metrics.CONTENT_TYPE)
     if profiling:
-        pages["/debug/stacks"] = lambda: _Page(HTTPStatus.OK, _stacks().encode())
-    try:
-        return HealthServer(_Server((bind, port), pages))
-    except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {bind or '0.0.0.0'}:{port}: {error.strerror}") from error
+        pages["/debug/stacks"] = lambda: Response(HTTPStatus.OK, _stacks().encode())
+
+    def answer(request: Request) -> Response:
+        if request.method not in {"GET", "HEAD"}:
+            return Response(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n", headers=[("allow", "GET, HEAD")])
+        page = pages.get(request.path)
+        return page() if page is not None else Response(HTTPStatus.NOT_FOUND, b"not found\n")
+
+    name = "metrics" if with_metrics else "health"
+    return HealthServer(HttpServer(name, [listen(bind, port)], answer, limits=LIMITS, threads=THREADS))
 
 
-class _Page:
-    __slots__ = ("body", "content_type", "status")
+def serve_all(
+    figures: Address, probes: Address | None, *, checks: Mapping[str, Check], live_checks: Mapping[str, Check]
+) -> list[HealthServer]:
+    """Start what a program with an address of its own for probes needs; an address that cannot be had is logged.
 
-    def __init__(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
-        self.status, self.body, self.content_type = status, body, content_type
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = MAX_CONNECTIONS
-
-    def __init__(self, address: tuple[str, int], pages: Mapping[str, Callable[[], _Page]]) -> None:
-        self.pages = pages
-        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)  # too many at once: hang up
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
+    Args:
+        figures: where /metrics is, and the probes too.
+        probes: where only the probes are; None for nowhere.
+        checks: as for `serve`.
+        live_checks: as for `serve`.
+    """
+    running = []
+    for address, with_metrics in ((figures, True), (probes, False)):
+        if address is None:
+            continue
+        host, port = address
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:  # noqa: ARG002
-        _log.debug("health request failed", client=str(client_address), error=repr(sys.exc_info()[1]))
+            running.append(serve(port, host, checks, live_checks=live_checks, with_metrics=with_metrics))
+        except OSError as error:
+            _log.error("no metrics or probes: the program itself goes on all the same", error=str(error))
+    return running
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = TIMEOUT_SECONDS
-    protocol_version = "HTTP/1.0"  # no connection outlives its answer
-    wbufsize = -1  # one segment
-    server_version = "dovetail"
-    sys_version = ""
+def through(server: HttpServer, target: str, seconds: float) -> Check:
+    """A check that asks a server as its clients do: what hangs there shall not look alive.
 
-    def do_GET(self) -> None:
-        page_of = self.server.pages.get(self.path.partition("?")[0])
-        page = page_of() if page_of is not None else _Page(HTTPStatus.NOT_FOUND, b"not found\n")
-        self.send_response(page.status)
-        self.send_header("content-type", page.content_type)
-        self.send_header("content-length", str(len(page.body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(page.body)
+    Args:
+        server: that serves.
+        target: what to GET; every answer but 200 is a complaint.
+        seconds: for an answer.
+    """
+    lock = threading.Lock()
+    last: tuple[float, str] = (-KEPT_SECONDS, "")
 
-    do_HEAD = do_GET  # noqa: N815  (the base class's form)
+    def check() -> str:
+        nonlocal last
+        with lock:
+            if time.monotonic() - last[0] >= KEPT_SECONDS:
+                last = (time.monotonic(), ask())
+            return last[1]
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Probes come every few seconds; they are not news."""
+    def ask() -> str:
+        try:
+            status, text = server.ask(target, seconds)
+        except OSError as error:
+            return f"GET {target} had no answer in {seconds:g} s: {error}"
+        return "" if status == HTTPStatus.OK else f"GET {target} answered {status}: {text.strip()[:500]}"
+
+    return check
 
 
-def _checked(checks: Mapping[str, Check]) -> _Page:
+def _checked(checks: Mapping[str, Check], notes: Mapping[str, Check] | None = None) -> Response:
     lines, healthy = [], True
     for name, check in sorted(checks.items()):
-        try:
-            complaint = check()
-        except Exception as error:
-            _log.exception("check failed", check=name)
-            complaint = f"the check failed: {error}"
+        complaint = _ask(name, check)
         healthy = healthy and not complaint
         lines.append(f"[-] {name}: {complaint}" if complaint else f"[+] {name}: ok")
+    lines += [f"[!] {name}: {text}" for name, note in sorted((notes or {}).items()) if (text := _ask(name, note))]
     lines.append("ok" if healthy else "not ok")
-    return _Page(HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE, ("\n".join(lines) + "\n").encode())
+    return Response(HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE, ("\n".join(lines) + "\n").encode())
+
+
+def _ask(name: str, check: Check) -> str:
+    try:
+        return check()
+    except Exception as error:
+        _log.exception("check failed", check=name)
+        return f"the check failed: {error}"
 
 
 def _stacks() -> str:

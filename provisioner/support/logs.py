@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -70,6 +70,7 @@ def configure(
     format: Format = "text",  # noqa: A002
     stream: TextIO | None = None,
     paths: Sequence[str] = ("stderr",),
+    error_paths: Sequence[str] = ("stderr",),
 ) -> None:
     """Set up this process's logs; call once at the start, calling again replaces the former set-up.
 
@@ -78,6 +79,7 @@ def configure(
         format: "text" (logfmt) or "json" (one object a line).
         stream: where to; None is `paths`.
         paths: where to: stdout, stderr, or files, which are appended to.
+        error_paths: where it is said that a record could not be written, as on a full disk; likewise.
 
     Raises:
         ValueError: for another level or format.
@@ -89,13 +91,16 @@ def configure(
         raise ValueError(f"log format {format!r} is not one of text, json")
     handlers: list[logging.Handler]
     handlers = [logging.StreamHandler(stream)] if stream is not None else [_handler(path) for path in paths]
+    failures = [_handler(path) for path in error_paths]
     root = logging.getLogger()
     for former in [handler for handler in root.handlers if getattr(handler, "_dovetail", False)]:
         root.removeHandler(former)
-        former.close()
+        for each in (former, *getattr(former, "_failures", ())):
+            each.close()
     for handler in handlers:
         handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
-        handler._dovetail = True  # type: ignore[attr-defined]
+        handler._dovetail, handler._failures = True, failures  # type: ignore[attr-defined]
+        handler.handleError = _told_by(failures)  # type: ignore[method-assign,assignment]
         root.addHandler(handler)
     root.setLevel(logging.WARNING)  # what libraries say
     logging.getLogger(_ROOT).setLevel(LEVELS[level or "info"])
@@ -136,6 +141,19 @@ def _handler(path: str) -> logging.Handler:
             return logging.StreamHandler(sys.stderr)
         case _:
             return logging.FileHandler(path, encoding="utf-8")
+
+
+def _told_by(failures: Sequence[logging.Handler]) -> Callable[[logging.LogRecord], None]:
+    """What a handler does that cannot write a record: one line of the failure to every one of `failures`."""
+    for handler in failures:
+        handler.handleError = lambda _: None  # type: ignore[method-assign,assignment]  # nobody is left to tell
+
+    def tell(record: logging.LogRecord) -> None:
+        text = f"cannot write a log record of {_name(record)}: {sys.exc_info()[1]!r}"
+        for handler in failures:
+            handler.handle(logging.LogRecord(_ROOT, logging.ERROR, record.pathname, record.lineno, text, None, None))
+
+    return tell
 
 
 def redact(text: str) -> str:

@@ -6,13 +6,18 @@
 Names and labels are Karpenter's wherever it has the metric; ours begin with `dovetail_`.
 """
 
+import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import monotonic
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
+
+from provisioner.support.exposition import header, labels_text, line
 
 DURATION_BUCKETS: tuple[float, ...] = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
@@ -23,6 +28,11 @@ DURATION_BUCKETS: tuple[float, ...] = (
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
+SUMMARY_SECONDS = 600.0
+"""How far back quantiles look. Source: Prometheus' Go client, DefMaxAge."""
+SUMMARY_SAMPLES = 1000
+CHUNK_BYTES = 65536
+
 REGISTRY = CollectorRegistry(auto_describe=True)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody asked for
@@ -31,6 +41,7 @@ ProcessCollector(registry=REGISTRY)
 M = TypeVar("M", bound=MetricWrapperBase)
 
 _declared: dict[str, MetricWrapperBase] = {}
+_summaries: dict[str, "Summary"] = {}
 _writers: list[Callable[[], Iterable[str]]] = []
 _lock = threading.Lock()
 
@@ -66,11 +77,93 @@ def histogram(
     return _declare(Histogram, name, doc, labels, buckets=tuple(buckets))
 
 
-def render() -> bytes:
-    """Everything that was declared, and the written lines, in Prometheus' text format."""
+def summary(name: str, doc: str, labels: Sequence[str] = ()) -> "Summary":
+    """Quantiles 0, 0.5, 0.9, 0.99 and 1 of what was observed in the last ten minutes, and sum and count of everything.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    with _lock:
+        known = _summaries.get(name)
+        if known is None:
+            if name in _declared:
+                raise ValueError(f"metric {name!r} is declared as another kind already")
+            known = _summaries[name] = Summary(name, doc, tuple(labels))
+            _writers.append(known.lines)
+        if known.labels_of != tuple(labels):
+            raise ValueError(f"metric {name!r} is declared with the labels {known.labels_of} already")
+        return known
+
+
+class Summary:
+    """What Go's client calls a summary; `summary` makes one. The Python client's has no quantiles.
+
+    Memory: at most `SUMMARY_SAMPLES` numbers for each combination of label values; older ones give way.
+    """
+
+    def __init__(self, name: str, doc: str, labels: tuple[str, ...]) -> None:
+        self._name, self._doc, self.labels_of = name, doc, labels
+        self._guard = threading.Lock()
+        self._series: dict[tuple[str, ...], _Observed] = {}
+
+    def observe(self, value: float, *labels: str) -> None:
+        """One observation; `labels` are the values in the order of the declaration."""
+        if len(labels) != len(self.labels_of):
+            raise ValueError(f"metric {self._name!r} has the labels {self.labels_of}")
+        with self._guard:
+            series = self._series.setdefault(labels, _Observed())
+            series.count, series.total = series.count + 1, series.total + value
+            series.recent.append((monotonic(), value))
+
+    def lines(self) -> Iterator[str]:
+        """The family in Prometheus' text format; NaN for a quantile of which nothing was seen lately."""
+        with self._guard:
+            oldest = monotonic() - SUMMARY_SECONDS
+            shot = [
+                (labels, one.count, one.total, sorted(value for at, value in one.recent if at >= oldest))
+                for labels, one in sorted(self._series.items())
+            ]
+        yield header(self._name, "summary", self._doc)
+        for labels, count, total, values in shot:
+            own = dict(zip(self.labels_of, labels, strict=True))
+            for quantile in (0.0, 0.5, 0.9, 0.99, 1.0):
+                value = values[min(len(values) - 1, int(quantile * len(values)))] if values else math.nan
+                yield line(self._name, labels_text({**own, "quantile": f"{quantile:g}"}), value)
+            yield line(f"{self._name}_sum", labels_text(own), total)
+            yield line(f"{self._name}_count", labels_text(own), count)
+
+
+class _Observed:
+    __slots__ = ("count", "recent", "total")
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0.0
+        self.recent: deque[tuple[float, float]] = deque(maxlen=SUMMARY_SAMPLES)
+
+
+def chunks() -> Iterator[bytes]:
+    """Everything that was declared, and the written lines, in Prometheus' text format, piece by piece.
+
+    A piece is some 64 KB: with 100,000 pods the whole would be tens of megabytes.
+    """
+    yield generate_latest(REGISTRY)
     with _lock:
         writers = tuple(_writers)
-    return generate_latest(REGISTRY) + "".join(line for write in writers for line in write()).encode()
+    lines: list[str] = []
+    size = 0
+    for write in writers:
+        for text in write():
+            lines.append(text)
+            size += len(text)
+            if size >= CHUNK_BYTES:
+                yield "".join(lines).encode()
+                lines, size = [], 0
+    yield "".join(lines).encode()
+
+
+def render() -> bytes:
+    """`chunks` in one piece."""
+    return b"".join(chunks())
 
 
 def written_by(write: Callable[[], Iterable[str]]) -> Callable[[], None]:

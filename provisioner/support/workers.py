@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from provisioner.support import logs, metrics
+from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import Chance, doubling
 from provisioner.support.clock import Clock, SystemClock
 
@@ -189,6 +189,14 @@ class KeyedQueue:
         """Run `key` as soon as a thread is free. Never blocks; does nothing once stopping."""
         self.add_after(key, 0.0)
 
+    def offer(self, key: str) -> None:
+        """Run `key` as soon as a thread is free, unless it has failed and waits for its next try: that is not hastened."""
+        with self._lock:
+            if self._stopping or self._failures.get(key):
+                return
+            self._schedule.add(key, self._clock.monotonic())
+            self._lock.notify()
+
     def add_after(self, key: str, seconds: float) -> None:
         """Run `key` in `seconds`, or earlier if it is already wanted earlier."""
         with self._lock:
@@ -240,7 +248,9 @@ class KeyedQueue:
         return not any(thread.is_alive() for thread in threads)
 
     def _work(self) -> None:
-        while (key := self._take()) is not None:
+        pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")
+        while (key := self._take(pulse)) is not None:
+            pulse.beat()
             result: Result | None = None
             begun = self._clock.monotonic()
             try:
@@ -260,7 +270,8 @@ class KeyedQueue:
             _ERRORS.labels(self.name).inc()
             _RETRIES.labels(self.name).inc()
 
-    def _take(self) -> str | None:
+    def _take(self, pulse: heartbeat.Pulse) -> str | None:
+        pulse.rest()
         with self._lock:
             while True:
                 now = self._clock.monotonic()
@@ -353,10 +364,13 @@ class Pool:
         return not any(thread.is_alive() for thread in threads)
 
     def _work(self) -> None:
+        pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")
         while True:
+            pulse.rest()
             call = self._calls.get()
             if call is None:
                 return
+            pulse.beat()
             try:
                 call.run()
             except Exception:
@@ -371,15 +385,31 @@ class _Gathering(Generic[T, R]):
     left: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     finished: threading.Event = field(default_factory=threading.Event)
+    given_up: threading.Event = field(default_factory=threading.Event)
 
 
-def run_parallel(pool: Pool, fn: Callable[[T], R], items: Iterable[T]) -> list[Outcome[T, R]]:
-    """Call `fn` for every item in the pool's threads and wait for all of them.
+class StillRunningError(Exception):
+    """A call that had no answer within the time that its caller waits; it goes on in its thread."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"no answer within {self.seconds:g} s; the call goes on"
+
+
+def run_parallel(
+    pool: Pool, fn: Callable[[T], R], items: Iterable[T], *, patience: float | None = None
+) -> list[Outcome[T, R]]:
+    """Call `fn` for every item in the pool's threads and wait for them.
 
     Args:
         pool: bounds how many run at once. Must not be called from one of this pool's own threads: it would wait for itself.
         fn: may raise; the error is kept with its item.
         items: any number, none included.
+        patience: seconds after which nobody is waited for any more; None waits for all. A call that has not begun by
+            then is left out, one that has begun goes on in its thread, and both are `StillRunningError` to the caller.
 
     Returns:
         One outcome per item, in the order of the items.
@@ -390,6 +420,8 @@ def run_parallel(pool: Pool, fn: Callable[[T], R], items: Iterable[T]) -> list[O
     gathering: _Gathering[T, R] = _Gathering([None] * len(work), len(work))
 
     def one(index: int, item: T) -> None:
+        if gathering.given_up.is_set():
+            return
         try:
             outcome: Outcome[T, R] = Outcome(item, value=fn(item))
         except Exception as error:
@@ -402,8 +434,15 @@ def run_parallel(pool: Pool, fn: Callable[[T], R], items: Iterable[T]) -> list[O
 
     for index, item in enumerate(work):
         pool.submit(lambda index=index, item=item: one(index, item))  # type: ignore[misc]
-    gathering.finished.wait()
-    return [outcome for outcome in gathering.outcomes if outcome is not None]
+    if not gathering.finished.wait(patience):
+        gathering.given_up.set()
+    with gathering.lock:
+        outcomes = list(gathering.outcomes)
+    late = StillRunningError(patience or 0.0)
+    return [
+        outcome if outcome is not None else Outcome(item, error=late)
+        for outcome, item in zip(outcomes, work, strict=True)
+    ]
 
 
 @contextlib.contextmanager

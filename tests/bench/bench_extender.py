@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,11 +23,12 @@ from extender.answering import Answerer
 from extender.app import create_app
 from extender.board import Board
 from extender.plan import ClaimFacts, Member, NodeFacts
-from extender.server import SWITCH_SECONDS, Config, Server
+from extender.server import SWITCH_SECONDS, Config, server
 from provisioner.apis.plan import Plan, PlanEntry
 from provisioner.apis.reports import Report
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
+from provisioner.support.http.server import HttpServer
 from provisioner.values.resources import Resources
 
 pytestmark = pytest.mark.bench
@@ -179,34 +181,31 @@ def test_a_planned_pod_in_the_process(title: str, nodes: int, planned: int, goal
     measured(f"in process: {title}", call, rounds=800, goal_ms=goal_ms, watch=time.thread_time)
 
 
-class _BenchServer(Server):
-    """The real server settings over a board that needs no API server; the watch is a thread that binds pods."""
+class _Bench:
+    """A program over a board that needs no API server; the watch is a thread that binds pods."""
 
-    def __init__(self, config: Config, nodes: int, planned: int) -> None:
-        self._size = (nodes, planned)
-        super().__init__(config)
-
-    def load(self) -> Flask:
-        import sys
-
+    def __init__(self, nodes: int, planned: int) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
-        made = board(*self._size)
-        planned = self._size[1]
+        self._board = board(nodes, planned)
+        self._planned = planned
+        self.app: Flask = create_app(Answerer(self._board, _Nowhere()), self._board.complaint)
 
-        def watch() -> None:
-            total = max(1, planned * PODS_PER_NODE)
-            for i in range(10**9):
-                pod = member(i % total, node_name(i % total // PODS_PER_NODE) if i // total % 2 == 0 else "")
-                made.pod_changed(None, pod)
-                time.sleep(0.0025)  # 400 pods a second
+    def start(self, _server: HttpServer) -> None:
+        threading.Thread(target=self._watch, daemon=True).start()
 
-        threading.Thread(target=watch, daemon=True).start()
-        return create_app(Answerer(made, _Nowhere()), made.complaint)
+    def stop(self) -> None: ...
+
+    def _watch(self) -> None:
+        total = max(1, self._planned * PODS_PER_NODE)
+        for i in range(10**9):
+            pod = member(i % total, node_name(i % total // PODS_PER_NODE) if i // total % 2 == 0 else "")
+            self._board.pod_changed(None, pod)
+            time.sleep(0.0025)  # 400 pods a second
 
 
 def _serve(port: int, nodes: int, planned: int) -> None:
     os.setsid()
-    _BenchServer(Config(bind=("127.0.0.1", port)), nodes, planned).run()
+    server(Config(bind=("127.0.0.1", port)), lambda: _Bench(nodes, planned)).run()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import tracemalloc
 
 import pytest
 
+from provisioner.apis import names
 from provisioner.apis.pods import decode_pod
 from provisioner.cli.harness.results import Figure, at_most, write
 from tests.support.pods import wire_bytes, wire_pod
@@ -20,6 +21,12 @@ CLASSES = 500
 
 def test_decoding() -> None:
     known = [wire_bytes(wire_pod(number, spec__nodeName=f"node-{number % 500}")) for number in range(PODS)]
+    zoned = [
+        wire_bytes(
+            wire_pod(number, metadata__labels=wire_pod()["metadata"]["labels"] | {names.ZONE_LABEL: f"z{number % 3}"})
+        )
+        for number in range(PODS)
+    ]
     first = [wire_bytes(wire_pod(number, spec__priority=number)) for number in range(1, CLASSES + 1)]
     gc.collect()
     start = time.process_time()
@@ -28,16 +35,23 @@ def test_decoding() -> None:
     start = time.process_time()
     pods = [decode_pod(data) for data in known]
     per_pod = (time.process_time() - start) / PODS * 1e6
+    start = time.process_time()
+    pods = [decode_pod(data) for data in zoned]
+    per_zoned = (time.process_time() - start) / PODS * 1e6
     del pods
     tracemalloc.start()
     kept = [decode_pod(data) for data in known]
     bytes_per_pod = tracemalloc.get_traced_memory()[0] / len(kept)
+    kept += [decode_pod(data) for data in zoned]
+    bytes_per_zoned = tracemalloc.get_traced_memory()[0] / len(zoned) - bytes_per_pod
     tracemalloc.stop()
     assert len({pod.shape for pod in classes}) == CLASSES
     figures = [
         Figure("decode and intern, known class", per_pod, "us of CPU", at_most(100)),
         Figure("decode and intern, first of its class", per_class, "us of CPU", at_most(500)),
+        Figure("decode and intern, with the zone of its node", per_zoned, "us of CPU", at_most(100)),
         Figure("kept of a pod", bytes_per_pod, "bytes", at_most(2000)),
+        Figure("kept of a pod with the zone of its node", bytes_per_zoned, "bytes", at_most(2000)),
     ]
     for figure in figures:
         print(figure.line())

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 
 from provisioner.cloudprovider.aws import client, wire
 from provisioner.cloudprovider.aws.client import AwsClients, Policy, Rate
+from provisioner.cloudprovider.aws.errors import classify_exception, may_repeat
 from provisioner.support import logs
 from provisioner.support.metrics import REGISTRY
 from tests.support import awshttp, ec2pages
@@ -66,6 +67,116 @@ def test_retries_take_tokens_too_and_throttles_are_counted() -> None:
         metric("aws_sdk_go_request_attempt_total", service="ec2", action="DescribeSubnets", status_code="503")
         == attempts + 1
     )
+
+
+class NoLeaveError(Exception):
+    pass
+
+
+def test_a_mutating_call_asks_for_leave_before_every_attempt() -> None:
+    leave = iter([True, True, False])
+
+    def permit() -> None:
+        if not next(leave):
+            raise NoLeaveError
+
+    with awshttp.serving(lambda action, form: awshttp.error(503, "RequestLimitExceeded")) as server:
+        aws = AwsClients(Policy("us-east-1"), FakeClock(), awshttp.session(server.url), permit=permit)
+        with pytest.raises(NoLeaveError):
+            aws.client("ec2").create_fleet(
+                LaunchTemplateConfigs=[], TargetCapacitySpecification={"TotalTargetCapacity": 1}
+            )
+        aws.close()
+    assert len(server.calls) == 2
+
+
+def test_leave_is_asked_for_after_the_wait_for_a_token() -> None:
+    clock = FakeClock()
+
+    def permit() -> None:
+        if clock.monotonic() > 10:
+            raise NoLeaveError
+
+    with awshttp.serving(lambda action, form: EMPTY) as server:
+        rates = {client.MUTATING: Rate(0.05, 1)}
+        aws = AwsClients(Policy("us-east-1", rates=rates), clock, awshttp.session(server.url), permit=permit)
+        aws.client("ec2").delete_launch_template(LaunchTemplateName="abc")
+        with pytest.raises(NoLeaveError):
+            aws.client("ec2").delete_launch_template(LaunchTemplateName="abc")
+        aws.close()
+    assert len(server.calls) == 1
+
+
+def test_reading_needs_no_leave() -> None:
+    def permit() -> None:
+        raise NoLeaveError
+
+    with awshttp.serving(lambda action, form: EMPTY) as server:
+        aws = AwsClients(Policy("us-east-1"), FakeClock(), awshttp.session(server.url), permit=permit)
+        aws.client("ec2").describe_subnets()
+        aws.close()
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "want"),
+    [
+        ("CreateFleet", True),
+        ("TerminateInstances", True),
+        ("CreateTags", True),
+        ("AddRoleToInstanceProfile", True),
+        ("DeleteMessageBatch", True),
+        ("ReceiveMessage", True),
+        ("DescribeInstances", False),
+        ("GetParameter", False),
+        ("GetQueueUrl", False),
+        ("SimulatePrincipalPolicy", False),
+    ],
+)
+def test_what_changes_something(operation: str, want: bool) -> None:
+    assert client.changes(operation) is want
+
+
+class _LostError(Exception):
+    """The connection ends."""
+
+
+THROTTLED = awshttp.error(503, "RequestLimitExceeded")
+ATTEMPTS = {
+    "a throttle alone": ([THROTTLED, THROTTLED], False),
+    "a lost answer, then a throttle": ([None, THROTTLED], True),
+    "a failure, then a throttle": ([awshttp.error(500, "InternalError"), THROTTLED], True),
+    "a throttle, then a lost answer": ([THROTTLED, None], True),
+    "a lost answer, then a denial": ([None, awshttp.error(403, "UnauthorizedOperation")], True),
+    "a denial alone": ([awshttp.error(403, "UnauthorizedOperation")], False),
+}
+
+
+@pytest.mark.parametrize(("script", "maybe_done"), ATTEMPTS.values(), ids=ATTEMPTS)
+def test_a_failure_tells_of_every_attempt(script: list[awshttp.Answer | None], maybe_done: bool) -> None:
+    answers = iter(script)
+    with awshttp.serving(lambda action, form: _or_lost(next(answers))) as server:
+        aws = clients(server.url, FakeClock(), attempts=2)
+        with pytest.raises((ClientError, BotoCoreError)) as raised:
+            aws.client("ec2").delete_launch_template(LaunchTemplateName="abc")
+        aws.close()
+    assert classify_exception(raised.value).maybe_done is maybe_done
+
+
+@pytest.mark.parametrize(("first", "repeated"), [(None, True), (THROTTLED, False)], ids=["lost", "throttled"])
+def test_an_answer_tells_whether_it_may_be_a_repetition(first: awshttp.Answer | None, repeated: bool) -> None:
+    answers = iter([first, EMPTY])
+    with awshttp.serving(lambda action, form: _or_lost(next(answers))) as server:
+        aws = clients(server.url, FakeClock(), attempts=2)
+        answer = aws.client("ec2").delete_launch_template(LaunchTemplateName="abc")
+        aws.close()
+    assert may_repeat(answer) is repeated
+
+
+def _or_lost(answer: awshttp.Answer | None) -> awshttp.Answer:
+    if answer is None:
+        raise _LostError
+    return answer
 
 
 def test_a_call_that_fails_is_counted_once() -> None:

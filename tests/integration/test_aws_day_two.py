@@ -192,7 +192,7 @@ def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> N
         clock = server.world.clock
         interruptions = Interruptions(
             server.world.cluster,
-            server.client,
+            server.taints,
             server.writer,
             server.recorder,
             Metrics(),
@@ -269,7 +269,7 @@ def test_while_ec2_does_not_say_nobody_is_marked(cloud: Cloud, kind: Any) -> Non
     with pool(1) as workers:
         interruptions = Interruptions(
             server.world.cluster,
-            server.client,
+            server.taints,
             server.writer,
             server.recorder,
             Metrics(),
@@ -316,7 +316,7 @@ class Collecting:
         self.collector = MachineCollector(
             self.inventory.refresh,
             self._claims,
-            cloud.instances.terminate,
+            lambda one: self.server.terminator().end_orphan(one, cloud.instances.terminate),
             self.server.world.cluster,
             self.server.client,
             self.clock,

@@ -402,6 +402,19 @@ def test_a_role_that_is_not_there_is_asked_for_once_a_minute(
     assert described(aws, profiles.ensure(node_class))[1] == ["nobody"]
 
 
+@pytest.mark.parametrize("former", ["", "KarpenterNodeRole-dovetail"], ids=["without a role", "with another role"])
+def test_a_profile_that_was_there_outlives_a_role_that_is_not(aws: AwsClients, profiles: Profiles, former: str) -> None:
+    """Machines may be running with it."""
+    node_class = class_of(role="never-made")
+    name, iam = profiles.naming.name(node_class, "never-made"), aws.client("iam")
+    iam.create_instance_profile(InstanceProfileName=name, Path=profiles.naming.path(node_class))
+    if former:
+        iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=former)
+    with pytest.raises(ProfileError, match='there is no role "never-made"'):
+        profiles.ensure(node_class)
+    assert described(aws, name)[1] == ([former] if former else [])
+
+
 def test_everything_of_a_class_is_deleted_with_it_and_nothing_else(aws: AwsClients, profiles: Profiles) -> None:
     gone, stays = class_of(), class_of()
     kept = profiles.ensure(stays)

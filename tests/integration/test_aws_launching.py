@@ -18,6 +18,7 @@ from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
     InsufficientCapacityError,
+    LaunchUnderWayError,
     MachineNotFoundError,
 )
 from tests.support.ec2 import Ec2, Fault
@@ -117,6 +118,18 @@ def test_claims_that_differ_in_nothing_that_ec2_sees_share_a_fleet(ec2: Ec2, gro
         made.start()
         assert made.wait(15)
     assert ec2.calls()["CreateFleet"] == 2
+    settled(ec2, claims)
+
+
+def test_a_class_that_has_no_image_for_one_of_the_types(ec2: Ec2, ground: Ground) -> None:
+    """It has images for one architecture; the claim allows types of both, and the cheapest is of the other."""
+    claims = Claims()
+    claims.add(2, {TYPE: ["m6g.large", "m5.large"], names.ARCH_LABEL: ["amd64", "arm64"]})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        assert {"m6g.large", "m5.large"} <= {one.name for one in made.market.types(node_class_of(ground))}
+        made.start()
+        assert made.wait(15), claims.errors
+    assert {one["type"] for one in alive(ec2).values()} == {"m5.large"}
     settled(ec2, claims)
 
 
@@ -244,7 +257,7 @@ def test_trouble_that_passes(ec2: Ec2, ground: Ground, trouble: Trouble) -> None
     with rig(ground, claims, [node_class_of(ground, tags={"test": str(uuid.uuid4())})]) as made:
         made.start()
         assert made.wait(40), (claims.errors, ec2.calls())
-        reasons = {error.reason for error in made.told if isinstance(error, CreateError)}
+        reasons = {error.reason for error in made.told if isinstance(error, CreateError | LaunchUnderWayError)} - {""}
         assert reasons == ({trouble.reason} if trouble.reason else set())
     settled(ec2, claims)
 
@@ -490,6 +503,21 @@ def test_tags_are_gathered(ec2: Ec2, ground: Ground) -> None:
             lambda name: made.instances.tag(name, {"eks:eks-cluster-name": "dovetail"}), sorted(alive(ec2))
         )
         assert ec2.calls() == {"CreateTags": 1}
+
+
+def test_a_pool_that_gets_nothing_slows_no_other(ec2: Ec2, fresh_ground: Ground) -> None:
+    claims = Claims()
+    short = {*claims.add(5, {TYPE: ["c5.large"]}, pool="short")}
+    ec2.script([Fault("", "shortage", match={"instance-type": "c5.large"})])
+    with rig(fresh_ground, claims, [node_class_of(fresh_ground)]) as made:
+        made.start()
+        assert made.wait(10, lambda: any(isinstance(error, InsufficientCapacityError) for error in made.told))
+        for number in range(60):  # of many pools, so that each is a fleet of its own
+            claims.add(1, {TYPE: ["m5.large"]}, pool=f"healthy{number}")
+        for claim in claims.all():
+            made.reconcile_now(claim.metadata.name)
+        assert made.wait(20, lambda: {*claims.without_machine()} == short), len(claims.without_machine())
+    settled(ec2, claims)
 
 
 def test_scarcity_by_the_launcher(ec2: Ec2, fresh_ground: Ground) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from certs.injection import certificates
+from certs.replicas import FORGET_AFTER, PREFIX, RECORDS_LEASE, Records
 from certs.rotation import Rotation, Settings
 from certs.serving import ServingContext
 from certs.store import Material, Names, SecretStore, mint
@@ -39,6 +40,7 @@ class ShiftedClock(SystemClock):
     """The real time, some days away; shared by all replicas of a test."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.days = 0.0
 
     def now(self) -> datetime:
@@ -205,19 +207,15 @@ def test_a_due_certificate_is_renewed_without_a_failed_call(fleet: Fleet) -> Non
 def test_old_trust_stays_while_a_live_replica_lags(fleet: Fleet) -> None:
     rotations = [fleet.start("one"), fleet.start("two")]
     eventually(lambda: ready(*rotations) and fleet.settled(), "ready")
-    lagging = "tls-three"
-    spec = {"leaseDurationSeconds": 8, "renewTime": fleet.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
-    labels, annotations = {"dovetail.dev/certificates": "tls"}, {"dovetail.dev/serving": fleet.material().fingerprint}
-    metadata = {"name": lagging, "labels": labels, "annotations": annotations}
-    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
     old = fleet.material()
-    fleet.client.create(LEASES, lease, fleet.settings.namespace)
+    third = Records(fleet.client, fleet.clock, fleet.settings.namespace, "three", fleet.settings.lease_seconds)
+    third.publish(old.fingerprint)
     fleet.client.delete(SECRETS, "tls", fleet.settings.namespace)
     eventually(
         lambda: all(r.served and r.served.fingerprint != old.fingerprint for r, _ in fleet.replicas.values()), "moved"
     )
     assert certificates(old.ca_pem).keys() <= certificates(fleet.bundle()).keys()
-    eventually(fleet.settled, "the third's Lease ran out, its CA is pruned", seconds=30)
+    eventually(fleet.settled, "the third's record ran out, its CA is pruned", seconds=30)
 
 
 def test_the_next_leader_ends_what_the_former_began(fleet: Fleet) -> None:
@@ -287,3 +285,48 @@ def test_a_bundle_that_cert_manager_keeps_is_left_alone(fleet: Fleet) -> None:
     eventually(lambda: rotation.leads, "leading")
     rotation.tick()
     assert fleet.bundle() == b""
+
+
+def test_nothing_is_written_where_secret_and_bundle_are_somebody_elses(fleet: Fleet) -> None:
+    fleet.settings = replace(fleet.settings, names=None, inject=False)
+    foreign = mint(NAMES, fleet.clock.now())
+    SecretStore(fleet.client, fleet.settings.namespace, "tls").create_or_adopt(foreign)
+    reader = Client(fleet.connection, fleet.clock)
+    path = fleet.directory / "reader"
+    Rotation.prepare(path, None, "tls", fleet.clock.now())
+    rotation = Rotation(reader, fleet.connection, fleet.clock, fleet.settings, path, "reader")
+    rotation.start()
+    try:
+        eventually(lambda: ready(rotation), "ready")
+        rotation.tick()
+        assert rotation.served == foreign
+        assert not reader.writes
+        assert fleet.bundle() == b""
+    finally:
+        rotation.stop()
+    assert not reader.writes
+
+
+def test_an_empty_secret_that_is_there_already_is_filled(fleet: Fleet) -> None:
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}}
+    made = fleet.client.create(SECRETS, body, fleet.settings.namespace)
+    rotation = fleet.start("one")
+    eventually(lambda: ready(rotation) and fleet.settled(), "ready")
+    assert fleet.client.get(SECRETS, "tls", fleet.settings.namespace).metadata.uid == made.metadata.uid
+
+
+def records(fleet: Fleet) -> dict[str, str]:
+    found = fleet.client.get(LEASES, RECORDS_LEASE, fleet.settings.namespace).metadata.annotations
+    return {key.removeprefix(PREFIX): text for key, text in found.items() if key.startswith(PREFIX)}
+
+
+def test_records_of_replicas_come_and_go(fleet: Fleet) -> None:
+    fleet.settings = replace(fleet.settings, lease_seconds=1)
+    left = Records(fleet.client, fleet.clock, fleet.settings.namespace, "killed", 1)
+    left.publish("f")
+    rotations = [fleet.start("one"), fleet.start("two")]
+    eventually(lambda: ready(*rotations) and fleet.settled(), "ready")
+    assert records(fleet).keys() == {"killed", "one", "two"}
+    eventually(lambda: records(fleet).keys() == {"one", "two"}, "the killed one is forgotten", FORGET_AFTER + 20)
+    fleet.stop("two")
+    assert records(fleet).keys() == {"one"}

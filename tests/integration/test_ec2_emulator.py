@@ -54,6 +54,12 @@ def call(ec2: Ec2, action: str, service: str = "ec2", **parameters: Any) -> Any:
     return getattr(ec2.client(service, config=ONCE), action)(**parameters)
 
 
+def all_seen(ec2: Ec2, instances: list[str]) -> bool:
+    """Whether calls that name these instances know all of them: each is shown a moment after its launch, at times of its own."""
+    found = call(ec2, "describe_instances", Filters=[{"Name": "instance-id", "Values": instances}])
+    return sum(len(one["Instances"]) for one in found["Reservations"]) == len(instances)
+
+
 def code_of(ask: Callable[[], Any]) -> tuple[str, str]:
     """The error that a call ends in."""
     with pytest.raises(ClientError) as raised:
@@ -328,6 +334,18 @@ def test_a_client_token_launches_once(ec2: Ec2) -> None:
     found = [one for one in ec2.instances() if one["id"] in ids(answers[0])]
     assert len(found) == 3
     assert code_of(lambda: fleet(ec2, count=4, name=name, ClientToken=token))[0] == "IdempotentParameterMismatch"
+
+
+def test_a_repeated_call_need_not_answer_the_same(ec2: Ec2) -> None:
+    name, token = template(ec2), next(TOKENS)
+    ec2.script(
+        [Fault("CreateFleet", "replay", times=1), Fault("CreateFleet", "replay", code="RequestInProgress", times=2)]
+    )
+    first = fleet(ec2, count=2, name=name, ClientToken=token)
+    again = fleet(ec2, count=2, name=name, ClientToken=token)
+    assert (again["FleetId"], ids(again), again["Errors"]) == (first["FleetId"], [], [])
+    assert code_of(lambda: fleet(ec2, count=2, name=name, ClientToken=token))[0] == "RequestInProgress"
+    assert ids(fleet(ec2, count=2, name=name, ClientToken=token)) == ids(first)
 
 
 def test_a_template_is_applied_in_full(ec2: Ec2) -> None:
@@ -610,6 +628,7 @@ def test_a_reservation_is_used_up(ec2: Ec2) -> None:
         "CapacityReservations"
     ]
     assert (described["TotalInstanceCount"], described["AvailableInstanceCount"]) == (2, 0)
+    eventually(lambda: all_seen(ec2, ids(answer)), "EC2 shows both")
     call(ec2, "terminate_instances", InstanceIds=ids(answer))
     eventually(
         lambda: (

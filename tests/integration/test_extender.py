@@ -31,8 +31,18 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, NotFound
-from provisioner.kube.resources import LEASES, NAMESPACES, NODECLAIMS, NODES, PODS, REPLICASETS, SERVICEACCOUNTS
+from provisioner.kube.resources import (
+    DAEMONSETS,
+    LEASES,
+    NAMESPACES,
+    NODECLAIMS,
+    NODES,
+    PODS,
+    REPLICASETS,
+    SERVICEACCOUNTS,
+)
 from provisioner.support.clock import SystemClock
+from tests.support.rawhttp import Address
 
 pytestmark = pytest.mark.plane
 
@@ -164,8 +174,12 @@ class Stage:
     client: Client
     name: str
 
-    def pod(self, name: str, cpu: str = "1", scheduler: str = "default-scheduler", priority: str = "") -> Pod:
+    def pod(
+        self, name: str, cpu: str = "1", scheduler: str = "default-scheduler", priority: str = "", gate: str = ""
+    ) -> Pod:
         spec = {**self.pod_spec(cpu, scheduler), **({"priorityClassName": priority} if priority else {})}
+        if gate:
+            spec["schedulingGates"] = [{"name": gate}]
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         return self.client.create(PODS, body, self.name)
 
@@ -191,6 +205,9 @@ class Stage:
             },
         }
         return self.client.create(REPLICASETS, body, self.name).metadata.uid
+
+    def open_gate(self, name: str) -> None:
+        self.client.patch(PODS, name, {"spec": {"schedulingGates": None}}, self.name)
 
     def pods(self, prefix: str = "") -> list[Pod]:
         return [pod for pod in self.client.list(PODS, self.name) if pod.name.startswith(prefix)]
@@ -251,8 +268,9 @@ class Stage:
     def clear(self) -> None:
         for node in self.client.list(NODES, label_selector=f"test={self.name}"):
             self.client.delete(NODES, node.metadata.name)
-            with contextlib.suppress(NotFound):
-                self.client.delete(NODECLAIMS, node.metadata.name)
+        for claim in self.client.list(NODECLAIMS):
+            if claim.metadata.name.startswith(f"{self.name}-"):
+                self.client.delete(NODECLAIMS, claim.metadata.name)
         with contextlib.suppress(ApiError):
             self.client.delete(NAMESPACES, self.name)
 
@@ -428,6 +446,159 @@ def test_a_held_off_pod_is_reported_to_the_leader(extender: Extender, stage: Sta
     stranger = stage.pod("stranger")
     eventually(lambda: intake.reports, 5.0, extender.tail)
     assert Report(uid=stranger.uid, node=node, reason=Reason.HELD) in intake.reports
+
+
+def test_pods_of_a_daemonset_walk_over_holds_and_pods_that_only_name_it_do_not(
+    extender: Extender, stage: Stage
+) -> None:
+    planned = [stage.pod("planned", scheduler="nobody")]
+    node = stage.node("n", "1", plan=plan_of(planned))
+    eventually(lambda: stage.ready(node), 20.0)
+    labels = {"app": "agent"}
+    template = {"metadata": {"labels": labels}, "spec": stage.pod_spec("500m")}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    uid = stage.client.create(DAEMONSETS, body, stage.name).metadata.uid
+    eventually(lambda: stage.nodes_of("agent-").values() and all(stage.nodes_of("agent-").values()), 5.0, extender.tail)
+    assert set(stage.nodes_of("agent-").values()) == {node}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": uid, "controller": True}
+    fake = {"name": "agent-fake1", "ownerReferences": [owner]}
+    spec = stage.pod_spec("500m")
+    stage.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": fake, "spec": spec}, stage.name)
+    eventually(lambda: stage.unschedulable("agent-fake1"), 5.0, extender.tail)
+    assert stage.bound("agent-fake1") == ""
+
+
+IMPORTANT = "important"
+
+
+@pytest.fixture(scope="module")
+def important(cluster: DevCluster) -> str:
+    cluster.kubectl("create", "priorityclass", IMPORTANT, "--value=1000")
+    return IMPORTANT
+
+
+def crowd(stage: Stage) -> tuple[str, list[Pod]]:
+    """A node that is full of pods without priority, and those."""
+    node = stage.node("full", "2")
+    eventually(lambda: stage.ready(node), 20.0)
+    for i in range(2):
+        stage.pod(f"low-{i}")
+    eventually(lambda: all(stage.nodes_of("low-").values()), 20.0, stage.nodes_of)
+    return node, stage.pods("low-")
+
+
+def wanted(stage: Stage) -> set[str]:
+    """Pods without priority that nobody has evicted."""
+    return {pod.uid for pod in stage.pods("low-") if pod.deleted is None}
+
+
+def situation(extender: Extender, stage: Stage) -> str:
+    """What a test that fails wants to know."""
+    pods = {pod.name: (pod.node_name, pod.scheduled_reason, pod.nominated_node_name) for pod in stage.pods()}
+    asked = [line for line in (extender.page("metrics") or "").splitlines() if "extender_requests_total{" in line]
+    return "\n".join([str(pods), *asked, extender.tail()])
+
+
+def plan_is_coming(extender: Extender, stage: Stage, priority: str) -> Pod:
+    """A pod of priority that kube-scheduler may only look at once the extender knows the machine that comes for it."""
+    # A pod that goes makes kube-scheduler try all others again, and a second try preempts: former tests are over first.
+    eventually(lambda: {one.namespace for one in stage.client.list(PODS)} == {stage.name}, 30.0, stage.pods)
+    pod = stage.pod("vip", priority=priority, gate="test/plan")
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, 10.0, extender.tail)  # of former tests
+    stage.claim(f"{stage.name}-coming", plan_of([pod]))
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 1, 5.0, extender.tail)
+    time.sleep(0.5)  # that it was launched comes with the next event
+    stage.open_gate("vip")
+    return pod
+
+
+VETOED = 'dovetail_extender_requests_total{answer="vetoed",verb="preempt"}'
+
+
+def test_a_needless_preemption_is_put_off_until_the_planned_machine_is_there(
+    extender: Extender, stage: Stage, important: str
+) -> None:
+    _, low = crowd(stage)
+    before = extender.metric(VETOED)
+    plan_is_coming(extender, stage, important)
+    eventually(lambda: stage.unschedulable("vip"), 10.0, lambda: situation(extender, stage))
+    assert extender.metric(VETOED) == before + 1
+    assert wanted(stage) == {pod.uid for pod in low}
+    coming = stage.node("coming", "1")
+    eventually(lambda: stage.bound("vip") == coming, 10.0, lambda: situation(extender, stage))
+    assert wanted(stage) == {pod.uid for pod in low}, "nobody was evicted for it"
+
+
+def test_a_preemption_is_put_off_once_and_then_happens(extender: Extender, stage: Stage, important: str) -> None:
+    full, low = crowd(stage)
+    small = stage.node("small", "100m")
+    eventually(lambda: stage.ready(small), 20.0)
+    stage.pod("tiny", cpu="50m")
+    eventually(lambda: stage.bound("tiny") == small, 10.0)
+    before = extender.metric(VETOED)
+    plan_is_coming(extender, stage, important)
+    eventually(lambda: stage.unschedulable("vip"), 10.0, lambda: situation(extender, stage))
+    assert wanted(stage) == {pod.uid for pod in low}
+    stage.client.delete(PODS, "tiny", stage.name, grace_seconds=0)  # kube-scheduler tries the pod again
+    eventually(lambda: stage.bound("vip") == full, 15.0, lambda: situation(extender, stage))
+    assert len(wanted(stage)) == 1
+    assert extender.metric(VETOED) == before + 1
+
+
+def test_a_pod_that_was_refused_before_a_restart_is_woken(extender: Extender, stage: Stage) -> None:
+    """Its reason ended while nobody was there: kube-scheduler hears of nothing, and the new process knows of no refusal."""
+    planned = stage.pod("planned", scheduler="nobody")
+    node = stage.node("n", "1", plan=plan_of([planned]))
+    eventually(lambda: stage.ready(node), 20.0)
+    stage.pod("stranger")
+    eventually(lambda: stage.unschedulable("stranger"), 10.0)
+    assert stage.bound("stranger") == ""
+    extender.send(signal.SIGKILL)
+    extender.stop()
+    stage.client.delete(PODS, planned.name, stage.name)
+    extender.start()
+    eventually(lambda: stage.bound("stranger") == node, 15.0, extender.tail)
+
+
+def test_slow_clients_do_not_keep_kube_scheduler_waiting(cluster: DevCluster, extender: Extender, stage: Stage) -> None:
+    """Loopback is shared with every pod of the host's network; sixteen stopped its probes."""
+    node = stage.node("n", "64")
+    eventually(lambda: stage.ready(node), 20.0)
+    questions = Address(cluster.ports["extender"])
+    probes = Address(cluster.ports["extender-metrics"])
+    try:
+        for _ in range(200):
+            for address in (questions, probes):
+                with contextlib.suppress(OSError):
+                    address.tcp().send(b"POST /filter HTTP/1.1\r\nHost: ")
+        before = extender.metric('dovetail_extender_requests_total{answer="echoed"')
+        for i in range(10):
+            stage.pod(f"p-{i}")
+        eventually(lambda: all(stage.nodes_of("p-").values()), 10.0, stage.nodes_of)
+        assert extender.page("healthz") == "[+] questions: ok\nok\n"
+        assert extender.metric('dovetail_extender_requests_total{answer="echoed"') >= before + 10
+    finally:
+        questions.leave()
+        probes.leave()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_needed_preemption_happens_without(
+    cluster: DevCluster, extender: Extender, stage: Stage, important: str, number: signal.Signals
+) -> None:
+    full, _ = crowd(stage)
+    extender.send(number)
+    try:
+        stage.pod("vip", priority=important)
+        eventually(lambda: stage.bound("vip") == full, 30.0, stage.nodes_of)
+    finally:
+        extender.stop()
+        extender.start()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])

@@ -18,6 +18,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODECLAIMS, NODEPOOLS
 from provisioner.support.clock import SystemClock
+from provisioner.support.workers import Pool
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot
 
@@ -28,13 +29,14 @@ class InterruptibleTerm:
     """What is under test, for as long as the controllers run."""
 
     def __init__(self, cloud: "InterruptibleCloud", parts: Parts) -> None:
+        self.workers = Pool(4, "interruption")
         self.interruptions = Interruptions(
             parts.cluster,
-            parts.client,
+            parts.taints,
             parts.writer,
             parts.recorder,
             parts.metrics,
-            parts.workers,
+            self.workers,
             parts.clock,
             plan=parts.plan_again,
         )
@@ -58,6 +60,7 @@ class InterruptibleTerm:
         self.garbage.stop()
         self.drift.stop()
         self.interruptions.stop()
+        self.workers.close(2.0)
 
     def heard(self, what: str, old: object, new: object) -> None:
         self.drift.heard(what, old, new)

@@ -6,8 +6,12 @@ webhook is called through its Service, made an ExternalName of this machine beca
 """
 
 import json
+import os
 import shlex
+import socket
+import ssl
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +25,8 @@ from provisioner.cli.harness.session import answers
 from provisioner.cli.harness.workload import REPOSITORY
 from provisioner.cli.progress import progress_for
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.devcluster.components import Layout, command
+from provisioner.devcluster.errors import StateError
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 
@@ -65,8 +71,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
 
 
 def _run(cluster: DevCluster, directory: Path) -> Applied:
-    first = "".join(_apply(cluster, name) for name in ("base", "scheduler"))
-    second = "".join(_apply(cluster, name) for name in ("base", "scheduler"))
+    first, second = _apply(cluster, "overlays/complete"), _apply(cluster, "overlays/complete")
     _route_the_webhook(cluster)
     server, client = _certificates(directory)
     ports, run = cluster.ports, Applied(cluster, first, second)
@@ -82,11 +87,13 @@ def _run(cluster: DevCluster, directory: Path) -> Applied:
     webhook = {
         "bind": f"127.0.0.1:{ports['webhook']}",
         "metrics-bind": f"127.0.0.1:{ports['webhook-metrics']}",
+        "health-bind": "127.0.0.1:0",
         "cert-dir": directory / "serving",
     }
     extender = {
         "bind": f"127.0.0.1:{ports['extender']}",
         "metrics-bind": f"127.0.0.1:{ports['extender-metrics']}",
+        "health-bind": "127.0.0.1:0",
         "reports-ca": client / "ca.crt",
         "reports-cert": client / "tls.crt",
         "reports-key": client / "tls.key",
@@ -338,23 +345,38 @@ provisioner patch nodeclaims.karpenter.sh/status
 provisioner create pods/eviction
 provisioner delete pods
 provisioner patch nodes
+provisioner create nodes
+provisioner list kwoknodeclasses.karpenter.kwok.sh
+provisioner patch leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
 webhook watch secrets dovetail-webhook-tls -n dovetail-system
+webhook patch secrets dovetail-webhook-tls -n dovetail-system
 webhook patch mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
+webhook patch leases.coordination.k8s.io dovetail-certs -n dovetail-system
+webhook patch leases.coordination.k8s.io dovetail-certs-replicas -n dovetail-system
+webhook watch leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
 webhook list namespaces
 scheduler create pods/binding
 scheduler patch nodes
 scheduler update leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
+scheduler watch leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
 """
 REFUSED = """
 provisioner get secrets -n dovetail-system
 provisioner list secrets
+provisioner create secrets -n dovetail-system
 provisioner create pods
 provisioner patch pods
 provisioner create pods/exec
 provisioner create nodepools.karpenter.sh
 provisioner delete nodepools.karpenter.sh
+provisioner list ec2nodeclasses.karpenter.k8s.aws
+provisioner patch ec2nodeclasses.karpenter.k8s.aws
+provisioner patch configmaps dovetail-aws-shortage -n dovetail-system
+provisioner get daemonsets.apps aws-node -n kube-system
 provisioner patch mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
+provisioner create leases.coordination.k8s.io -n dovetail-system
 provisioner patch leases.coordination.k8s.io dovetail-certs -n dovetail-system
+provisioner patch leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
 provisioner patch leases.coordination.k8s.io karpenter-leader-election -n kube-system
 provisioner escalate clusterroles.rbac.authorization.k8s.io
 webhook list pods
@@ -362,10 +384,18 @@ webhook patch nodes
 webhook list nodeclaims.karpenter.sh
 webhook get secrets dovetail-report-server-tls -n dovetail-system
 webhook list secrets
-webhook create secrets -n kube-system
+webhook create secrets -n dovetail-system
+webhook delete secrets dovetail-webhook-tls -n dovetail-system
+webhook create serviceaccounts/token dovetail-provisioner -n dovetail-system
 webhook create mutatingwebhookconfigurations.admissionregistration.k8s.io
 webhook patch mutatingwebhookconfigurations.admissionregistration.k8s.io another
 webhook delete mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
+webhook create leases.coordination.k8s.io -n dovetail-system
+webhook list leases.coordination.k8s.io -n dovetail-system
+webhook delete leases.coordination.k8s.io dovetail-certs -n dovetail-system
+webhook patch leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
+webhook patch leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
+webhook patch configmaps dovetail-defaults -n dovetail-system
 webhook update leases.coordination.k8s.io kube-scheduler -n kube-system
 scheduler create nodes
 scheduler delete nodes
@@ -373,6 +403,8 @@ scheduler patch nodeclaims.karpenter.sh
 scheduler delete nodeclaims.karpenter.sh
 scheduler list secrets
 scheduler update leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
+scheduler patch leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
+scheduler patch leases.coordination.k8s.io dovetail-certs -n dovetail-system
 scheduler patch mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
 """
 
@@ -405,3 +437,270 @@ def test_what_each_account_may_do(applied: Applied, rows: str, expected: bool) -
     assert len(answered) == len(wanted)
     wrong = [row for row, allowed in zip(wanted, answered, strict=True) if (allowed == "true") != expected]
     assert wrong == []
+
+
+# --- nothing more than the roles say: what the API server itself answers to each account -----------------------------
+
+
+Grant = tuple[str, str, str, str]
+"""Verb, group, resource, name ("" for every one)."""
+
+
+def _grants(rules: list[Document]) -> set[Grant]:
+    return {
+        (verb, group, resource, name)
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule.get("apiGroups", ())
+        for resource in rule.get("resources", ())
+        for name in rule.get("resourceNames") or [""]
+    }
+
+
+def _told(run: Applied, account: str, namespace: str) -> set[Grant]:
+    """A SelfSubjectRulesReview with the account's own token."""
+    kubeconfig = run.cluster.service_account_kubeconfig(NAMESPACE, account)
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    answer = run.cluster.kubectl(
+        "--kubeconfig", str(kubeconfig), "create", "--validate=false", "-f", "-", "-o", "json", stdin=json.dumps(review)
+    )
+    status = json.loads(answer)["status"]
+    assert not status["incomplete"]
+    return _grants(status["resourceRules"])
+
+
+@pytest.mark.parametrize("account", ["dovetail-provisioner", "dovetail-webhook", "dovetail-scheduler"])
+@pytest.mark.parametrize("namespace", [NAMESPACE, "kube-system", "default"])
+def test_an_account_may_do_what_its_roles_say_and_nothing_else(applied: Applied, account: str, namespace: str) -> None:
+    everybody = _told(applied, "default", namespace)
+    bound: list[Document] = []
+    for scope, kind in (([], "clusterrolebindings"), (["-n", namespace], "rolebindings")):
+        for binding in applied.items(*scope, kind):
+            subjects = [(one["kind"], one["name"], one.get("namespace")) for one in binding.get("subjects", ())]
+            if ("ServiceAccount", account, NAMESPACE) in subjects:
+                reference = binding["roleRef"]
+                where = [] if reference["kind"] == "ClusterRole" else scope
+                bound += applied.get(*where, reference["kind"].lower(), reference["name"])["rules"]
+                ours = reference["name"].startswith("dovetail-")
+                stock = (
+                    "system:kube-scheduler",
+                    "system:volume-scheduler",
+                    "extension-apiserver-authentication-reader",
+                )
+                assert ours or (account == "dovetail-scheduler" and reference["name"] in stock)
+    assert _told(applied, account, namespace) == everybody | _grants(bound)
+
+
+def test_leases_that_were_deleted_are_made_again_by_their_program(applied: Applied) -> None:
+    names = ("dovetail-certs", "dovetail-certs-replicas")
+    before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in applied.items("-n", NAMESPACE, "leases")}
+    applied.cluster.kubectl("-n", NAMESPACE, "delete", "leases", *names)
+
+    def back() -> bool:
+        now = {one["metadata"]["name"]: one["metadata"]["uid"] for one in applied.items("-n", NAMESPACE, "leases")}
+        return all(now.get(name, before[name]) != before[name] for name in names)
+
+    eventually(back, f"new Leases\n{applied.log('webhook')[-2000:]}", 90.0, 0.5)
+    assert "forbidden" not in applied.log("webhook").lower()
+
+
+def test_the_webhook_cannot_turn_its_secret_into_a_token_of_another_account(applied: Applied) -> None:
+    """The Secret is there, and what type it has is decided for good when it is made."""
+    kubeconfig = applied.cluster.service_account_kubeconfig(NAMESPACE, "dovetail-webhook")
+    token = {
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {"annotations": {"kubernetes.io/service-account.name": "dovetail-provisioner"}},
+    }
+    with pytest.raises(StateError, match="immutable"):
+        applied.cluster.kubectl(
+            *("--kubeconfig", str(kubeconfig), "-n", NAMESPACE, "patch", "secret", "dovetail-webhook-tls"),
+            *("--type=merge", "-p", json.dumps(token)),
+        )
+
+
+# --- variants --------------------------------------------------------------------------------------------------------
+
+
+def _rendered(run: Applied, directory: Path, kustomization: Document) -> list[Document]:
+    directory.mkdir()
+    (directory / "kustomization.yaml").write_text(json.dumps(kustomization), encoding="utf-8")
+    return [one for one in yaml.safe_load_all(run.cluster.kubectl("kustomize", str(directory))) if one]
+
+
+def _relative(name: str, directory: Path) -> str:
+    return os.path.relpath(MANIFESTS / name, directory)
+
+
+def test_the_aws_overlay_is_valid_and_has_no_scheduler(applied: Applied) -> None:
+    text = applied.cluster.kubectl("kustomize", str(MANIFESTS / "overlays" / "aws"))
+    documents = [one for one in yaml.safe_load_all(text) if one]
+    (deployed,) = (
+        one for one in documents if one["metadata"]["name"] == "dovetail-provisioner" and one["kind"] == "Deployment"
+    )
+    assert "--provider=aws" in deployed["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert not [
+        one["metadata"]["name"] for one in documents if one["metadata"]["name"].startswith("dovetail-scheduler")
+    ]
+    assert not [
+        one for one in documents if "kwok" in one["metadata"]["name"] and one["kind"] != "CustomResourceDefinition"
+    ]
+    applied.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+
+
+def test_a_scheduler_of_the_clusters_own_version_can_be_added(applied: Applied, tmp_path: Path) -> None:
+    directory = tmp_path / "mine"
+    documents = _rendered(
+        applied,
+        directory,
+        {
+            "resources": [_relative("overlays/aws", directory), _relative("scheduler", directory)],
+            "components": [_relative("components/scheduler-before-1.35", directory)],
+            "images": [{"name": "registry.k8s.io/kube-scheduler", "newTag": "v1.33.4"}],
+        },
+    )
+    (pod,) = (
+        one["spec"]["template"]["spec"]
+        for one in documents
+        if one["kind"] == "Deployment" and one["metadata"]["name"] == "dovetail-scheduler"
+    )
+    container = _container(pod, "kube-scheduler")
+    assert container["image"] == "registry.k8s.io/kube-scheduler:v1.33.4"
+    assert not [flag for flag in container["command"] if "feature-gates" in flag]
+
+
+def test_with_cert_manager_nobody_of_ours_writes_certificates(applied: Applied, tmp_path: Path) -> None:
+    directory = tmp_path / "mine"
+    documents = _rendered(
+        applied,
+        directory,
+        {
+            "resources": [_relative("overlays/kwok", directory)],
+            "components": [_relative("components/cert-manager", directory)],
+        },
+    )
+    by_name = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    annotations = by_name["MutatingWebhookConfiguration", "dovetail-webhook"]["metadata"]["annotations"]
+    certificate = by_name["Certificate", "dovetail-webhook"]
+    assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{certificate['metadata']['name']}"}
+    assert certificate["spec"]["secretName"] == "dovetail-webhook-tls"
+    assert ("Secret", "dovetail-webhook-tls") not in by_name
+    assert [name for kind, name in by_name if kind == "Lease"] == ["karpenter-leader-election"]
+
+
+def test_a_webhook_that_may_write_nothing_serves(applied: Applied, tmp_path: Path) -> None:
+    """Under the roles of components/webhook-read-only, beside the one that made the certificate and put the bundle in."""
+    directory = tmp_path / "mine"
+    components = [_relative("components/webhook-read-only", directory)]
+    documents = _rendered(
+        applied, directory, {"resources": [_relative("overlays/kwok", directory)], "components": components}
+    )
+    name = "dovetail-webhook-reader"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
+    made = [account]
+    for one in documents:
+        if one["metadata"]["name"] == "dovetail-webhook" and one["kind"] in ROLES:
+            one["metadata"]["name"] = name
+            for subject in one.get("subjects", ()):
+                subject["name"] = name
+            if "roleRef" in one:
+                one["roleRef"]["name"] = name
+            made.append(one)
+    assert len(made) == 5
+    applied.cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
+    (deployed,) = (
+        one for one in documents if one["metadata"]["name"] == "dovetail-webhook" and one["kind"] == "Deployment"
+    )
+    arguments = deployed["spec"]["template"]["spec"]["containers"][0]["args"]
+    port, metrics = _free_port(), _free_port()
+    kubeconfig = applied.cluster.service_account_kubeconfig(NAMESPACE, name)
+    added = [f"--bind=127.0.0.1:{port}", f"--metrics-bind=127.0.0.1:{metrics}", f"--cert-dir={tmp_path / 'serving'}"]
+    line = [sys.executable, "-m", "provisioner.cli.main", *arguments, *added, f"--kubeconfig={kubeconfig}"]
+    environment = {"PYTHONPATH": str(REPOSITORY), "POD_NAMESPACE": NAMESPACE, "POD_NAME": "reader-0"}
+    applied.cluster.start_program("webhook-reader", line, environment)
+    try:
+        page = f"http://127.0.0.1:{metrics}/readyz"
+        eventually(lambda: answers(page), f"ready\n{applied.log('webhook-reader')[-2000:]}", READY_SECONDS, 0.2)
+        assert "forbidden" not in applied.log("webhook-reader").lower()
+    finally:
+        applied.cluster.stop("webhook-reader")
+
+
+ROLES = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+# --- priority and fairness -------------------------------------------------------------------------------------------
+
+FLOWS = {
+    ("dovetail-provisioner", "/api/v1/pods?limit=1"): "dovetail",
+    ("dovetail-provisioner", "/version"): "dovetail",
+    (
+        "dovetail-provisioner",
+        f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/karpenter-leader-election",
+    ): "dovetail-leader-election",
+    ("dovetail-webhook", "/api/v1/namespaces?limit=1"): "dovetail",
+    (
+        "dovetail-webhook",
+        f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/dovetail-certs",
+    ): "dovetail-leader-election",
+    ("dovetail-scheduler", "/api/v1/nodes?limit=1"): "dovetail-scheduler",
+    (
+        "dovetail-scheduler",
+        f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/dovetail-scheduler",
+    ): "dovetail-scheduler-leader-election",
+    ("default", "/version"): "service-accounts",
+}
+
+
+@pytest.fixture
+def fair(applied: Applied) -> Iterator[str]:
+    """A second API server of the same cluster, one that counts requests; the first lets all of them through."""
+    layout = Layout(applied.cluster.dir, {**applied.cluster.ports, "kube-apiserver": _free_port()})
+    changed = {
+        "enable-priority-and-fairness": "true",
+        "max-requests-inflight": "400",
+        "max-mutating-requests-inflight": "200",
+    }
+    argv = [*command("kube-apiserver", layout), *(f"--{flag}={value}" for flag, value in changed.items())]
+    applied.cluster.start_program("fair-apiserver", argv)
+    url = layout.url("kube-apiserver", "https")
+    try:
+        eventually(lambda: _headers(applied, url, "default", "/readyz"), "a second API server", 60.0, 0.5)
+        yield url
+    finally:
+        applied.cluster.stop("fair-apiserver")
+
+
+def _headers(run: Applied, url: str, account: str, path: str) -> dict[str, str]:
+    """Headers of the answer to this account; empty where there is none."""
+    text = run.cluster.service_account_kubeconfig(NAMESPACE, account).read_text(encoding="utf-8")
+    token = yaml.safe_load(text)["users"][0]["user"]["token"]
+    context = ssl.create_default_context(cadata=run.cluster.ca.certificate_pem.decode())
+    request = urllib.request.Request(f"{url}{path}", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+            return {key.lower(): value for key, value in answer.headers.items()}
+    except OSError:
+        return {}
+
+
+def test_requests_of_each_account_wait_in_the_queues_of_its_flow_schema(applied: Applied, fair: str) -> None:
+    uids = {one["metadata"]["uid"]: one["metadata"]["name"] for one in applied.items("flowschemas")}
+
+    def flows() -> dict[tuple[str, str], str]:
+        found = {key: _headers(applied, fair, *key).get("x-kubernetes-pf-flowschema-uid", "") for key in FLOWS}
+        return {key: uids.get(uid, uid) for key, uid in found.items()}
+
+    eventually(lambda: flows() == FLOWS, f"flow schemas {flows()}", 30.0, 1.0)
+    for one in applied.items("flowschemas"):
+        dangling = [each for each in one["status"].get("conditions", ()) if each["type"] == "Dangling"]
+        assert all(each["status"] == "False" for each in dangling), one["metadata"]["name"]

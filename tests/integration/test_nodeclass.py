@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -105,7 +104,7 @@ class Bench:
             templates,
             self.clock.now,
         )
-        state = State(lambda _: {}, self.clock.now, hold_ttl=timedelta(minutes=1))
+        state = State(lambda _: {}, self.clock)
         self.controller = NodeClassController(
             self.client,
             Around(self._get, lambda: self.client.list(NODECLAIMS), lambda: self.client.list(NODEPOOLS), self._cluster),

@@ -62,7 +62,8 @@ class AwsCluster:
 
     def account(self) -> str:
         """A kubeconfig that may do what the manifests allow the provisioner's service account, and nothing else."""
-        self.cluster.kubectl("apply", "-f", str(manifests() / "base" / "provisioner-rbac.yaml"))
+        for role in ("base/provisioner-rbac.yaml", "components/aws/rbac.yaml"):
+            self.cluster.kubectl("apply", "-f", str(manifests() / role))
         path = self.cluster.user_kubeconfig(
             "system:serviceaccount:dovetail-system:dovetail-provisioner",
             ["system:serviceaccounts", "system:serviceaccounts:dovetail-system"],

@@ -141,7 +141,12 @@ class Row:
 
     @property
     def times(self) -> int:
-        """How many calls it hits; of dry runs two looks at the class, since what one saw is not written where something else was written meanwhile."""
+        """How many calls it hits; of dry runs two looks at the class, since what one saw is not written where something else was written meanwhile.
+
+        Of terminations that are denied two, since a machine that is denied among others is asked for alone at once.
+        """
+        if (self.action, self.kind) == ("TerminateInstances", "denied"):
+            return 2
         looks = 2 if self.action == "RunInstances" and self.kind in ATTEMPTS else 1
         return looks * ATTEMPTS.get(self.kind, 1)
 
@@ -372,7 +377,7 @@ class Life:
 
     def _note(self, rows: tuple[Row, ...]) -> None:
         """What became of the faults of these rows, which come first in the script."""
-        for row, (matched, hit) in zip(rows, self._aws.ec2.hits(), strict=False):
+        for row, (matched, hit) in zip(rows, self._aws.ec2.hits()[: len(rows)], strict=True):
             self.seen.calls[row] = self.seen.calls.get(row, 0) + matched
             self.seen.hits[row] = self.seen.hits.get(row, 0) + hit
 

@@ -162,6 +162,7 @@ def machine_of_bin(problem: Problem, one: Bin) -> Machine:
         pods=tuple(pod for pod in one.pods if pod.uid not in asked),
         attach=one.attach_limits,
         leaving=one.leaving,
+        closed=one.closed,
     )
 
 
@@ -332,6 +333,8 @@ def _bins_wrong(problem: Problem, result: Result) -> Iterator[str]:
         one = by_name[name]
         if one.leaving:
             yield f"{name} is leaving and takes {[pod.name for pod in pods]}"
+        if one.closed:
+            yield f"{name} takes nothing now and takes {[pod.name for pod in pods]}"
         if not pods:
             yield f"{name} is listed without pods"
         for pod in pods:
@@ -426,6 +429,12 @@ def _limits_wrong(problem: Problem, result: Result) -> Iterator[str]:
         for name, amount in left.items():
             if amount < 0:
                 yield f"{pool.name} exceeds its limit on {name} by {-amount}"
+        for name in pool.remaining:
+            most = sum(
+                max(counted(by_name[one].capacity).get(name, 0) for one in claim.instance_types) for claim in own
+            )
+            if most > pool.remaining[name]:
+                yield f"{pool.name} could exceed its limit on {name}, were the largest types launched"
         for claim in own:
             charged = {name: counted(claim.capacity).get(name, 0) for name in pool.remaining}
             if any(one.min_values for one in pool.requirements.values()):

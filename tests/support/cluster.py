@@ -14,7 +14,8 @@ from provisioner.apis.meta import OwnerReference
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.state.cluster import Cluster
+from provisioner.state.checking import CheckedCluster
+from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView
 from tests.support.clock import NOON, FakeClock
 from tests.support.problems import shape
@@ -166,11 +167,11 @@ def pool(name: str = "general", *, requirements: tuple[Mapping[str, Any], ...] =
 
 
 class World:
-    """A settled `Cluster` on a clock that stands still."""
+    """A settled state on a clock that stands still; after every event it is compared with one made anew."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.cluster = Cluster(lambda _: _TYPES, self.clock.now)
+        self.cluster = CheckedCluster(lambda _: _TYPES, self.clock)
         self.cluster.settle()
 
     def machine(self, name: str, *, pods: tuple[Pod, ...] = (), age: float = 0.0, **claim_fields: Any) -> None:
@@ -193,6 +194,11 @@ class World:
         for one in pods:
             self.cluster.pod_changed(None, one)
 
-    def view(self, key: str) -> NodeView:
-        """One machine of a fresh snapshot."""
-        return next(found for found in self.cluster.snapshot().nodes if found.key == key)
+    def view(self, key: str | NodeKey) -> NodeView:
+        """One node of a fresh snapshot; a text is the name of a claim."""
+        wanted = NodeKey(key) if isinstance(key, str) else key
+        return next(found for found in self.cluster.snapshot().nodes if found.key == wanted)
+
+    def assigned(self, claim_name: str) -> list[str]:
+        """Names of the pods that a claim's node still keeps room for."""
+        return [one.name for one in self.cluster.assigned(NodeKey(claim_name))]

@@ -1,7 +1,5 @@
 """A small world for the extender's plan table, in words: nodes, claims with plans, pods."""
 
-from collections.abc import Iterable
-
 import msgspec
 
 from extender.placement import Verdict, judge
@@ -33,7 +31,6 @@ def member(
     node: str = "",
     idle: bool = False,
     daemon: bool = False,
-    static: bool = False,
 ) -> Member:
     """A pod of the replica set `rs` that asks for one core, unless told otherwise."""
     return Member(
@@ -47,7 +44,6 @@ def member(
         node=node,
         idle=idle,
         daemon=daemon,
-        static=static,
     )
 
 
@@ -64,9 +60,8 @@ class World:
         cores: float = 4,
         *,
         ready: bool = True,
-        plan: Iterable[PlanEntry] = (),
         leaving: bool = False,
-        claim: str = "",
+        claim_uid: str = "",
         provider_id: str = "",
         ready_at: float | None = None,
     ) -> None:
@@ -76,11 +71,10 @@ class World:
             name=name,
             allocatable=cpus(cores, pods=110),
             provider_id=provider_id,
-            claim=claim,
+            claim_uid=claim_uid,
             schedulable=ready,
             ready_at=since,
             leaving=leaving,
-            plan=Plan(pods=tuple(plan)),
         )
         self.table.set_node(facts, self.now)
 
@@ -90,6 +84,7 @@ class World:
         *plan: PlanEntry,
         node: str = "",
         provider_id: str = "",
+        uid: str = "",
         leaving: bool = False,
         requests: Resources = EMPTY,
         born_at: float | None = None,
@@ -97,6 +92,7 @@ class World:
         """A NodeClaim is there."""
         facts = ClaimFacts(
             name=name,
+            uid=uid,
             born_at=self.now if born_at is None else born_at,
             node=node,
             provider_id=provider_id,

@@ -117,10 +117,10 @@ class Hook:
 
 
 def requirements(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """The expressions of the pod's only required term; empty without affinity."""
+    """The expressions of the pod's only required term; empty without affinity, and of a term of fields only."""
     affinity = pod["spec"].get("affinity")
     if affinity is None:
         return []
     (term,) = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    expressions: list[dict[str, Any]] = term["matchExpressions"]
+    expressions: list[dict[str, Any]] = term.get("matchExpressions", [])
     return expressions

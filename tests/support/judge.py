@@ -610,8 +610,7 @@ class _Case:
                 self._create_claim(name, pods.get(name, ()))
         if self._extender:
             for name in pods.keys() - chosen.keys():
-                annotation = {names.PLAN_ANNOTATION: plan_text(pods[name])}
-                self._client.patch(NODES, name, {"metadata": {"annotations": annotation}})
+                self._create_claim(name, pods[name])  # plans stand on NodeClaims only
         for document in documents:
             self._create_node(document)
         self._await_ready(documents)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from provisioner.kube.config import READ_TIMEOUT_SECONDS
+from provisioner.kube.config import READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS
 from provisioner.kube.limits import TokenBucket
+from provisioner.kube.sending import Permit
 from provisioner.support.clock import Clock
 from tests.support.clock import FakeClock
 
@@ -75,8 +76,12 @@ class FakeApi:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
+        total_timeout: float = TOTAL_TIMEOUT_SECONDS,
         urgent: bool = False,
+        permit: Permit | None = None,
     ) -> FakeAnswer:
+        if permit is not None:
+            permit.check()
         return self._answer(method, path, body, (headers or {}).get("content-type", ""))
 
     def stream(self, path: str, *, read_timeout: float) -> FakeAnswer:
@@ -154,3 +159,15 @@ def page(version: int | str, *objects: Mapping[str, Any], token: str = "") -> Fa
     """One page of a list."""
     metadata = {"resourceVersion": str(version)} | ({"continue": token} if token else {})
     return ok({"kind": "List", "metadata": metadata, "items": list(objects)})
+
+
+def nested(levels: int) -> bytes:
+    """The text of an object that holds an object that holds ..., as `managedFields` may be."""
+    return b'{"f:a":' * levels + b"{}" + b"}" * levels
+
+
+def deep(text: bytes, levels: int = 1000) -> bytes:
+    """The same text, in which the object called "evil" has managed fields nested so deeply."""
+    mark = b'"name": "evil", '
+    assert mark in text
+    return text.replace(mark, mark + b'"managedFields": [{"fieldsV1": ' + nested(levels) + b"}], ")

@@ -196,6 +196,7 @@ class Machine:
     pods: tuple[Pod, ...] = ()
     attach: Mapping[str, int] = field(default_factory=dict)
     leaving: bool = False
+    closed: bool = False
     placed: list[Pod] = field(default_factory=list)
 
     def everyone(self) -> Iterator[Pod]:
@@ -257,6 +258,8 @@ class World:
             return "has resource claims"
         if machine.leaving:
             return "machine is leaving"
+        if machine.closed:
+            return "machine takes nothing now"
         for taint in machine.taints:
             if not tolerated(shape.tolerations, taint):
                 return f"taint {taint}"

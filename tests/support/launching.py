@@ -1,5 +1,8 @@
 """Launches against the emulator, without a cluster: claims in memory, a launcher that can be killed after any call, and the next one."""
 
+import contextlib
+import enum
+import itertools
 import threading
 import uuid
 from collections import Counter
@@ -31,6 +34,7 @@ from provisioner.cloudprovider.aws.templates import TemplateUses
 from provisioner.cloudprovider.aws.userdata.inputs import Cluster
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import Machine
+from provisioner.kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import KeyedQueue, Result, pool, run_parallel
 from tests.support.ec2 import Ec2
@@ -43,6 +47,9 @@ PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standa
 ATTEMPTS = 2
 """Of every call, the first one included; a fault that hits so often fails a whole call with its retries, each of which waits up to twice as long."""
 
+PATIENCE = 3.0
+"""Seconds for which a rig looks for machines that may have been launched."""
+
 READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1}
 
 
@@ -50,12 +57,32 @@ class KilledError(Exception):
     """The process was killed; it does nothing more."""
 
 
+class Answer(enum.Enum):
+    """What becomes of one write, or of its answer."""
+
+    LOST = "carried out, and the answer is lost"
+    REFUSED = "refused: too many requests"
+    LATE = "the connection breaks, and the write is carried out when everybody has given it up"
+    NEVER = "the connection breaks before the write arrives"
+
+
 class Claims:
-    """NodeClaims as an API server keeps them."""
+    """NodeClaims as an API server keeps them: every write makes a new version, and a guarded one is refused when another came first.
+
+    Attributes:
+        answers: what becomes of writes of annotations, by their number, from 1; the others are carried out and answered.
+        deaf: whether reads fail too.
+        late: writes that are still on their way.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._claims: dict[str, NodeClaim] = {}
+        self._versions = itertools.count(1)
+        self.writes = 0
+        self.answers: dict[int, Answer] = {}
+        self.deaf = False
+        self.late: list[Callable[[], object]] = []
         self.errors: dict[str, CloudError] = {}
         self.deleted: set[str] = set()
 
@@ -79,6 +106,7 @@ class Claims:
                             "name": name,
                             "uid": str(uuid.uuid4()),
                             "creationTimestamp": CLOCK.now(),
+                            "resourceVersion": str(next(self._versions)),
                             "generation": 1,
                             "labels": {names.NODEPOOL_LABEL: pool},
                         },
@@ -113,15 +141,61 @@ class Claims:
     def change(self, name: str, **metadata: Any) -> NodeClaim:
         """Change metadata."""
         with self._lock:
-            claim = self._claims[name]
-            changed = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, **metadata))
-            self._claims[name] = changed
-            return changed
+            return self._changed(name, **metadata)
 
-    def mark(self, claim: NodeClaim, mark: Mark) -> NodeClaim:
-        """Write a mark."""
-        known = self.get(claim.metadata.name).metadata.annotations
-        return self.change(claim.metadata.name, annotations={**known, names.LAUNCH_ANNOTATION: str(mark)})
+    def put(self, claim: NodeClaim) -> None:
+        """Have a claim as it is given."""
+        with self._lock:
+            self._claims[claim.metadata.name] = claim
+
+    def _changed(self, name: str, **metadata: Any) -> NodeClaim:
+        claim = self._claims[name]
+        metadata["resource_version"] = str(next(self._versions))
+        changed = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, **metadata))
+        self._claims[name] = changed
+        return changed
+
+    def write(self, claim: NodeClaim, mark: Mark | None) -> NodeClaim:
+        """Write a mark, or take it off, unless the claim has changed since it was read."""
+
+        def carried_out() -> NodeClaim:
+            current = self._claims[claim.metadata.name]
+            if current.metadata.resource_version != claim.metadata.resource_version:
+                raise Conflict(409, "Conflict", "the object has been modified")
+            kept = {key: text for key, text in current.metadata.annotations.items() if key != names.LAUNCH_ANNOTATION}
+            marked = kept if mark is None else {**kept, names.LAUNCH_ANNOTATION: str(mark)}
+            return self._changed(claim.metadata.name, annotations=marked)
+
+        def later() -> None:
+            with self._lock, contextlib.suppress(Conflict):
+                carried_out()
+
+        with self._lock:
+            self.writes += 1
+            match self.answers.get(self.writes):
+                case None:
+                    return carried_out()
+                case Answer.LOST:
+                    carried_out()
+                case Answer.REFUSED:
+                    raise TooManyRequests(429, "TooManyRequests", "slow down")
+                case Answer.LATE:
+                    self.late.append(later)
+                case Answer.NEVER:
+                    pass
+        raise ConnectionFailed("read timed out", maybe_applied=True)
+
+    def read(self, name: str) -> NodeClaim:
+        """One of them, asked for now."""
+        if self.deaf:
+            raise ConnectionFailed("read timed out", maybe_applied=True)
+        return self.get(name)
+
+    def read_all(self) -> list[NodeClaim]:
+        """Every claim, asked for now."""
+        if self.deaf:
+            raise ConnectionFailed("read timed out", maybe_applied=True)
+        return self.all()
 
     def launched(self, name: str, machine: Machine) -> None:
         """Write a status."""
@@ -129,7 +203,13 @@ class Claims:
             claim = self._claims[name]
             told = Condition(type="Launched", status="True", reason="Launched", last_transition_time=CLOCK.now())
             status = msgspec.structs.replace(claim.status, provider_id=machine.provider_id, conditions=(told,))
-            self._claims[name] = msgspec.structs.replace(claim, status=status)
+            version = msgspec.structs.replace(claim.metadata, resource_version=str(next(self._versions)))
+            self._claims[name] = msgspec.structs.replace(claim, metadata=version, status=status)
+
+    def forget_status(self, name: str) -> None:
+        """The claim is there again, and its status is not."""
+        claim = self.get(name)
+        self.put(msgspec.structs.replace(claim, status=type(claim.status)()))
 
     def aged(self, name: str) -> NodeClaim:
         """The claim as if it had been launched an hour ago."""
@@ -209,7 +289,7 @@ class Kill:
     """When a process dies.
 
     Attributes:
-        action: after which action of EC2, or "mark".
+        action: after which action of EC2, or which write of claims: "mark", "unmark" or "status".
         after: the how manieth of them.
         effect: whether that one still has its effect.
     """
@@ -240,9 +320,10 @@ class Mortal:
 
         return Client()
 
-    def mark(self, claim: NodeClaim, mark: Mark) -> NodeClaim:
-        """Write a mark, if alive."""
-        made: NodeClaim = self.call("mark", lambda: self.claims.mark(claim, mark))
+    def write(self, claim: NodeClaim, mark: Mark | None) -> NodeClaim:
+        """Write a mark, or take it off, if alive."""
+        action = "unmark" if mark is None else "mark"
+        made: NodeClaim = self.call(action, lambda: self.claims.write(claim, mark))
         return made
 
     def call(self, name: str, run: Callable[[], Any]) -> Any:
@@ -291,7 +372,9 @@ class Rig:
                 cluster=lambda: CLUSTER,
                 max_pods=self.market.max_pods,
                 claims=claims.all,
-                mark=self.mortal.mark,
+                claims_now=claims.read_all,
+                read=claims.read,
+                write=self.mortal.write,
             ),
             subnets=self.subnets,
             reservations=self.reservations,
@@ -299,6 +382,7 @@ class Rig:
             clock=CLOCK,
             settings=self.settings,
             look=0.2,
+            patience=PATIENCE,
         )
         self.launched_after: dict[str, float] = {}
         self.told: list[CloudError] = []
@@ -357,8 +441,8 @@ class Rig:
             self.claims.errors[name] = error
             self.told.append(error)
             return Result(requeue_after=5.0 if error.retry_after is None else error.retry_after)
-        if not self.mortal.dead.is_set():
-            self.claims.launched(name, machine)
+        with contextlib.suppress(KilledError):
+            self.mortal.call("status", lambda: self.claims.launched(name, machine))
             self.launched_after[name] = CLOCK.monotonic() - self._began
         return Result()
 

@@ -215,6 +215,7 @@ def node(
     running: Iterable[Pod] = (),
     attach: Mapping[str, int] | None = None,
     leaving: bool = False,
+    closed: bool = False,
 ) -> Bin:
     """A Node with so much room left, beside the pods that run on it."""
     return Bin(
@@ -226,6 +227,7 @@ def node(
         pods=tuple(running),
         attach_limits=dict(attach or {}),
         leaving=leaving,
+        closed=closed,
     )
 
 

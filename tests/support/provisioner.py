@@ -23,7 +23,7 @@ from provisioner.controllers.program import Caches, Controllers
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.processes import Record
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
+from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import NotFound
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import (
@@ -51,15 +51,22 @@ SYSTEM_NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name"
 class InProcess:
     """The controllers in this process, so that a test can read what they wrote; they lead without a Lease.
 
-    `cloud` is what stands around the provider of kwok.
+    `cloud` is what stands around the provider of kwok; `watching` is what the watches go through instead of the connection.
     """
 
-    def __init__(self, kubeconfig: str, *, cloud: Callable[[KwokProvider], Cloud] = KwokCloud, **options: Any) -> None:
+    def __init__(
+        self,
+        kubeconfig: str,
+        *,
+        cloud: Callable[[KwokProvider], Cloud] = KwokCloud,
+        watching: Callable[[Connection], Connection] = lambda connection: connection,
+        **options: Any,
+    ) -> None:
         clock = SystemClock()
-        self._options = Options(kubeconfig=kubeconfig, **options)
+        self._options = Options(kubeconfig=kubeconfig, check_state=True, **options)
         self._connection = connect(kubeconfig, user_agent="dovetail-test-provisioner", pool_size=24, clock=clock)
         self.client = Client(self._connection, clock)
-        self._caches = Caches(self._connection, self._options, clock)
+        self._caches = Caches(watching(self._connection), self._options, clock)
         self._provider = KwokProvider(self.client, self._caches.nodes.store, self._caches.classes.store, clock)
         self._caches.use_types(TypesByPool(self._caches.pools.store.get, self._provider.instance_types))
         self._recorder = Recorder(self.client, "karpenter", clock)
@@ -77,6 +84,12 @@ class InProcess:
         self._provider.stop()
         self._recorder.stop()
         self._connection.close()
+        assert self._caches.drifts == []
+
+    @property
+    def caches(self) -> Caches:
+        """What the controllers believe."""
+        return self._caches
 
     def has_seen(self, resource: Resource[Any], key: str) -> bool:
         """Whether the object has come by its watch."""

@@ -23,10 +23,14 @@ def load(directory: Path) -> dict[str, list[Any]]:
 
 
 def plain(parsed: Any) -> Any:
-    """Without the quotes and marks that the parser leaves."""
+    """Without the quotes, comments and marks that the parser leaves."""
     match parsed:
         case dict():
-            return {plain(key): plain(inner) for key, inner in parsed.items() if key != "__is_block__"}
+            return {
+                plain(key): plain(inner)
+                for key, inner in parsed.items()
+                if key not in {"__is_block__", "__comments__", "__inline_comments__"}
+            }
         case list():
             return [plain(inner) for inner in parsed]
         case str() if len(parsed) > 1 and parsed.startswith('"') and parsed.endswith('"'):

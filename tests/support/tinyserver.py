@@ -2,23 +2,32 @@
 
 import copy
 import re
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.disrupted_taint import DisruptedTaints
+from provisioner.controllers.drain import Evictions
+from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.store import ClaimWriter
+from provisioner.controllers.terminator import Terminator
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from tests.support import jsonpatch
 from tests.support.cluster import World
+from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.pods import wire_pod
 
+METRICS = Metrics()
 _KINDS: dict[str, Any] = {"nodeclaims": NodeClaim, "nodes": Node}
 _PATH = re.compile(
     r"/(?:api/v1|apis/karpenter.sh/v1)/(?P<kind>nodeclaims|nodes)(?:/(?P<name>[^/]+))?(?P<status>/status)?"
 )
+_GUARDS = frozenset({"uid", "resourceVersion"})
 _POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)(?P<eviction>/eviction)?")
 
 
@@ -46,6 +55,7 @@ class TinyServer:
 
     Attributes:
         world: what our caches have; `tell` off, the server knows more than they.
+        pods: what is bound, by UID, as the server encodes it; evicted and deleted ones are gone at once.
         refuse: status to answer to writes of objects by name, instead of doing them.
         done: requests that changed something, as "METHOD kind/name".
         dies_after: how many of those there may be before everything raises `ServerDied`; None never dies.
@@ -54,6 +64,7 @@ class TinyServer:
     def __init__(self, world: World) -> None:
         self.world = world
         self.objects: dict[tuple[str, str], Any] = {}
+        self.pods: dict[str, tuple[str, bytes]] = {}  # UID -> (Node, JSON)
         self.refuse: dict[str, int] = {}
         self.done: list[str] = []
         self.dies_after: int | None = None
@@ -62,13 +73,44 @@ class TinyServer:
         self.client = Client(self.api, world.clock)
         self.writer = ClaimWriter(self.client, world.cluster, lambda _: None)
         self.recorder = Told(self.client, world.clock)
+        self.taints = DisruptedTaints(self.client, world.clock, told=self.writer.node_written)
+        self.evictions = Evictions(world.cluster, self.client, self.recorder, METRICS, world.clock, workers=1)
         self._version = 1000
+
+    def terminator(self, provider: object = None) -> Terminator:
+        """Who ends instances of `provider`, with what it has of this server."""
+        cluster, clock = self.world.cluster, self.world.clock
+        return Terminator(
+            cast(CloudProvider, provider),
+            self.client,
+            cluster.claims,
+            self.evictions,
+            self.taints,
+            self.recorder,
+            clock,
+        )
 
     def put(self, *things: NodeClaim | Node) -> None:
         """Objects that are there, and that our caches know."""
         for thing in things:
             kind = "nodes" if isinstance(thing, Node) else "nodeclaims"
             self._store(kind, thing.metadata.name, msgspec.json.decode(msgspec.json.encode(thing)))
+
+    def work_off(self) -> None:
+        """Until every eviction that is wanted now was asked for."""
+        self.evictions.queue.start()
+        eventually(self.evictions.queue.idle, "evictions are asked for", 10.0, 0.01)
+
+    def bind(self, name: str, node: str, *, raw: bytes = b"", **changes: Any) -> None:
+        """A pod that the server knows to be bound, and our caches do not; its UID is its name."""
+        wire = wire_pod(metadata__name=name, metadata__uid=name, metadata__namespace="default", spec__nodeName=node)
+        wire["status"] = {"phase": "Running"}
+        for path, value in changes.items():
+            at, *parents, last = wire, *path.split("__")
+            for parent in parents:
+                at = at.setdefault(parent, {})
+            at[last] = value
+        self.pods[name] = (node, raw or msgspec.json.encode(wire))
 
     def claim(self, name: str) -> NodeClaim:
         """A claim as the server has it."""
@@ -86,13 +128,20 @@ class TinyServer:
         return found is not None and "deletionTimestamp" not in found["metadata"]
 
     def _answer(self, sent: Sent) -> FakeAnswer:
+        if sent.path == "/api/v1/pods":
+            return self._list_pods(sent)
         if found := _POD.fullmatch(sent.path):
+            if found["name"] in self.refuse:
+                return refusal(self.refuse[found["name"]])
+            self.pods.pop(found["name"], None)
             self.done.append(f"{sent.method} {'evictions' if found['eviction'] else 'pods'}/{found['name']}")
             return ok({"kind": "Status", "status": "Success"})
         path = _PATH.fullmatch(sent.path)
         assert path is not None, f"nobody expected {sent.method} {sent.path}"
         kind, name = path["kind"], path["name"]
         if name is None:
+            if kind in self.refuse:
+                return refusal(self.refuse[kind])
             items = [thing for (one, _), thing in sorted(self.objects.items()) if one == kind]
             return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
         if sent.method != "GET" and name in self.refuse:
@@ -104,6 +153,9 @@ class TinyServer:
             return ok(known)
         if self.dies_after is not None and len(self.done) >= self.dies_after:
             raise ServerDied
+        given = sent.body.get("metadata", {}) if isinstance(sent.body, dict) else {}
+        if any(value != known["metadata"][key] for key, value in given.items() if key in _GUARDS):
+            return refusal(409, "Conflict")
         self.done.append(f"{sent.method} {kind}/{name}")
         if sent.method == "DELETE":
             return self._delete(kind, name, known)
@@ -115,6 +167,17 @@ class TinyServer:
         else:
             changed = _merged(known, sent.body)
         return ok(self._store(kind, name, changed))
+
+    def _list_pods(self, sent: Sent) -> FakeAnswer:
+        """Those of one Node, as a quorum read: a request that allows old answers is a defect."""
+        assert "resourceVersion" not in sent.query
+        if "pods" in self.refuse:
+            return refusal(self.refuse["pods"])
+        wanted = sent.query["fieldSelector"].removeprefix("spec.nodeName=")
+        items = b",".join(raw for node, raw in self.pods.values() if node == wanted)
+        return FakeAnswer(
+            data=b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[' + items + b"]}"
+        )
 
     def _delete(self, kind: str, name: str, known: Any) -> FakeAnswer:
         if known["metadata"].get("finalizers"):
@@ -128,8 +191,8 @@ class TinyServer:
         self._version += 1
         wire["metadata"]["resourceVersion"] = str(self._version)
         self.objects[kind, name] = wire
-        thing = msgspec.convert(wire, _KINDS[kind], strict=False)
         if self.tell:
+            thing = msgspec.convert(wire, _KINDS[kind], strict=False)
             cluster = self.world.cluster
             if kind == "nodes":
                 cluster.node_changed(cluster.node(name), thing)

@@ -1,6 +1,8 @@
 """The manifests say what the programs say: flags, ports, registration, scheduler configuration, and roles that are just enough."""
 
 import ast
+import functools
+import ipaddress
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,18 +33,24 @@ NAMESPACE = "dovetail-system"
 Document = dict[str, Any]
 
 
+PARTS = ("base", "components/kwok", "components/aws", "scheduler")
+"""Kustomizations with resources of their own."""
+
+
 def load(*names: str) -> list[Document]:
     """All documents of the kustomizations `names`, in order."""
-    found: list[Document] = []
-    for name in names:
-        directory = MANIFESTS / name
-        for entry in yaml.safe_load((directory / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]:
-            if entry.endswith(".yaml"):
-                found += [one for one in yaml.safe_load_all((directory / entry).read_text(encoding="utf-8")) if one]
-    return found
+    return [document for name in names for document in documents_of(name)]
 
 
-ALL = load("base", "scheduler")
+@functools.cache
+def documents_of(name: str) -> tuple[Document, ...]:
+    directory = MANIFESTS / name
+    entries = yaml.safe_load((directory / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    texts = [(directory / entry).read_text(encoding="utf-8") for entry in entries if entry.endswith(".yaml")]
+    return tuple(one for text in texts for one in yaml.safe_load_all(text) if one)
+
+
+ALL = load(*PARTS)
 
 
 def of_kind(kind: str) -> list[Document]:
@@ -72,14 +80,21 @@ def container_of(name: str) -> Document:
 # --- completeness ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("directory", ["base", "scheduler"])
+KUSTOMIZATIONS = sorted(str(path.parent.relative_to(MANIFESTS)) for path in MANIFESTS.rglob("kustomization.yaml"))
+
+
+@pytest.mark.parametrize("directory", KUSTOMIZATIONS)
 def test_every_file_is_in_its_kustomization(directory: str) -> None:
     kustomization = yaml.safe_load((MANIFESTS / directory / "kustomization.yaml").read_text(encoding="utf-8"))
-    listed = set(kustomization["resources"])
+    listed = set(kustomization.get("resources", ()))
+    listed.update(patch["path"] for patch in kustomization.get("patches", ()) if "path" in patch)
     for generator in kustomization.get("configMapGenerator", ()):
         listed.update(generator["files"])
     there = {path.name for path in (MANIFESTS / directory).glob("*.yaml")} - {"kustomization.yaml"}
     assert {name for name in listed if name.endswith(".yaml")} == there
+    below = {name for name in (*listed, *kustomization.get("components", ())) if not name.endswith(".yaml")}
+    assert all((MANIFESTS / directory / name).is_dir() for name in below)
+    assert kustomization["kind"] == ("Component" if directory.startswith("components/") else "Kustomization")
 
 
 def test_every_definition_is_in_the_kustomization_of_the_definitions() -> None:
@@ -137,7 +152,7 @@ def test_the_provisioner_takes_its_flags_and_variables() -> None:
     }
     assert given.keys() == variables.keys() - {"POD_IP"}
     options = Options.parse(container["args"][1:], given)
-    assert (options.provider, options.report_address, options.lease_namespace) == ("kwok", "10.0.0.7:8444", NAMESPACE)
+    assert (options.report_address, options.lease_namespace) == ("10.0.0.7:8444", NAMESPACE)
     assert options.report_cert_dir in {mount["mountPath"] for mount in container["volumeMounts"]}
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {
@@ -151,7 +166,12 @@ def test_the_webhook_takes_its_flags() -> None:
     container = container_of("webhook")
     values = webhook_server.command.make_context("webhook", list(container["args"][1:])).params
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports == {"https": values["bind"][1], "metrics": values["metrics_bind"][1]}
+    assert ports == {
+        "https": values["bind"][1],
+        "metrics": values["metrics_bind"][1],
+        "health": values["health_bind"][1],
+    }
+    assert {values[name][0] for name in ("bind", "metrics_bind", "health_bind")} == {""}, "IPv6 too"
     assert str(values["cert_dir"]) in {mount["mountPath"] for mount in container["volumeMounts"]}
     (hook,) = of_kind("MutatingWebhookConfiguration")
     assert values["configuration"] == hook["metadata"]["name"]
@@ -166,7 +186,8 @@ def test_the_extender_takes_its_flags() -> None:
     for name in ("reports_ca", "reports_cert", "reports_key"):
         assert str(Path(values[name]).parent) in mounts
     assert values["reports_server_name"] == f"dovetail-provisioner.{NAMESPACE}.svc"
-    assert container["ports"] == [{"name": "metrics", "containerPort": values["metrics_bind"][1]}]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"metrics": values["metrics_bind"][1], "health": values["health_bind"][1]}
 
 
 # --- how pods are run -----------------------------------------------------------------------------------------------
@@ -232,22 +253,37 @@ def test_every_service_leads_to_ports_that_are_there(service: Document) -> None:
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports_of(service["spec"]["selector"])
 
 
-def test_every_port_is_open_to_the_network_and_no_other() -> None:
+MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+
+
+def test_every_port_is_open_to_those_who_need_it_and_to_no_other() -> None:
+    """Probes are not listed: what comes from a pod's own node is always let through, and nobody else needs them."""
     denied = named("NetworkPolicy", "default-deny")["spec"]
     assert denied == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    for name in ("provisioner", "webhook", "scheduler"):
+    scheduler = [{"podSelector": named("Deployment", "dovetail-scheduler")["spec"]["selector"]}]
+    wanted: dict[str, dict[str, object]] = {
+        "provisioner": {"metrics": MONITORING, "reports": scheduler},
+        "webhook": {"https": None, "metrics": MONITORING},
+        "scheduler": {"scheduler": MONITORING, "metrics": MONITORING},
+    }
+    for name, opened in wanted.items():
         spec = named("NetworkPolicy", name)["spec"]
-        opened = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
-        assert opened == ports_of(spec["podSelector"]["matchLabels"])
+        assert {port["port"]: rule.get("from") for rule in spec["ingress"] for port in rule["ports"]} == opened
+        assert ports_of(spec["podSelector"]["matchLabels"]) - opened.keys() == {"health"}
 
 
-def test_reports_come_from_the_scheduler_only_and_may_leave_it() -> None:
-    scheduler = named("Deployment", "dovetail-scheduler")["spec"]["selector"]
-    (taken,) = (rule for rule in named("NetworkPolicy", "provisioner")["spec"]["ingress"] if "from" in rule)
-    assert taken == {"from": [{"podSelector": scheduler}], "ports": [{"protocol": "TCP", "port": "reports"}]}
+def test_probes_come_to_a_port_of_their_own() -> None:
+    for name in ("provisioner", "webhook", "extender"):
+        container = container_of(name)
+        probes = [container[kind] for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in container]
+        assert {probe["httpGet"]["port"] for probe in probes} == {"health"}
+        assert all("scheme" not in probe["httpGet"] for probe in probes)
+
+
+def test_reports_may_leave_the_scheduler() -> None:
     (sent,) = named("NetworkPolicy", "scheduler")["spec"]["egress"]
     provisioner = named("Deployment", "dovetail-provisioner")["spec"]["selector"]
-    assert sent == {"to": [{"podSelector": provisioner}], "ports": taken["ports"]}
+    assert sent == {"to": [{"podSelector": provisioner}], "ports": [{"protocol": "TCP", "port": "reports"}]}
 
 
 def test_the_image_has_the_programs_and_runs_as_the_user_of_the_pods() -> None:
@@ -338,28 +374,102 @@ def asked_for(paths: list[str]) -> set[Use]:
     return uses
 
 
-def rules_of(account: str) -> Iterator[tuple[str, Document]]:
-    """(namespace or "", rule) of every role of ours that is bound to this ServiceAccount."""
-    for binding in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding")):
+def rules_of(account: str, *parts: str) -> Iterator[tuple[str, Document]]:
+    """(namespace or "", rule) of every role in these parts that is bound to this ServiceAccount."""
+    found = load(*(parts or PARTS))
+    roles = {(one["kind"], one["metadata"]["name"]): one for one in found if one["kind"] in ("ClusterRole", "Role")}
+    for binding in found:
+        if binding["kind"] not in ("ClusterRoleBinding", "RoleBinding"):
+            continue
         reference = binding["roleRef"]
         subjects = [(one["kind"], one["name"], one["namespace"]) for one in binding["subjects"]]
-        if subjects != [("ServiceAccount", account, NAMESPACE)] or reference["name"] not in OWN_ROLES:
+        role = roles.get((reference["kind"], reference["name"]))
+        if role is None or subjects != [("ServiceAccount", account, NAMESPACE)]:
             continue
-        for rule in named(reference["kind"], reference["name"])["rules"]:
+        for rule in role["rules"]:
             yield binding["metadata"].get("namespace", ""), rule
 
 
-OWN_ROLES = {role["metadata"]["name"] for role in (*of_kind("ClusterRole"), *of_kind("Role"))}
-
-
-def granted(account: str) -> set[Use]:
+def granted(account: str, *parts: str) -> set[Use]:
     return {
         Use(verb, group, resource)
-        for _, rule in rules_of(account)
+        for _, rule in rules_of(account, *parts)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+READ = "list watch"
+KARPENTER, CLASSES, STORAGE, LEASES = "karpenter.sh", "karpenter.k8s.aws", "storage.k8s.io", "coordination.k8s.io"
+
+PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
+    ("dovetail-provisioner", "base"): {
+        (READ, KARPENTER, "nodepools nodeclaims"): "what machines it may make, and those that it made",
+        (READ, "", "pods nodes"): "who waits, and what is there",
+        (READ, "apps", "daemonsets"): "what every machine will carry",
+        (READ, "", "persistentvolumes persistentvolumeclaims"): "where a pod's volumes let it run",
+        (READ, STORAGE, "storageclasses csinodes"): "where volumes may be made, and how many a machine takes",
+        (READ, "", "namespaces limitranges"): "selectors of affinity, and default requests",
+        (READ, "policy", "poddisruptionbudgets"): "which pods cannot leave their machine now",
+        (READ, "", "services replicationcontrollers"): "whose pods a default spread means (--scheduler-config)",
+        (READ, "apps", "replicasets statefulsets"): "the same",
+        ("patch", KARPENTER, "nodepools nodepools/status"): "hash and migration; counters and conditions",
+        ("get create patch delete", KARPENTER, "nodeclaims"): "a claim's life, from plan to finalizer",
+        ("patch", KARPENTER, "nodeclaims/status"): "its conditions",
+        ("update", KARPENTER, "nodepools/finalizers nodeclaims/finalizers"): "owner references that block deletion",
+        ("get patch delete", "", "nodes"): "registration, taints, finalizer, end",
+        ("patch", "", "pods/status"): "nomination",
+        ("create", "", "pods/eviction"): "drains within budgets",
+        ("delete", "", "pods"): "pods whose machine ends before their grace period would",
+        ("create patch", "", "events"): "telling",
+        ("get create patch", LEASES, "leases"): "election",
+    },
+    ("dovetail-provisioner", "components/kwok"): {
+        (READ, "karpenter.kwok.sh", "kwoknodeclasses"): "its classes",
+        ("create", "", "nodes"): "its machines",
+    },
+    ("dovetail-provisioner", "components/aws"): {
+        (f"{READ} patch", CLASSES, "ec2nodeclasses"): "its classes, their hash and finalizer",
+        ("patch", CLASSES, "ec2nodeclasses/status"): "what was discovered for them",
+        ("get", "networking.k8s.io", "servicecidrs"): "the addresses of Services, which AL2023 asks for",
+        ("get create patch", "", "configmaps"): "what AWS taught it, over restarts; discounts",
+        ("get", "", "services"): "the address of the cluster's DNS",
+        ("get", "apps", "daemonsets"): "whether the VPC CNI hands out prefixes",
+    },
+    ("dovetail-webhook", "base"): {
+        (READ, "", "namespaces"): "what a namespace asks for",
+        (f"{READ} patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): "caBundle",
+        (READ, "", "configmaps"): "the cluster's defaults",
+        (f"get {READ} patch", "", "secrets"): "its certificate",
+        (f"get create {READ} patch", LEASES, "leases"): "election, the record of replicas; whether our scheduler lives",
+    },
+    ("dovetail-scheduler", "scheduler"): {
+        (READ, "", "nodes pods"): "room, and who takes it",
+        (READ, KARPENTER, "nodeclaims"): "plans",
+        ("patch", "", "nodes"): "one annotation, which makes kube-scheduler try refused pods again",
+        ("get update", LEASES, "leases"): "kube-scheduler's election",
+        (READ, LEASES, "leases"): "where the provisioner takes reports",
+    },
+}
+"""What each verb of our roles is for; roles that every cluster has (system:kube-scheduler) are not ours."""
+
+
+@pytest.mark.parametrize(("account", "part"), PURPOSES, ids=" in ".join)
+def test_every_verb_is_there_for_a_purpose(account: str, part: str) -> None:
+    listed = {
+        Use(verb, group, resource)
+        for verbs, group, named_resources in PURPOSES[account, part]
+        for verb in verbs.split()
+        for resource in named_resources.split()
+    }
+    assert granted(account, part) == listed
+
+
+def test_no_account_has_roles_elsewhere() -> None:
+    accounts = {account for account, _ in PURPOSES}
+    assert accounts == {one["metadata"]["name"] for one in of_kind("ServiceAccount")}
+    assert {(account, part) for account in accounts for part in PARTS if granted(account, part)} == PURPOSES.keys()
 
 
 FINALIZERS = {
@@ -371,23 +481,28 @@ FINALIZERS = {
 BY_PATH = {Use("get", "networking.k8s.io", "servicecidrs"), Use("get", "apps", "daemonsets")}
 """Asked for by raw requests, for fields that no decoded object keeps."""
 
-REGISTER = {
+OUTSIDE = {
     Use("create", "", "namespaces"),
     Use("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    Use("create", "", "secrets"),
 }
-"""For `--register-url`, outside of a cluster; its `apply` also patches, which is granted by name."""
+"""What the webhook makes outside of a cluster (`--register-url`); in a cluster the manifests made it."""
 
-KUBE_SCHEDULER = {Use(verb, "coordination.k8s.io", "leases") for verb in ("get", "create", "update")}
+KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 """The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""
 
 PROVISIONER_CODE = ["provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"]
+PROVIDER_CODE = {
+    "components/kwok": ["provisioner/cloudprovider/kwok"],
+    "components/aws": ["provisioner/cloudprovider/aws", "provisioner/controllers/aws.py"],
+}
 
 
 @pytest.mark.parametrize(
     ("account", "paths", "not_in_code", "not_in_cluster"),
     [
         pytest.param("dovetail-provisioner", PROVISIONER_CODE, FINALIZERS | BY_PATH, set(), id="provisioner"),
-        pytest.param("dovetail-webhook", ["webhook", "certs"], set(), REGISTER, id="webhook"),
+        pytest.param("dovetail-webhook", ["webhook", "certs"], set(), OUTSIDE, id="webhook"),
         pytest.param("dovetail-scheduler", ["extender"], KUBE_SCHEDULER, set(), id="extender and scheduler"),
     ],
 )
@@ -398,6 +513,114 @@ def test_the_roles_grant_what_the_code_asks_for_and_nothing_else(
     assert len(uses) >= 6, "the source was not understood"
     assert granted(account) - not_in_code == uses - not_in_code
     assert not_in_code <= granted(account)
+
+
+@pytest.mark.parametrize("part", PROVIDER_CODE)
+def test_a_provider_needs_only_the_base_and_its_own_component(part: str) -> None:
+    assert asked_for(PROVIDER_CODE[part]) <= granted("dovetail-provisioner", "base", part)
+
+
+def test_nobody_may_create_a_secret_and_a_lease_only_by_its_name() -> None:
+    """Who may create Secrets can make a token of any account; who may create every Lease can lead where nobody does yet."""
+    creates = {
+        (resource, bool(rule.get("resourceNames")))
+        for account in ("dovetail-provisioner", "dovetail-webhook", "dovetail-scheduler")
+        for namespace, rule in rules_of(account)
+        for resource in rule["resources"]
+        if "create" in rule["verbs"]
+    }
+    assert creates == {
+        ("nodeclaims", False),
+        ("pods/eviction", False),
+        ("events", False),
+        ("nodes", False),
+        ("configmaps", True),
+        ("leases", True),
+    }
+
+
+def test_what_programs_may_only_change_is_made_by_the_manifests() -> None:
+    made = {(one["kind"], one["metadata"]["name"]) for one in ALL}
+    kinds = {
+        "leases": "Lease",
+        "secrets": "Secret",
+        "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
+    }
+    wanted = {
+        (kinds[resource], name)
+        for account in ("dovetail-provisioner", "dovetail-webhook", "dovetail-scheduler")
+        for _, rule in rules_of(account)
+        for resource in rule["resources"]
+        if resource in kinds and {"patch", "update"} & set(rule["verbs"])
+        for name in rule["resourceNames"]
+    }
+    assert len(wanted) == 6
+    assert wanted <= made
+
+
+@pytest.mark.parametrize("kind", ["Secret", "Lease", "ConfigMap"])
+def test_applying_again_takes_nothing_that_programs_wrote(kind: str) -> None:
+    for one in of_kind(kind):
+        assert one.keys() == {"apiVersion", "kind", "metadata"}, "no data and no type: they are the program's"
+        assert "annotations" not in one["metadata"]
+
+
+def test_the_read_only_webhook_may_write_nothing() -> None:
+    text = (MANIFESTS / "components" / "webhook-read-only" / "rbac.yaml").read_text(encoding="utf-8")
+    roles = list(yaml.safe_load_all(text))
+    assert {(role["kind"], role["metadata"]["name"]) for role in roles} == {
+        ("ClusterRole", "dovetail-webhook"),
+        ("Role", "dovetail-webhook"),
+    }
+    for role in roles:
+        base = {
+            (resource, name): set(rule["verbs"])
+            for rule in named(role["kind"], role["metadata"]["name"])["rules"]
+            for resource in rule["resources"]
+            for name in rule.get("resourceNames", [""])
+        }
+        for rule in role["rules"]:
+            assert rule["verbs"] == ["list", "watch"]
+            for resource in rule["resources"]:
+                for name in rule.get("resourceNames", [""]):
+                    assert {"list", "watch"} <= base[resource, name]
+
+
+def test_our_requests_have_flow_schemas_before_those_of_ordinary_accounts() -> None:
+    schemas = of_kind("FlowSchema")
+    levels = {
+        "dovetail-provisioner": {"leader-election", "workload-high"},
+        "dovetail-webhook": {"leader-election", "workload-high"},
+        "dovetail-scheduler": {"leader-election", "workload-high"},
+    }
+    found: dict[str, set[str]] = {}
+    for schema in schemas:
+        spec = schema["spec"]
+        assert spec["distinguisherMethod"] == {"type": "ByUser"}
+        level = spec["priorityLevelConfiguration"]["name"]
+        assert (200 < spec["matchingPrecedence"] < 400) == (level == "leader-election")
+        assert spec["matchingPrecedence"] < 900
+        for rule in spec["rules"]:
+            for subject in rule["subjects"]:
+                assert subject["serviceAccount"]["namespace"] == NAMESPACE
+                found.setdefault(subject["serviceAccount"]["name"], set()).add(level)
+    assert found == levels
+
+
+def test_dns_is_reachable_in_the_cluster_and_on_the_host_but_not_outside() -> None:
+    (rule,) = (
+        rule
+        for rule in named("NetworkPolicy", "to-api-server-and-dns")["spec"]["egress"]
+        if {port["port"] for port in rule["ports"]} == {53}
+    )
+    assert {port["protocol"] for port in rule["ports"]} == {"UDP", "TCP"}
+    blocks = [ipaddress.ip_network(peer["ipBlock"]["cidr"]) for peer in rule["to"] if "ipBlock" in peer]
+    node_local, services = "169.254.20.10", ("10.96.0.10", "172.20.0.10", "10.100.0.10", "192.168.0.10", "fd12::a")
+    for address in (node_local, *services):
+        assert any(ipaddress.ip_address(address) in block for block in blocks), address
+    assert all(block.is_private or block == ipaddress.ip_network("100.64.0.0/10") for block in blocks)
+    selectors = [peer["namespaceSelector"] for peer in rule["to"] if "namespaceSelector" in peer]
+    assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}]
 
 
 def test_no_rule_has_a_wildcard_and_secrets_and_leases_are_of_our_namespace_only() -> None:
@@ -432,7 +655,8 @@ def test_what_can_be_limited_to_a_name_is() -> None:
         ("dovetail-webhook", "secrets", webhook_server.DEFAULT_SECRET),
         ("dovetail-webhook", "configmaps", "dovetail-defaults"),
         ("dovetail-webhook", "mutatingwebhookconfigurations", "dovetail-webhook"),
-        ("dovetail-webhook", "leases"),  # one for each replica, named after its pod
+        ("dovetail-webhook", "leases", "dovetail-certs", "dovetail-certs-replicas"),
+        ("dovetail-webhook", "leases", "dovetail-scheduler"),
         ("dovetail-scheduler", "leases", LEASE_NAME),
         ("dovetail-scheduler", "leases", "dovetail-scheduler"),
     }
@@ -456,10 +680,54 @@ def test_our_objects_of_a_namespace_are_in_ours() -> None:
     }
 
 
+def kustomization_of(directory: str) -> Document:
+    found = yaml.safe_load((MANIFESTS / directory / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def added_arguments(directory: str) -> list[str]:
+    """What the patches of a component add to the arguments of the one container that they name."""
+    operations = [
+        operation
+        for patch in kustomization_of(directory)["patches"]
+        if "target" in patch
+        for operation in yaml.safe_load(patch["patch"])
+    ]
+    assert {(one["op"], one["path"]) for one in operations} == {("add", "/spec/template/spec/containers/0/args/-")}
+    return [one["value"] for one in operations]
+
+
+@pytest.mark.parametrize("provider", ["kwok", "aws"])
+def test_a_provider_is_chosen_by_its_component_alone(provider: str) -> None:
+    container = container_of("provisioner")
+    assert not [flag for flag in container["args"] if "--provider" in flag]
+    added = added_arguments(f"components/{provider}")
+    options = Options.parse([*container["args"][1:], *added], {"CLUSTER_NAME": "c"})
+    assert options.provider == provider
+
+
+def test_every_overlay_has_one_provider_and_only_the_complete_one_a_scheduler() -> None:
+    """On AWS the version of the API server is the user's; a kube-scheduler must not be newer."""
+    overlays = {path.parent.name: kustomization_of(f"overlays/{path.parent.name}") for path in OVERLAYS}
+    assert {name: one["components"] for name, one in overlays.items()} == {
+        "kwok": ["../../components/kwok"],
+        "complete": ["../../components/kwok"],
+        "aws": ["../../components/aws"],
+    }
+    assert {name: one["resources"] for name, one in overlays.items()} == {
+        "kwok": ["../../base"],
+        "complete": ["../../base", "../../scheduler"],
+        "aws": ["../../base"],
+    }
+
+
+OVERLAYS = sorted((MANIFESTS / "overlays").glob("*/kustomization.yaml"))
+
+
 def test_on_aws_the_provisioner_takes_its_flags_and_variables() -> None:
     directory = MANIFESTS / "overlays" / "aws"
-    kustomization = yaml.safe_load((directory / "kustomization.yaml").read_text(encoding="utf-8"))
-    (patch,) = kustomization["patches"]
+    (patch,) = kustomization_of("overlays/aws")["patches"]
     change = yaml.safe_load((directory / patch["path"]).read_text(encoding="utf-8"))
     base = named("Deployment", "dovetail-provisioner")
     assert (change["kind"], change["metadata"]) == (
@@ -467,14 +735,28 @@ def test_on_aws_the_provisioner_takes_its_flags_and_variables() -> None:
         {key: base["metadata"][key] for key in ("name", "namespace")},
     )
     (container,) = change["spec"]["template"]["spec"]["containers"]
-    before = container_of("provisioner")
-    assert set(container["args"]) ^ set(before["args"]) == {"--provider=kwok", "--provider=aws"}
-    options = Options.parse(container["args"][1:], {one["name"]: one["value"] for one in container["env"]})
+    arguments = [*container_of("provisioner")["args"][1:], *added_arguments("components/aws")]
+    options = Options.parse(arguments, {one["name"]: one["value"] for one in container["env"]})
     settings = AwsSettings.of(options, "eu-west-1")
     assert (settings.cluster_name, settings.interruption_queue) == ("my-cluster", "my-cluster")
     assert settings.discounts == f"{CONFIG_MAP}dovetail-discounts"
-    (policy,) = yaml.safe_load_all((directory / "network-policy.yaml").read_text(encoding="utf-8"))
+    policy = named("NetworkPolicy", "provisioner-to-credentials")
     assert policy["spec"]["podSelector"] == named("NetworkPolicy", "provisioner")["spec"]["podSelector"]
+
+
+def test_the_read_only_webhook_takes_its_flags() -> None:
+    arguments = [*container_of("webhook")["args"][1:], *added_arguments("components/webhook-read-only")]
+    values = webhook_server.command.make_context("webhook", arguments).params
+    assert (values["existing_secret"], values["existing_bundle"]) == (True, True)
+
+
+def test_the_feature_gate_is_taken_off_where_the_component_for_old_schedulers_looks_for_it() -> None:
+    (patch,) = kustomization_of("components/scheduler-before-1.35")["patches"]
+    test, remove = yaml.safe_load(patch["patch"])
+    command = container_of("kube-scheduler")["command"]
+    assert (test["op"], remove["op"]) == ("test", "remove")
+    assert test["path"] == remove["path"]
+    assert command[int(test["path"].rsplit("/", 1)[1])] == test["value"] == f"--feature-gates={FEATURE_GATES}"
 
 
 def test_the_aws_example_asks_for_the_pools_of_the_demo() -> None:

@@ -193,6 +193,15 @@ def test_the_other_policies_are_the_same_in_both(place: Place, resource: str, me
     assert comparable(written) == comparable(found)
 
 
+@ANYWHERE
+def test_only_rules_of_this_account_may_write_to_the_queue(place: Place) -> None:
+    stack = stack_of(place)
+    policy = stack.value(stack.resources["KarpenterInterruptionQueuePolicy"]["Properties"]["PolicyDocument"])
+    for statement in policy["Statement"]:
+        if statement["Effect"] == "Allow":
+            assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
+
+
 def comparable(policy: Mapping[str, Any]) -> Any:
     """Without what Terraform adds or leaves out: ids of statements, lists of one."""
     return [{key: ones(one) for key, one in statement.items() if key != "Sid"} for statement in policy["Statement"]]

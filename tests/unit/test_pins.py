@@ -8,7 +8,8 @@ WANTED = {
     "boto3 that is current, which pip leaves for 0.0.3 where kubernetes 37 comes in": ("boto3", (1, 44), (2, 0)),
     "botocore beside it": ("botocore", (1, 44), (2, 0)),
     "kubernetes before it demanded dateutil 3": ("kubernetes", (36, 0), (37, 0)),
-    "gunicorn whose gthread our worker extends": ("gunicorn", (27, 0), (28, 0)),
+    "gunicorn whose Worker ours extends": ("gunicorn", (27, 0), (28, 0)),
+    "h11 whose states our server asks for": ("h11", (0, 16), (0, 17)),
 }
 
 

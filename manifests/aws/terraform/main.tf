@@ -160,6 +160,13 @@ data "aws_iam_policy_document" "queue" {
       type        = "Service"
       identifiers = ["events.amazonaws.com", "sqs.amazonaws.com"]
     }
+
+    # no rule of another account may send what makes machines go
+    condition {
+      test     = "StringEquals"
+      variable = "aws:SourceAccount"
+      values   = [local.account]
+    }
   }
 
   statement {

@@ -9,7 +9,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.cli.harness.scoreboard import PriceOf, Scoreboard
 from provisioner.kube.config import Connection
-from provisioner.kube.resources import NODECLAIMS, NODES, PODS
+from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Identity
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import Clock
 
@@ -30,7 +30,7 @@ class _Handler(Generic[T]):
     def on_sync(self) -> None:
         pass
 
-    def bad(self, key: str, error: Exception) -> None:  # noqa: ARG002
+    def bad(self, identity: Identity, error: Exception) -> None:  # noqa: ARG002
         self._bad()
 
 

@@ -4,11 +4,17 @@ import math
 from dataclasses import dataclass
 
 PLACEMENT_GOAL = 99.0
+NOMINATION_GOAL = 95.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The figures of the last line; times in seconds after the first Deployment was applied, `nan` = never."""
+    """The figures of the last line; times in seconds after the first Deployment was applied, `nan` = never.
+
+    Attributes:
+        placement_goal, nomination_goal: percent of planned and of nominated pods that must run where they were planned;
+            None for no goal.
+    """
 
     pods: int
     running: int
@@ -18,6 +24,9 @@ class Outcome:
     first_running_seconds: float
     all_running_seconds: float
     nodes_left: int
+    placement_goal: float | None = PLACEMENT_GOAL
+    nominated_percent: float = math.nan
+    nomination_goal: float | None = None
 
     def problems(self) -> tuple[str, ...]:
         """Why this run is not a success, a sentence each; empty when it is one."""
@@ -28,8 +37,16 @@ class Outcome:
             found.append(f"{self.nodes_left} nodes were left after every Deployment was scaled to 0")
         if math.isnan(self.placement_percent):
             found.append("no pod had a plan, so planned placement could not be measured")
-        elif self.placement_percent < PLACEMENT_GOAL:
-            found.append(f"planned placement {_percent(self.placement_percent)} % is below {PLACEMENT_GOAL:g} %")
+        elif self.placement_goal is not None and self.placement_percent < self.placement_goal:
+            found.append(f"planned placement {_percent(self.placement_percent)} % is below {self.placement_goal:g} %")
+        if self.nomination_goal is not None:
+            if math.isnan(self.nominated_percent):
+                found.append("no pod was nominated, so their placement could not be measured")
+            elif self.nominated_percent < self.nomination_goal:
+                found.append(
+                    f"placement of the nominated pods {_percent(self.nominated_percent)} % "
+                    f"is below {self.nomination_goal:g} %"
+                )
         return tuple(found)
 
     @property

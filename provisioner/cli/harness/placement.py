@@ -33,7 +33,7 @@ class Placement:
 
 
 class PlanTable:
-    """The latest plan of every pod, fed with every plan that is seen on a claim or a node, in order.
+    """The latest plan of every pod, fed with every plan that is seen on a claim, in order.
 
     A pod that is planned again, because its claim failed, counts for its latest plan only. A plan that shrinks
     (a pod was absorbed and taken off it) still counts for the pods that it had, so that taking pods off a plan
@@ -45,7 +45,7 @@ class PlanTable:
         self._nameless: dict[tuple[str, str, str], int] = {}  # (source, class, owner) -> pods planned without uid
 
     def add(self, source: str, plan: Plan) -> None:
-        """Record the plan as it is on `source` now (any name that tells claims and nodes apart)."""
+        """Record the plan as it is on `source`, a claim, now."""
         for entry in plan.pods:
             for uid in entry.uids:
                 self._home[uid] = (source, entry.klass)
@@ -72,12 +72,7 @@ class PlanTable:
             nodes: node name of each source; a source without a node brought none of its pods home.
         """
         wanted = Counter(self._home.values())
-        nameless: dict[tuple[str, str, str], tuple[str, int]] = {}
-        for (source, klass, owner), count in self._nameless.items():
-            # A claim and its node may both carry the plan: without names the larger one counts.
-            place = (nodes.get(source, source), klass, owner)
-            nameless[place] = max(nameless.get(place, ("", 0)), (source, count), key=lambda entry: entry[1])
-        for (_, klass, _), (source, count) in nameless.items():
+        for (source, klass, _), count in self._nameless.items():
             wanted[source, klass] += count
         planned = sum(wanted.values())
         bound = Counter((pod.node, pod.klass) for pod in pods if pod.node)

@@ -26,6 +26,7 @@ class Run:
     pods: int
     counts: Counts
     placement: Placement
+    nominations: Placement
     first_running_seconds: float
     all_running_seconds: float
     bound_per_second: float
@@ -71,6 +72,7 @@ def scale_out(
         pods=pods,
         counts=counts,
         placement=observer.placement(),
+        nominations=observer.nominations(),
         first_running_seconds=running[0] - began if running else math.nan,
         all_running_seconds=running[pods - 1] - began if len(running) >= pods else math.nan,
         bound_per_second=(len(bound) - 1) / (bound[-1] - bound[0])

@@ -1,15 +1,18 @@
 """What an observer has seen so far, as counters and moments; fed with watch events, does no I/O of its own."""
 
+import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+
+import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.plan import PlanError, decode_plan
-from provisioner.apis.pods import Pod
+from provisioner.apis.plan import Plan, PlanError, decode_plan
+from provisioner.apis.pods import Pod, is_daemon
 from provisioner.cli.harness.placement import PlacedPod, Placement, PlanTable
 from provisioner.values.resources import Resources
 
@@ -33,12 +36,20 @@ class Counts:
 
 @dataclass(slots=True)
 class SeenPod:
-    """What is kept of a pod; moments are on the observer's monotonic clock."""
+    """What is kept of a pod; moments are on the observer's monotonic clock.
 
+    Attributes:
+        nominated: the node that it was nominated to last.
+        planned: when a plan first named it.
+    """
+
+    key: str
     klass: str
     daemon: bool
     added: float
     node: str = ""
+    nominated: str = ""
+    planned: float | None = None
     bound: float | None = None
     running: float | None = None
     stamped: bool = False
@@ -65,6 +76,22 @@ class SeenClaim:
     gone: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Of one pod; None for what has not happened. A pod that found room by itself was never planned."""
+
+    planned: float | None
+    bound: float | None
+    node: str
+
+    @property
+    def seconds(self) -> float:
+        """From the first plan that named the pod until it was bound; infinite while it is not."""
+        if self.bound is None:
+            return math.inf
+        return max(0.0, self.bound - self.planned) if self.planned is not None else 0.0
+
+
 class Scoreboard:
     """Thread-safe. Moments are on whatever monotonic clock the caller passes, in seconds.
 
@@ -86,6 +113,7 @@ class Scoreboard:
         self._plans = PlanTable()
         self._texts: dict[str, str] = {}  # the last plan read of each source
         self._claimed: dict[str, float] = {}  # pod uid -> when the first claim that plans it appeared
+        self._planned: dict[str, float] = {}  # pod uid -> when a plan first named it
         self.undecodable = 0
 
     def pod(self, pod: Pod, now: float, *, deleted: bool = False) -> None:
@@ -95,20 +123,23 @@ class Scoreboard:
             if seen is None:
                 if deleted:
                     return
-                daemon = pod.owner is not None and pod.owner.kind == "DaemonSet"
-                seen = SeenPod(pod.shape.key, daemon, now, requests=pod.shape.requests)
+                daemon = is_daemon(pod)
+                seen = SeenPod(pod.key, pod.shape.key, daemon, now, requests=pod.shape.requests)
+                seen.planned = self._planned.get(pod.uid)
                 self._pods[pod.uid] = seen
             if deleted:
                 seen.gone = True
                 return
             seen.stamped = names.STAMPED_ANNOTATION in pod.annotations
+            if pod.nominated_node_name and not pod.node_name:
+                seen.nominated = pod.nominated_node_name
             if pod.node_name and seen.bound is None:
                 seen.node, seen.bound = pod.node_name, now
             if pod.phase == "Running" and seen.running is None:
                 seen.running = now
 
     def node(self, node: Node, *, deleted: bool = False) -> None:
-        """A node as it is now."""
+        """A node as it is at a moment."""
         with self._lock:
             name = node.metadata.name
             if deleted:
@@ -121,7 +152,6 @@ class Scoreboard:
                 allocatable=_amounts(node),
                 initialized=labels.get(names.INITIALIZED_LABEL) == "true",
             )
-            self._read_plan(f"node/{name}", node.metadata.annotations)
 
     def claim(self, claim: NodeClaim, now: float, *, deleted: bool = False) -> None:
         """A NodeClaim as it is at a moment."""
@@ -133,7 +163,7 @@ class Scoreboard:
                 return
             seen.gone = False
             seen.node = claim.status.node_name or seen.node
-            for uid in self._read_plan(f"claim/{name}", claim.metadata.annotations):
+            for uid in self._read_plan(name, claim.metadata.annotations, now):
                 self._claimed.setdefault(uid, seen.added)
 
     def counts(self) -> Counts:
@@ -188,9 +218,29 @@ class Scoreboard:
             pods = [
                 PlacedPod(uid, pod.klass, pod.node) for uid, pod in self._pods.items() if not (pod.daemon or pod.gone)
             ]
-            nodes = {f"claim/{name}": claim.node for name, claim in self._claims.items()}
-            nodes |= {f"node/{name}": name for name in self._nodes}
-            return self._plans.judge(pods, nodes)
+            return self._plans.judge(pods, {name: claim.node for name, claim in self._claims.items()})
+
+    def nominations(self) -> Placement:
+        """What became of the pods that were nominated, each compared with the node that it was nominated to last.
+
+        Pods of one class are interchangeable. One that preemption nominated counts too.
+        """
+        with self._lock:
+            nominated = [pod for pod in self._workload() if pod.nominated]
+            wanted = Counter((pod.nominated, pod.klass) for pod in nominated)
+            bound = Counter((pod.node, pod.klass) for pod in nominated if pod.node)
+        on_plan = sum(min(count, bound[place]) for place, count in wanted.items())
+        landed = bound.total()
+        return Placement(len(nominated), on_plan, landed - on_plan, len(nominated) - landed)
+
+    def waits(self, namespaces: Collection[str]) -> dict[str, Wait]:
+        """By namespace and name, how long each pod of these namespaces waits; daemons and deleted pods left out."""
+        with self._lock:
+            return {
+                pod.key: Wait(pod.planned, pod.bound, pod.node)
+                for pod in self._workload()
+                if pod.key.partition("/")[0] in namespaces
+            }
 
     def utilisation(self, resource: str) -> float:
         """Mean over nodes of what their pods (daemons included) request of what is allocatable, 0-1; 0 without nodes."""
@@ -209,18 +259,34 @@ class Scoreboard:
     def _workload(self) -> list[SeenPod]:
         return [pod for pod in self._pods.values() if not (pod.daemon or pod.gone)]
 
-    def _read_plan(self, source: str, annotations: Mapping[str, str]) -> tuple[str, ...]:
+    def _read_plan(self, claim: str, annotations: Mapping[str, str], now: float) -> tuple[str, ...]:
         text = annotations.get(names.PLAN_ANNOTATION)
-        if text is None or self._texts.get(source) == text:
+        if text is None or self._texts.get(claim) == text:
             return ()  # an unchanged plan is not news: the pod may have been planned elsewhere since
         try:
             plan = decode_plan(text)
         except PlanError:
             self.undecodable += 1
             return ()
-        self._plans.add(source, plan)
-        self._texts[source] = text
-        return tuple(uid for entry in plan.pods for uid in entry.uids)
+        plan = self._of_pods_to_come(plan)
+        self._plans.add(claim, plan)
+        self._texts[claim] = text
+        uids = tuple(uid for entry in plan.pods for uid in entry.uids)
+        for uid in uids:
+            moment = self._planned.setdefault(uid, now)
+            if (seen := self._pods.get(uid)) is not None and seen.planned is None:
+                seen.planned = moment
+        return uids
+
+    def _of_pods_to_come(self, plan: Plan) -> Plan:
+        """Without the pods that are bound already: a plan that pods are added to counts their brothers on the node too."""
+        entries = []
+        for entry in plan.pods:
+            bound = {uid for uid in entry.uids if (seen := self._pods.get(uid)) is not None and seen.node}
+            if len(bound) < entry.count:
+                left = tuple(uid for uid in entry.uids if uid not in bound)
+                entries.append(msgspec.structs.replace(entry, count=entry.count - len(bound), uids=left))
+        return Plan(v=plan.v, pods=tuple(entries))
 
 
 def _labelled_price(labels: Mapping[str, str]) -> float:

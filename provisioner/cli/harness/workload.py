@@ -7,7 +7,13 @@ from typing import Any
 
 import yaml
 
+from provisioner.apis import names
+
 Document = dict[str, Any]
+
+SPREAD_NAMESPACE = "spread"
+_OVER_ZONES, _OVER_NODES = (names.ZONE_LABEL,), (names.HOSTNAME_LABEL,)
+_SPREAD_REQUESTS = ({"cpu": "500m", "memory": "1Gi"}, {"cpu": "250m", "memory": "1Gi"}, {"cpu": "1", "memory": "2Gi"})
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -127,3 +133,27 @@ def deployment(name: str, namespace: str, replicas: int, requests: Mapping[str, 
             },
         },
     }
+
+
+def spread_workload(pods: int) -> list[Document]:
+    """Twelve equal Deployments, each spread with DoNotSchedule and maxSkew 1: six over zones, three over nodes, three over both.
+
+    Sizes differ, so that nodes are shared. The namespace comes first.
+    """
+    found: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPREAD_NAMESPACE}}]
+    kinds = (_OVER_ZONES,) * 6 + (_OVER_NODES,) * 3 + ((*_OVER_ZONES, *_OVER_NODES),) * 3
+    for number, keys in enumerate(kinds):
+        name = f"spread-{number:02}"
+        requests = _SPREAD_REQUESTS[number % len(_SPREAD_REQUESTS)]
+        document = deployment(name, SPREAD_NAMESPACE, pods // len(kinds), requests)
+        document["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": name}},
+            }
+            for key in keys
+        ]
+        found.append(document)
+    return found

@@ -1,13 +1,13 @@
 """Which claims are launched by one call, and which machine is whose, so that a crash at any point can be continued. Pure.
 
 Claims with equal requests form a batch. Before the call each is marked `<batch>/<attempt>/<ordinal>`; client token and tag of the fleet follow from
-batch and attempt alone. Whoever comes later sends the same call again, or looks the tag up, and gets the same machines; their ids, in
-order, belong to the ordinals, in order.
+batch and attempt alone. Whoever comes later looks the tag up, or sends the same call again, and finds the same machines (`recovery`); their
+ids, in order, belong to the ordinals, in order.
 """
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -62,13 +62,9 @@ class Mark:
         """The client token: the same for every claim of the attempt, 64 characters at most."""
         return "dovetail-" + hashlib.blake2b(self.tag.encode(), digest_size=20).hexdigest()
 
-    def again(self) -> "Mark":
-        """The mark of the next attempt."""
-        return replace(self, attempt=self.attempt + 1)
-
 
 def batch_of(request: Mapping[str, Any], claims: Iterable[str]) -> str:
-    """A name for the launch of these claims (uids) by this request: the same again for the same, whoever asks."""
+    """A name for the launch of these claims (uids) by this request; another time in the request is another name."""
     content = msgspec.json.encode([request, sorted(claims)], order="deterministic")
     return hashlib.blake2b(content, digest_size=_BATCH_LENGTH // 2).hexdigest()
 

@@ -17,7 +17,13 @@ from provisioner.cloudprovider.aws.wire import TypeInfo
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.support.bounded import forget_oldest
 
-MAX_SHAPES: Final = 64
+FEW_SHAPES: Final = 64
+"""So many shapes are kept, however long nobody asked for them: 4 MB each in a big region."""
+
+MAX_SHAPES: Final = 1024
+IDLE_SECONDS: Final = 900.0
+"""Beyond those few, a shape is kept for so long after somebody asked for it. Plans ask for every class's again and again: fewer than there are
+classes would be worked out anew every time."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ class Catalogue:
         self._infos: dict[str, TypeInfo] = {}
         self._all_zones: tuple[str, ...] = ()
         self._built: dict[Shape, _Built] = {}
+        self._asked: dict[Shape, float] = {}
 
     @property
     def ready(self) -> bool:
@@ -124,6 +131,8 @@ class Catalogue:
         market_version: object,
         learned: LearnedMemory | None = None,
         learned_version: int = 0,
+        *,
+        at: float = 0.0,
     ) -> tuple[InstanceType, ...]:
         """What machines of the class can be, in order of name; the same tuple while nothing changed.
 
@@ -133,10 +142,12 @@ class Catalogue:
             market_version: equal while `market` says the same; the market is not looked at then.
             learned: memory that nodes turned out to have.
             learned_version: equal while `learned` does.
+            at: monotonic seconds, for what nobody asks for any more.
 
         Cost: nothing where the versions are those of the last call; else about 0.05 s for the 1,400 types of a region, 0.3 s for a new
             shape, and for new figures what the types cost that they are about.
         """
+        self._asked[shape] = at
         built = self._built.get(shape)
         if built is not None and (built.market_version, built.learned_version) == (market_version, learned_version):
             return built.types
@@ -165,8 +176,10 @@ class Catalogue:
         made = tuple(
             one
             if one is not None and same_market and body is former
-            else _sold(body, one, zones, shape, market, fit=not types.unfit(infos[body.name], shape))
-            for body, one, former in zip(built.bodies, known, bodies, strict=True)
+            else _sold(
+                body, one, zones, shape, market, fit=_boots(shape, image) and not types.unfit(infos[body.name], shape)
+            )
+            for body, one, former, image in zip(built.bodies, known, bodies, built.images, strict=True)
         )
         if before is not None and all(map(operator.is_, made, before.types)):
             made = before.types
@@ -175,8 +188,19 @@ class Catalogue:
             if region is self._region and settings is self._settings:
                 self._built.pop(shape, None)
                 self._built[shape] = built
-                forget_oldest(self._built, MAX_SHAPES)
+                self._forget_idle(self._asked.get(shape, 0.0) - IDLE_SECONDS)
         return made
+
+    def _forget_idle(self, before: float) -> None:
+        """Drop what nobody asked for since then, beyond a few; the shape that was put in last stays."""
+        for shape in list(self._built)[:-1]:
+            if len(self._built) <= FEW_SHAPES:
+                break
+            if self._asked.get(shape, before) < before:
+                del self._built[shape]
+        forget_oldest(self._built, MAX_SHAPES)
+        if len(self._asked) > 2 * len(self._built) + FEW_SHAPES:
+            self._asked = {shape: self._asked[shape] for shape in self._built if shape in self._asked}
 
 
 def _first(region: Region, shape: Shape, settings: Settings) -> _Built:
@@ -186,6 +210,11 @@ def _first(region: Region, shape: Shape, settings: Settings) -> _Built:
         "" if (image := types.image_for(one.requirements, shape.amis)) is None else image.id for one in guessed
     )
     return _Built(guessed, images, 0, (None,) * len(guessed), guessed, None, ())
+
+
+def _boots(shape: Shape, image: str) -> bool:
+    """Whether one of the class's images boots on a type; while the class has none, nobody can tell."""
+    return bool(image) or not shape.amis
 
 
 def _with_memory(built: _Built, learned: LearnedMemory | None, version: int) -> _Built:

@@ -1,7 +1,8 @@
 """How we call AWS: one botocore session, one client a service, and one policy for all of them.
 
 Every attempt of every call waits for a token of its service and class before it is signed, counts, and is timed. Retries are botocore's
-("standard" mode, with its retry quota). Describing calls whose answers are big come as raw pages (`AwsClients.rows`), because botocore's
+("standard" mode, with its retry quota); that one of them may have had its effect is noted on the last answer (`errors.note_maybe_done`), because the
+last answer alone, a throttle after a timeout, would not tell. Describing calls whose answers are big come as raw pages (`AwsClients.rows`), because botocore's
 parser needs seconds for them.
 
 Logs: botocore, boto3 and urllib3 never log below INFO (`quiet_libraries`), because at DEBUG they write requests out in full, user data and
@@ -18,7 +19,7 @@ import botocore.session
 from botocore import xform_name
 from botocore.config import Config
 
-from provisioner.cloudprovider.aws.errors import THROTTLES
+from provisioner.cloudprovider.aws.errors import THROTTLES, classify, classify_exception, note_maybe_done
 from provisioner.kube.limits import TokenBucket
 from provisioner.support.clock import Clock
 from provisioner.support.logs import REDACTED
@@ -45,6 +46,7 @@ _SECRET_FIELDS: Final = frozenset(
 )
 _STARTED: Final = "dovetail_started"
 _ATTEMPTED: Final = "dovetail_attempted"
+_MAYBE_DONE: Final = "dovetail_maybe_done"
 _RETRY_BUCKETS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 
 _CALLS: Final = ("service", "action", "status_code")
@@ -113,11 +115,20 @@ class AwsClients:
         policy: how to call.
         clock: times calls and waits for tokens.
         session: whose credentials and endpoints; a new one by default, which reads the environment as every SDK does.
+        permit: asked right before every attempt of every call that may change something is sent; what it raises comes out of the call.
     """
 
-    def __init__(self, policy: Policy, clock: Clock, session: botocore.session.Session | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        clock: Clock,
+        session: botocore.session.Session | None = None,
+        *,
+        permit: Callable[[], None] | None = None,
+    ) -> None:
         quiet_libraries()
         self.policy = policy
+        self._permit = permit
         self._clock = clock
         self._lock = threading.Lock()
         self._clients: dict[tuple[str, str], Any] = {}
@@ -185,8 +196,16 @@ class AwsClients:
             WAITS.labels(service, kind).observe(self._bucket(service, kind).take())
             request.context[_ATTEMPTED] = self._clock.monotonic()
 
+        def before_send(event_name: str, **_: Any) -> None:
+            if self._permit is not None and changes(event_name.rpartition(".")[2]):
+                self._permit()
+
         def after_attempt(
-            context: dict[str, Any], parsed_response: Mapping[str, Any] | None, event_name: str, **_: Any
+            context: dict[str, Any],
+            parsed_response: Mapping[str, Any] | None,
+            event_name: str,
+            exception: BaseException | None = None,
+            **_: Any,
         ) -> None:
             action = event_name.rpartition(".")[2]
             status = _status(parsed_response)
@@ -194,21 +213,27 @@ class AwsClients:
             ATTEMPT_SECONDS.labels(service, action, status).observe(self._since(context, _ATTEMPTED))
             if parsed_response is not None and parsed_response.get("Error", {}).get("Code") in THROTTLES:
                 THROTTLED.labels(service, action).inc()
+            context[_MAYBE_DONE] = context.get(_MAYBE_DONE, 0) + _may_be_done(parsed_response, exception)
 
         def before_call(context: dict[str, Any], **_: Any) -> None:
             context[_STARTED] = self._clock.monotonic()
 
-        def after_call(context: dict[str, Any], parsed: Mapping[str, Any], event_name: str, **_: Any) -> None:
+        def after_call(context: dict[str, Any], parsed: dict[str, Any], event_name: str, **_: Any) -> None:
             action = event_name.rpartition(".")[2]
+            if context.get(_MAYBE_DONE):
+                note_maybe_done(parsed)
             self._count_call(service, action, _status(parsed), context)
             RETRIES.labels(service, action).observe(parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
-        def after_error(context: dict[str, Any], event_name: str, **_: Any) -> None:
+        def after_error(context: dict[str, Any], exception: BaseException, event_name: str, **_: Any) -> None:
+            if context.get(_MAYBE_DONE):
+                note_maybe_done(exception)
             self._count_call(service, event_name.rpartition(".")[2], _status(None), context)
 
         events.register_first(
             f"request-created.{name}", before_attempt
         )  # first: so the wait is not part of the signature's life
+        events.register_first(f"before-send.{name}", before_send)
         events.register(f"response-received.{name}", after_attempt)
         events.register_first(f"before-call.{name}", before_call)
         events.register(f"after-call.{name}", after_call)
@@ -242,6 +267,11 @@ def api_class(service: str, operation: str) -> str:
     return DESCRIBING if operation.startswith(_READING) else MUTATING
 
 
+def changes(operation: str) -> bool:
+    """Whether an operation may change something; receiving a message does, for it hides the message from others."""
+    return not operation.startswith(_READING)
+
+
 def quiet_libraries() -> None:
     """See to it that the SDK and its HTTP library log nothing below INFO, whatever our own level is."""
     for name in _LIBRARIES:
@@ -271,6 +301,17 @@ def _take_page(response_dict: dict[str, Any], customized_response_dict: dict[str
     if response_dict["status_code"] < 300:
         customized_response_dict[RAW] = response_dict["body"]
         response_dict["body"] = b"<Taken/>"
+
+
+def _may_be_done(parsed: Mapping[str, Any] | None, exception: BaseException | None) -> bool:
+    """Whether one attempt failed in a way that leaves open whether it had its effect."""
+    if exception is not None:
+        return classify_exception(exception).maybe_done
+    said = (parsed or {}).get("Error", {})
+    return (
+        bool(said)
+        and classify(str(said.get("Code", "")), str(said.get("Message", "")), int(_status(parsed))).maybe_done
+    )
 
 
 def _status(parsed: Mapping[str, Any] | None) -> str:

@@ -1,14 +1,15 @@
 """Why a machine is no longer what its EC2NodeClass asks for. Pure. Source: spec/karpenter-aws.md 6.4."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sized
 from typing import Final
 
-from provisioner.apis import ec2_hash
+from provisioner.apis import ec2_hash, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances import Instance
 from provisioner.cloudprovider.aws.types import image_for
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
 
 NODE_CLASS: Final = "NodeClassDrift"
@@ -19,7 +20,7 @@ RESERVATION: Final = "CapacityReservationDrift"
 PLACEMENT_GROUP: Final = "PlacementGroupDrift"
 
 
-class NotJudgedError(ValueError):
+class NotJudgedError(CloudError):
     """Something that the verdict depends on is not known now; ask again later."""
 
 
@@ -46,14 +47,14 @@ def drifted(
         group_id: what the class's placement group selector resolved to; "" without one.
 
     Raises:
-        NotJudgedError: the image, the type or the class's images are not known.
+        NotJudgedError: the image, the type, or the class's images, security groups or subnets are not known.
     """
     status = node_class.status
     return (
         static_drift(claim, node_class)
         or _image_drift(claim, node_class, instance_type)
-        or _if(SECURITY_GROUP, {one.id for one in status.security_groups} != set(instance.security_group_ids))
-        or _if(SUBNET, instance.subnet_id not in {one.id for one in status.subnets})
+        or _group_drift(claim, node_class, instance)
+        or _subnet_drift(claim, node_class, instance)
         or _if(RESERVATION, _outside(instance, {one.id for one in status.capacity_reservations}))
         or _if(PLACEMENT_GROUP, claim.metadata.labels.get(labels.PLACEMENT_GROUP_ID, "") != group_id)
     )
@@ -66,12 +67,36 @@ def _if(reason: str, holds: bool) -> str:
 def _image_drift(claim: NodeClaim, node_class: EC2NodeClass, instance_type: InstanceType | None) -> str:
     """Differs: the provider asks whether the image is any of those that the type could boot; of each variant it keeps the newest only, so that is the same."""
     images = node_class.status.amis
-    if not claim.status.image_id or not images or instance_type is None:
-        missing = "its image" if not claim.status.image_id else "the images of its class" if not images else "its type"
-        raise NotJudgedError(f"{claim.name}: {missing} is not known")
+    _must_know(claim, {"its image": claim.status.image_id, "the images of its class": images})
+    if instance_type is None:
+        raise NotJudgedError(f"{claim.name}: its type is not known")
     usable = {one.id for one in images if image_for(instance_type.requirements, (one,)) is not None}
     return _if(AMI, claim.status.image_id not in usable)
 
 
-def _outside(instance: Instance, reservations: Mapping[str, object] | set[str]) -> bool:
-    return bool(instance.reservation_id) and instance.reservation_id not in reservations
+def _group_drift(claim: NodeClaim, node_class: EC2NodeClass, instance: Instance) -> str:
+    wanted, there = {one.id for one in node_class.status.security_groups}, set(instance.security_group_ids)
+    _must_know(claim, {"the security groups of its class": wanted, "its security groups": there})
+    return _if(SECURITY_GROUP, wanted != there)
+
+
+def _subnet_drift(claim: NodeClaim, node_class: EC2NodeClass, instance: Instance) -> str:
+    wanted = {one.id for one in node_class.status.subnets}
+    _must_know(claim, {"the subnets of its class": wanted, "its subnet": instance.subnet_id})
+    return _if(SUBNET, instance.subnet_id not in wanted)
+
+
+def _must_know(claim: NodeClaim, facts: Mapping[str, Sized]) -> None:
+    """A class whose discovery found nothing says nothing of machines that run."""
+    missing = next((what for what, known in facts.items() if not known), "")
+    if missing:
+        raise NotJudgedError(f"{claim.name}: {missing} {'are' if missing.endswith(('s', 'class')) else 'is'} not known")
+
+
+def _outside(instance: Instance, reservations: Collection[str]) -> bool:
+    """Whether it was bought in a reservation that the class has not; EC2 counts on-demand machines to open reservations by itself."""
+    return (
+        instance.capacity_type == names.CAPACITY_RESERVED
+        and bool(instance.reservation_id)
+        and instance.reservation_id not in reservations
+    )

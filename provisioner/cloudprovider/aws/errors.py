@@ -11,9 +11,9 @@ Differs: quotas close everything that they count (a vCPU quota all types of its 
 import enum
 import functools
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from botocore import exceptions as botocore_errors
 
@@ -85,7 +85,7 @@ class Failure:
         retry: what helps.
         scope: what is not to be had now.
         advice: what a person should do, one sentence; "" where waiting is all.
-        maybe_done: whether the call may have had its effect all the same.
+        maybe_done: whether the call may have had its effect all the same, by this attempt or by one before it.
     """
 
     kind: Kind
@@ -149,9 +149,13 @@ def _all(*matchers: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
     return lambda code, message: all(matcher(code, message) for matcher in matchers)
 
 
+MAYBE_DONE: Final = "DovetailMaybeDone"
+"""Set in the metadata of an answer when an earlier attempt of the same call may have had its effect; see `note_maybe_done`."""
+
 UNAUTHORIZED: Final = "Unauthorized"
 LAUNCH_FAILED: Final = "LaunchFailed"
 LAUNCH_TEMPLATE_NOT_FOUND: Final = "LaunchTemplateNotFound"
+LAUNCH_TEMPLATE_QUOTA: Final = "LaunchTemplateQuotaExceeded"
 SPOT_ROLE_FAILED: Final = "SpotSLRCreationFailed"
 
 _DENIED: Final = _any(
@@ -315,6 +319,14 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "raise the quota of EC2 Fleets in this region",
     ),
     _Rule(
+        # the code is not in AWS' list; source: https://github.com/aws/karpenter-provider-aws/issues/8686
+        _code("MaxTemplateLimitExceeded", "LaunchTemplateLimitExceeded"),
+        Kind.QUOTA,
+        LAUNCH_TEMPLATE_QUOTA,
+        Retry.LATER,
+        advice="raise the quota of launch templates in this region, or delete those that nobody uses",
+    ),
+    _Rule(
         _any(_code("PendingVerification"), _says("PendingVerification")),
         Kind.QUOTA,
         "AccountPendingVerification",
@@ -451,8 +463,32 @@ def classify(code: str, message: str = "", status: int = 0) -> Failure:
     return Failure(Kind.UNKNOWN, LAUNCH_FAILED, code, message)
 
 
+def note_maybe_done(answer: MutableMapping[str, Any] | BaseException) -> None:
+    """Write on the last answer of a call, or on what it raises, that an attempt before may have had its effect."""
+    if isinstance(answer, BaseException):
+        setattr(answer, MAYBE_DONE, True)
+    else:
+        answer.setdefault("ResponseMetadata", {})[MAYBE_DONE] = True
+
+
+def may_repeat(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer may be that to a repetition: an attempt before it may have had its effect."""
+    return bool(answer.get("ResponseMetadata", {}).get(MAYBE_DONE))
+
+
 def classify_exception(error: BaseException) -> Failure:
-    """Judge whatever a call of botocore raised; what is not from botocore is UNKNOWN, and its effect too."""
+    """Judge whatever a call of botocore raised; what is not from botocore is UNKNOWN, and its effect too.
+
+    Where the SDK tried more than once, `maybe_done` counts every attempt, and the rest is what the last one said.
+    """
+    failure = _classify_last(error)
+    answer = error.response if isinstance(error, botocore_errors.ClientError) else {}
+    if may_repeat(answer) or getattr(error, MAYBE_DONE, False):
+        return replace(failure, maybe_done=True)
+    return failure
+
+
+def _classify_last(error: BaseException) -> Failure:
     match error:
         case botocore_errors.ClientError():
             answer = error.response
@@ -477,13 +513,15 @@ def classify_exception(error: BaseException) -> Failure:
             return Failure(Kind.INVALID, LAUNCH_FAILED, "", str(error), Retry.NEVER)
         case botocore_errors.HTTPClientError():  # cut off while it was answered
             return Failure(Kind.CONNECTION, LAUNCH_FAILED, "", str(error), maybe_done=True)
-        case botocore_errors.ConnectionError():  # never reached
+        case botocore_errors.ConnectionError():  # never reached, unless TLS broke in the middle
+            tls = isinstance(error, botocore_errors.SSLError) and "CERTIFICATE_VERIFY_FAILED" not in str(error)
             return Failure(
                 Kind.CONNECTION,
                 LAUNCH_FAILED,
                 "",
                 str(error),
                 advice="check DNS, routes and VPC endpoints to this service",
+                maybe_done=tls,
             )
         case _:
             return Failure(Kind.UNKNOWN, LAUNCH_FAILED, "", f"{type(error).__name__}: {error}", maybe_done=True)

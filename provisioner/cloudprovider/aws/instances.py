@@ -14,9 +14,11 @@ from provisioner.apis import ec2, names
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.batches import BATCH_TAG
 from provisioner.cloudprovider.aws.calling import Clients, pages
-from provisioner.cloudprovider.aws.errors import Kind, classify_exception
+from provisioner.cloudprovider.aws.errors import Failure, Kind, classify_exception
 from provisioner.cloudprovider.aws.gathering import Gatherer
+from provisioner.cloudprovider.aws.splitting import FOR_ALL, each_its_own
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 
@@ -33,6 +35,13 @@ _PROVIDER_ID: Final = re.compile(r".*:///(?P<zone>[^/]*)/(?P<id>[^/]+)", re.ASCI
 _EFA_TYPES: Final = frozenset({"efa", "efa-only"})
 _FILTER_VALUES: Final = 200  # EC2 takes no more in one filter
 _PAGE: Final = 1000
+
+MOST_CALLS: Final = 40
+"""For one batch of terminations or tags, however many of them are refused."""
+
+_TROUBLED_AT_ONCE: Final = 8
+_MAX_TROUBLED: Final = 1024
+_WAITS: Final = Failure(Kind.UNKNOWN, "", "", "EC2 refused it before; others that it refused are asked for first")
 
 _Tags = tuple[tuple[str, str], ...]
 _Tagging = tuple[str, _Tags]
@@ -158,6 +167,8 @@ class Instances:
         shifted: Callable[[], Container[str]] = frozenset,
     ) -> None:
         self._aws, self._cluster, self._shifted = aws, cluster, shifted
+        self._troubled: dict[str, None] = {}  # whose termination was refused
+        self._turn = 0
         self._descriptions: Gatherer[str, Instance] = Gatherer(
             clock, self._describe, idle=idle, batcher="describe_instances"
         )
@@ -251,13 +262,31 @@ class Instances:
         return {instance: found.get(instance) or MachineNotFoundError(instance) for instance in ids}
 
     def _terminate(self, ids: Sequence[str]) -> dict[str, str | Exception]:
+        """End them by one call; those that were refused the last time are asked for alone, so that they hold up nobody."""
+        troubled = [one for one in ids if one in self._troubled]
+        others = [one for one in ids if one not in self._troubled]
+        said: dict[str, str | Exception | Failure] = {}
+        for some in filter(None, (others, *([one] for one in troubled[:_TROUBLED_AT_ONCE]))):
+            self._turn += 1
+            said |= each_its_own(some, self._end, most_calls=MOST_CALLS - _TROUBLED_AT_ONCE, turn=self._turn)
+        for one in troubled[:_TROUBLED_AT_ONCE]:  # behind those that wait for their turn
+            if self._troubled.pop(one, True) is None and isinstance(said[one], Failure):
+                self._troubled[one] = None
+        answers: dict[str, str | Exception] = {}
+        for one in ids:
+            answer = said.get(one, _WAITS)
+            answers[one] = _told(one, answer) if isinstance(answer, Failure) else answer
+        return answers
+
+    def _end(self, ids: Sequence[str]) -> dict[str, str | Exception] | Failure:
         try:
             answer = self._aws.client("ec2").terminate_instances(InstanceIds=list(ids))
         except Exception as error:
             failure = classify_exception(error)
-            if len(ids) > 1 and failure.kind is Kind.NOT_FOUND:  # one that is gone fails the call for all
-                return {instance: said for one in ids for instance, said in self._terminate([one]).items()}
-            return dict.fromkeys(ids, _told(failure.kind, ids[0], str(failure)))
+            if len(ids) == 1 and failure.kind not in FOR_ALL and failure.kind is not Kind.NOT_FOUND:
+                self._troubled[ids[0]] = None
+                forget_oldest(self._troubled, _MAX_TROUBLED)
+            return failure
         ended = {one["InstanceId"] for one in answer.get("TerminatingInstances", ())}
         silent = InstanceError("EC2 did not say that the instance terminates")
         return {instance: SHUTTING_DOWN if instance in ended else silent for instance in ids}
@@ -273,16 +302,17 @@ class Instances:
         }
 
     def _tag_some(self, ids: Sequence[str], tags: _Tags) -> dict[str, Exception | None]:
-        try:
-            self._aws.client("ec2").create_tags(
-                Resources=list(ids), Tags=[{"Key": key, "Value": value} for key, value in tags]
-            )
-        except Exception as error:
-            failure = classify_exception(error)
-            if len(ids) > 1 and failure.kind is Kind.NOT_FOUND:
-                return {instance: said for one in ids for instance, said in self._tag_some([one], tags).items()}
-            return dict.fromkeys(ids, _told(failure.kind, ids[0], str(failure)))
-        return dict.fromkeys(ids)
+        def call(some: Sequence[str]) -> dict[str, None] | Failure:
+            try:
+                self._aws.client("ec2").create_tags(
+                    Resources=list(some), Tags=[{"Key": key, "Value": value} for key, value in tags]
+                )
+            except Exception as error:
+                return classify_exception(error)
+            return dict.fromkeys(some)
+
+        said = each_its_own(ids, call, most_calls=MOST_CALLS)
+        return {one: None if answer is None else _told(one, answer) for one, answer in said.items()}
 
     def _find(self, *filters: Mapping[str, Any]) -> tuple[Instance, ...]:
         found: dict[str, Instance] = {}
@@ -297,8 +327,9 @@ class Instances:
         return tuple(found[name] for name in sorted(found))
 
 
-def _told(kind: Kind, instance: str, message: str) -> CloudError:
-    return MachineNotFoundError(instance) if kind is Kind.NOT_FOUND else InstanceError(message)
+def _told(instance: str, failure: Failure) -> CloudError:
+    """What a failure means for one instance."""
+    return MachineNotFoundError(instance) if failure.kind is Kind.NOT_FOUND else InstanceError(str(failure))
 
 
 def _chunks(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:

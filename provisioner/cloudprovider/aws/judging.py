@@ -7,11 +7,8 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import drift
 from provisioner.cloudprovider.aws.inventory import Inventory
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import MachineNotFoundError
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.support import logs
-
-_log = logs.get_logger(__name__)
 
 
 class DriftJudge:
@@ -34,10 +31,10 @@ class DriftJudge:
         self._inventory, self._node_class, self._types, self._group_of = inventory, node_class, types, group_of
 
     def __call__(self, claim: NodeClaim) -> str:
-        """One word; "" where nothing has drifted, or where nobody can tell now.
+        """One word; "" where nothing has drifted.
 
         Raises:
-            CloudError: the placement group that the class wants is not known yet.
+            CloudError: nobody can tell now: what EC2 says, or what the class found, is not known.
         """
         node_class = self._node_class(claim.spec.node_class_ref.name)
         if node_class is None or names.NODEPOOL_LABEL not in claim.metadata.labels:
@@ -53,12 +50,6 @@ class DriftJudge:
             if found == drift.RESERVATION:  # machines leave reservations by themselves: not on an old word
                 machine = self._inventory.get(claim.status.provider_id)
                 found = drift.drifted(claim, node_class, machine, instance_type, group)
-        except drift.NotJudgedError as error:
-            _log.debug("drift is not judged now", why=str(error))
-            return ""
         except MachineNotFoundError:
             return ""  # garbage collection finds it
-        except CloudError as error:
-            _log.info("drift is not judged now", nodeclaim=claim.name, why=str(error))
-            return ""
         return found

@@ -5,6 +5,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from provisioner.values import jsontext
+
 MAX_BYTES: Final = 900 * 1024
 _ENVELOPE: Final = 64
 _VERSION: Final = 1
@@ -15,6 +17,9 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 class _Kept(msgspec.Struct, frozen=True):
     v: int
     rows: list[msgspec.Raw]
+
+
+_decode_kept = jsontext.decoder(_Kept)
 
 
 def write(rows: Iterable[msgspec.Struct]) -> Iterator[str]:
@@ -34,15 +39,16 @@ def write(rows: Iterable[msgspec.Struct]) -> Iterator[str]:
 def read(text: str, row_type: type[Row]) -> tuple[list[Row], int]:
     """The rows of one text, and how many could not be read; a text that is no table at all counts as one."""
     try:
-        kept = msgspec.json.decode(text, type=_Kept)
+        kept = _decode_kept(text)
     except msgspec.DecodeError:
         return [], 1
     if kept.v != _VERSION:
         return [], len(kept.rows)
     rows = []
+    decode_row = jsontext.decoder(row_type)
     for raw in kept.rows:
         try:
-            rows.append(msgspec.json.decode(raw, type=row_type))
+            rows.append(decode_row(raw))
         except msgspec.DecodeError:
             continue
     return rows, len(kept.rows) - len(rows)

@@ -102,6 +102,13 @@ def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int) -> Findin
         family: the class's AMI family.
         minor: of the cluster's version, e.g. 33 for 1.33.
     """
+    try:
+        return _checked(kubelet, family, minor)
+    except RecursionError:
+        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, "spec.kubelet is nested too deeply")
+
+
+def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
     unknown = tuple(_unknown(kubelet, minor))
     late = minor > max(tables())
     problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]

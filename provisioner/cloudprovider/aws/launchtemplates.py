@@ -4,22 +4,26 @@ What is in one and what it is called is `templates`' business. A template that w
 """
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.calling import Clients, pages
 from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
-from provisioner.cloudprovider.aws.errors import Failure, Kind, classify_exception
-from provisioner.cloudprovider.aws.templates import Template, TemplateUses, ours
+from provisioner.cloudprovider.aws.errors import LAUNCH_TEMPLATE_QUOTA, Failure, Kind, classify_exception
+from provisioner.cloudprovider.aws.templates import EVICT_TO, QUOTA, WARN_AT, Template, TemplateUses, ours, surplus
 from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
+from provisioner.support.metrics import gauge
 from provisioner.support.workers import pool, run_parallel
 
 _AT_ONCE: Final = 8
 _PAGE: Final = 200
 _MAX_KNOWN: Final = 8192
+_TEMPLATES: Final = gauge(
+    "dovetail_aws_launch_templates", "Launch templates of the account in this region, whoever made them.", ()
+)
 _log = logs.get_logger(__name__)
 
 
@@ -39,11 +43,13 @@ class LaunchTemplates:
         uses: when each was last used.
         clock: for those.
         cluster: templates of others are never touched.
+        quota: how many the account may have in the region.
     """
 
-    def __init__(self, aws: Clients, uses: TemplateUses, clock: Clock, cluster: str) -> None:
+    def __init__(self, aws: Clients, uses: TemplateUses, clock: Clock, cluster: str, quota: int = QUOTA) -> None:
         self.uses = uses
-        self._aws, self._clock, self._cluster = aws, clock, cluster
+        self._aws, self._clock, self._cluster, self._quota = aws, clock, cluster, quota
+        self._evicting, self._evicted = threading.Lock(), float("-inf")
         self._lock = threading.Lock()
         self._known: dict[str, str] = {}  # name to its class
         self._making: dict[str, _Making] = {}
@@ -75,7 +81,7 @@ class LaunchTemplates:
                 self._known.pop(name, None)
 
     def clean(self, classes: Collection[str]) -> int:
-        """Delete those that were not used for long, and those of classes that are gone.
+        """Delete those that were not used for long, those of classes that are gone, and where the quota is nearly used up the oldest.
 
         Args:
             classes: names of all EC2NodeClasses that there are.
@@ -86,13 +92,22 @@ class LaunchTemplates:
         Raises:
             botocore.exceptions.ClientError, BotoCoreError: they could not be listed.
         """
-        found = self._list({"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._cluster]})
+        total, found = self._list_all()
         expired = set(self.uses.expired(found, self._clock.now()))
-        return sum(
-            self._delete(name) is None
-            for name, tags in found.items()
-            if name in expired or tags.get(ec2.NODECLASS_TAG) not in classes
-        )
+        doomed = [name for name, tags in found.items() if name in expired or tags.get(ec2.NODECLASS_TAG) not in classes]
+        deleted = {name for name in doomed if self._delete(name) is None}
+        left = [name for name in found if name not in deleted]
+        deleted |= self._evict(left, surplus(total - len(deleted), self._quota))
+        total -= len(deleted)
+        _TEMPLATES.set(total)
+        if total > WARN_AT * self._quota:
+            _log.warning(
+                "the quota of launch templates in this region is nearly used up; raise it, or delete those that nobody uses",
+                launch_templates=total,
+                quota=self._quota,
+                of_this_cluster=len(found) - len(deleted),
+            )
+        return len(deleted)
 
     def drop(self, node_class: str) -> int:
         """Delete all of one class, which is going away; how many there were.
@@ -143,14 +158,38 @@ class LaunchTemplates:
                     forget_oldest(self._known, _MAX_KNOWN)
             making.done.set()
 
-    def _create(self, wanted: Template) -> None:
+    def _create(self, wanted: Template, *, again: bool = True) -> None:
         try:
             self._aws.client("ec2").create_launch_template(**wanted.request())
         except Exception as error:
-            if classify_exception(error).kind is not Kind.EXISTS:  # equal by name is equal
+            failure = classify_exception(error)
+            if failure.kind is Kind.EXISTS:  # equal by name is equal
+                return
+            if failure.reason != LAUNCH_TEMPLATE_QUOTA or not again or not self._make_room():
                 raise
+            self._create(wanted, again=False)
             return
         _log.info("made a launch template", name=wanted.name)
+
+    def _make_room(self) -> bool:
+        """EC2 takes no more templates: delete our oldest; whether there is room. One thread does it, the others wait for it."""
+        asked = self._clock.monotonic()
+        with self._evicting:
+            if self._evicted >= asked:
+                return True
+            _, found = self._list_all()
+            if not self._evict(found, max(1, round((1 - EVICT_TO) * self._quota))):
+                return False
+            self._evicted = self._clock.monotonic()
+            return True
+
+    def _evict(self, names: Iterable[str], count: int) -> set[str]:
+        """Delete the `count` of these that were not used for longest; those that are gone then."""
+        doomed = self.uses.oldest(names, count, self._clock.now()) if count else ()
+        gone = {name for name in doomed if self._delete(name) is None}
+        if gone:
+            _log.warning("deleted launch templates, because the quota of this region is used up", count=len(gone))
+        return gone
 
     def _delete(self, name: str) -> Failure | None:
         """Why it is still there; None when it is gone."""
@@ -166,13 +205,27 @@ class LaunchTemplates:
         _log.info("deleted a launch template", name=name)
         return None
 
+    def _list_all(self) -> tuple[int, dict[str, dict[str, str]]]:
+        """How many templates the account has in this region, and tags by name of those that are ours."""
+        total, found = 0, {}
+        for row in self._rows():
+            total += 1
+            found.update(self._own(row))
+        return total, found
+
     def _list(self, *filters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         """Tags by name of those that are ours."""
         found: dict[str, dict[str, str]] = {}
-        ask = self._aws.client("ec2").describe_launch_templates
-        for page in pages(ask, Filters=list(filters), MaxResults=_PAGE):
-            for row in page.get("LaunchTemplates", ()):
-                tags = {tag["Key"]: tag.get("Value", "") for tag in row.get("Tags", ())}
-                if ours(row["LaunchTemplateName"], tags, self._cluster):
-                    found[row["LaunchTemplateName"]] = tags
+        for row in self._rows(*filters):
+            found.update(self._own(row))
         return found
+
+    def _rows(self, *filters: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        ask = self._aws.client("ec2").describe_launch_templates
+        filtered = {"Filters": list(filters)} if filters else {}
+        for page in pages(ask, **filtered, MaxResults=_PAGE):
+            yield from page.get("LaunchTemplates", ())
+
+    def _own(self, row: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+        name, tags = row["LaunchTemplateName"], {tag["Key"]: tag.get("Value", "") for tag in row.get("Tags", ())}
+        return {name: tags} if ours(name, tags, self._cluster) else {}

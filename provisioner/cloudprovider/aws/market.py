@@ -198,10 +198,9 @@ class RegionMarket:
         """List prices of this moment."""
         return self._book.current()
 
-    @property
-    def adjusted(self) -> bool:
-        """Whether decisions take other prices than EC2's."""
-        return bool(self._ledger.rows) or bool(self._around.overlays())
+    def adjusted(self, instance_type: str, zone: str, capacity_type: str) -> bool:
+        """Whether decisions take another price for an offering than EC2's."""
+        return self._market().market.adjusted(instance_type, zone, capacity_type)
 
     @property
     def region(self) -> Region:
@@ -239,6 +238,7 @@ class RegionMarket:
             taken.version,
             lambda name, image: memory.lookup(name, image, shape.family),
             memory.version,
+            at=self._clock.monotonic(),
         )
 
     def known_types(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
@@ -282,9 +282,23 @@ class RegionMarket:
     # ------------------------------------------------------------------ what nodes show
 
     def learn(self, node: Node, claim: NodeClaim, node_class: EC2NodeClass) -> bool:
-        """Take over the memory of a registered Node; whether anything changed."""
+        """Take over the memory of a registered Node, where it can be true; whether anything changed."""
         seen = seen_on(node, claim, node_class, self._clock.now())
-        return seen is not None and self.memory.learn(seen)
+        if seen is None:
+            return False
+        if not is_plausible(seen.memory, self._advertised(seen.instance_type)):
+            _log.warning(
+                "the memory that a node says it has is not believed",
+                node=node.metadata.name,
+                instance_type=seen.instance_type,
+                bytes=seen.memory,
+            )
+            return False
+        return self.memory.learn(seen)
+
+    def _advertised(self, instance_type: str) -> int | None:
+        """Bytes of memory that EC2 says the type has; None while that is not read."""
+        return next((info.memory_mib << 20 for info in self._region.infos if info.name == instance_type), None)
 
     # ------------------------------------------------------------------ reading
 
@@ -354,6 +368,15 @@ def bought(claims: Iterable[NodeClaim]) -> Iterable[Bought]:
                 own.get(names.CAPACITY_TYPE_LABEL, ""),
                 own.get(names.OS_LABEL) or "linux",
             )
+
+
+def is_plausible(memory: int, advertised: int | None) -> bool:
+    """Whether a machine of a type with so much memory may show a Node with this.
+
+    A kubelet writes its Node's capacity, and what is learned of one counts for all machines of its type to come. Firmware, kernel and
+    a crash kernel take up to a fifth of the smallest types, and nothing adds any.
+    """
+    return advertised is None or advertised // 2 <= memory <= advertised
 
 
 def seen_on(node: Node, claim: NodeClaim, node_class: EC2NodeClass, now: datetime) -> Seen | None:

@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from provisioner.values import jsontext
+
 
 class MessageError(ValueError):
     """A message that is not of EventBridge's form, or lacks what its kind must say."""
@@ -59,8 +61,8 @@ def parse(body: str) -> Notice:
     if not body.strip():
         return _nothing("the message is empty")
     try:
-        envelope = msgspec.json.decode(body, type=_Envelope)
-    except (msgspec.DecodeError, UnicodeError) as error:
+        envelope = _decode_envelope(body)
+    except msgspec.DecodeError as error:
         raise MessageError(f"no event of EventBridge: {error}") from None
     reader = _READERS.get((envelope.version, envelope.source, envelope.detail_type))
     if reader is None:
@@ -122,16 +124,21 @@ class _Health(msgspec.Struct, frozen=True, rename="camel"):
     affected_entities: tuple[_Entity, ...] = ()
 
 
+_decode_envelope = jsontext.decoder(_Envelope)
+_decode_of_instance = jsontext.decoder(_OfInstance)
+_decode_health = jsontext.decoder(_Health)
+
+
 def _of_instance(kind: Kind) -> "_Reader":
     def read(envelope: _Envelope, at: datetime | None) -> Notice:
-        detail = msgspec.json.decode(envelope.detail, type=_OfInstance)
+        detail = _decode_of_instance(envelope.detail)
         return Notice(kind, _instances([detail.instance], strict=True), at)
 
     return read
 
 
 def _state_change(envelope: _Envelope, at: datetime | None) -> Notice:
-    detail = msgspec.json.decode(envelope.detail, type=_OfInstance)
+    detail = _decode_of_instance(envelope.detail)
     kind = _STATES.get(detail.state.lower())
     if kind is None:
         return _nothing(f"a machine is {detail.state or 'in no state'}")
@@ -139,7 +146,7 @@ def _state_change(envelope: _Envelope, at: datetime | None) -> Notice:
 
 
 def _health(envelope: _Envelope, at: datetime | None) -> Notice:
-    detail = msgspec.json.decode(envelope.detail, type=_Health)
+    detail = _decode_health(envelope.detail)
     if (detail.service, detail.event_type_category) != ("EC2", "scheduledChange"):
         return _nothing(f"AWS Health says {detail.event_type_category or 'nothing'} of {detail.service or 'nobody'}")
     if detail.status_code == "closed" or any(is_over(one.latest_description) for one in detail.event_description):

@@ -33,6 +33,7 @@ class Market:
         reserved: how many machines are left, by reservation id.
         spot_known: whether the spot market was read: then a type that it does not list is not sold as spot.
         shifted: ids of zones that traffic is shifted away from.
+        adjusted: whether decisions take another price than EC2's for (type, zone, capacity type).
     """
 
     price: Callable[[str, str, str], float | None]
@@ -40,6 +41,7 @@ class Market:
     reserved: Mapping[str, int] = field(default_factory=dict)
     spot_known: bool = False
     shifted: frozenset[str] = frozenset()
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
 
 
 def offerings_of(
@@ -106,6 +108,9 @@ def market_of(
     """
     market = Market(
         price=lambda name, zone, kind: paid_price(prices, name, zone, kind, adjustments),
+        adjusted=lambda name, zone, kind: (
+            bool(adjustments) and paid_price(prices, name, zone, kind, adjustments) != prices.price(name, zone, kind)
+        ),
         open=lambda offer: shortages.standing(offer, now).available,
         reserved=dict(reserved),
         spot_known=prices.spot_known,

@@ -51,7 +51,7 @@ class Around:
         standing: how much may be expected of an offering.
         reserved: whether the feature gate ReservedCapacity is on.
         best_effort: whether minValues may be missed (MIN_VALUES_POLICY).
-        adjusted: whether prices are not EC2's own, so that EC2 must go by ours.
+        adjusted: whether the price of (type, zone, capacity type) is not EC2's own, so that EC2 must go by ours.
     """
 
     node_class: EC2NodeClass
@@ -64,7 +64,7 @@ class Around:
     group: PlacementGroup | None = None
     reserved: bool = True
     best_effort: bool = False
-    adjusted: bool = False
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,10 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
     ]
     if not offered:
         raise InsufficientCapacityError(name, "no subnet of the class has free addresses where the machines are")
+    images = {one.name: image_for(one.requirements, node_class.status.amis) for one, _ in offered}
+    offered = [pair for pair in offered if images[pair[0].name] is not None]
+    if not offered:
+        raise CreateError(names.LAUNCH_FAILED, f"no image of the class runs on {', '.join(sorted(images))}")
     judged = {
         _offer(one, offering, around.group, partition): (one, offering) for one, offering in reversed(offered)
     }  # reversed: of a type's equal offers the first, so the cheapest, stays
@@ -192,7 +196,8 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         types={one.name: one for one, _ in (pair for _, pair in chosen)},
         doubted=not trusted,
         reservation_type=_reservation_type(first),
-        by_priority=around.adjusted or claim.metadata.annotations.get(names.PRICE_OVERLAY_APPLIED) == _TRUE,
+        by_priority=claim.metadata.annotations.get(names.PRICE_OVERLAY_APPLIED) == _TRUE
+        or any(around.adjusted(one.offer.instance_type, one.offer.zone, one.offer.capacity_type) for one in overrides),
         context=context if isinstance(context, str) and not relaxed else "",
     )
 
@@ -423,7 +428,7 @@ class _TemplateMaker:
         """Name of the template for a type, and the image in it."""
         image = image_for(one.requirements, self._around.node_class.status.amis)
         if image is None:
-            raise CreateError(names.LAUNCH_FAILED, f"no image of the class runs on {one.name}")
+            raise ValueError(f"no image of the class runs on {one.name}")
         kind = _reservation_type(offering.requirements)
         machine = replace(
             self._machine,

@@ -1,6 +1,7 @@
-"""How fast and how much may be ordered while things go wrong: a pace for everybody, a trial size and a hold for each lane. No clock, no I/O.
+"""How fast and how much may be ordered while things go wrong: a pace for those that are short, a trial size and a hold for each lane. No clock, no I/O.
 
-A lane is a class and a pool (`Order.lane`). Times are monotonic seconds. Not thread-safe: the launcher's lock guards it.
+A lane is a class and a pool (`Order.lane`). A lane is short for a while after a fleet of it got nothing; all short lanes share one pace, so that EC2 is not
+asked too often in vain, and the others are not slowed by them. Times are monotonic seconds. Not thread-safe: the launcher's lock guards it.
 """
 
 from collections.abc import Hashable
@@ -11,10 +12,10 @@ from provisioner.cloudprovider.errors import CloudError
 from provisioner.support.bounded import forget_oldest
 
 GAP: Final = 0.6
-"""Seconds between two fleets while EC2 is short: at most 17 in ten seconds."""
+"""Seconds between two fleets of short lanes: at most 17 in ten seconds."""
 
 SHORT: Final = 60.0
-"""For so long after a fleet that got nothing EC2 counts as short."""
+"""For so long after a fleet that got nothing its lane counts as short."""
 
 GROWTH: Final = 4
 TRUST: Final = 64
@@ -31,12 +32,14 @@ class _Lane:
         failures: launches in a row that failed for another reason than a shortage.
         until: nothing is ordered before.
         error: what to tell until then.
+        short: until then it is.
     """
 
     size: int | None = None
     failures: int = 0
     until: float = 0.0
     error: CloudError | None = None
+    short: float = float("-inf")
 
 
 class Pacing:
@@ -44,20 +47,21 @@ class Pacing:
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, _Lane] = {}
-        self._short_until = float("-inf")
         self._next = float("-inf")
 
-    def wait(self, now: float) -> float:
-        """Seconds until the next fleet may be ordered; 0 where it may be now."""
-        return max(0.0, self._next - now) if self.short(now) else 0.0
+    def wait(self, lane: Hashable, now: float) -> float:
+        """Seconds until the next fleet of a lane may be ordered; 0 where it may be now."""
+        return max(0.0, self._next - now) if self.short(lane, now) else 0.0
 
-    def short(self, now: float) -> bool:
-        """Whether a fleet got nothing lately."""
-        return now < self._short_until
+    def short(self, lane: Hashable, now: float) -> bool:
+        """Whether a fleet of the lane got nothing lately."""
+        known = self._lanes.get(lane)
+        return known is not None and now < known.short
 
-    def sent(self, now: float) -> None:
+    def sent(self, lane: Hashable, now: float) -> None:
         """A fleet is ordered."""
-        self._next = (max(self._next, now) if self.short(now) else now) + GAP
+        if self.short(lane, now):
+            self._next = max(self._next, now) + GAP
 
     def size(self, lane: Hashable, wanted: int) -> int:
         """How many of the wanted machines a lane may order at once."""
@@ -76,14 +80,14 @@ class Pacing:
         known = self._lane(lane)
         known.failures, known.error = 0, None
         if launched == 0:
-            self._short_until = now + SHORT
+            known.short = now + SHORT
             self._next = max(self._next, now + GAP)
             known.size = 1
         elif launched < wanted:
             known.size = launched
         elif known.size is not None:
             known.size = known.size * GROWTH if known.size * GROWTH <= TRUST else None
-        if known.size is None:
+        if known.size is None and now >= known.short:
             del self._lanes[lane]
 
     def failed(self, lane: Hashable, error: CloudError, now: float) -> float:

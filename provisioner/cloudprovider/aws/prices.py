@@ -20,6 +20,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import tables
 from provisioner.cloudprovider.aws.wire import SpotRow
+from provisioner.values import jsontext
 
 LAST_RESORT_USD_PER_HOUR: Final = 100_000.0
 """What an offering without a price is taken to cost: more than any other, so it is offered last."""
@@ -177,7 +178,7 @@ class _Entry(msgspec.Struct):
     terms: _Terms = msgspec.field(default_factory=_Terms)
 
 
-_ENTRIES: Final = msgspec.json.Decoder(_Entry)
+_decode_entry: Final = jsontext.decoder(_Entry)
 
 
 def parse_products(entries: Iterable[str | bytes], currency: str) -> dict[str, float]:
@@ -189,7 +190,7 @@ def parse_products(entries: Iterable[str | bytes], currency: str) -> dict[str, f
     prices: dict[str, float] = {}
     for text in entries:
         try:
-            entry = _ENTRIES.decode(text)
+            entry = _decode_entry(text)
         except msgspec.DecodeError:
             continue
         name = entry.product.attributes.instance_type

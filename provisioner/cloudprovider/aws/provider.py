@@ -133,7 +133,11 @@ class AwsProvider:
             return ()
 
     def is_drifted(self, claim: NodeClaim) -> str:
-        """Why the machine is no longer what its class asks for; "" where it is, or where nobody knows now."""
+        """Why the machine is no longer what its class asks for; "" where it is.
+
+        Raises:
+            CloudError: nobody knows now.
+        """
         return self._drifted(claim)
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:

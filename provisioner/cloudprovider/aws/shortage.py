@@ -27,6 +27,9 @@ BASE: Final = timedelta(seconds=45)
 LONGEST: Final = timedelta(minutes=4)
 FORGET: Final = timedelta(minutes=30)
 DOUBT: Final = timedelta(minutes=3)
+TAKEN_BACK: Final = timedelta(minutes=3)
+"""How long an offering is closed at least whose machine EC2 has just taken back. Source: spec/karpenter-aws.md 4.10."""
+
 PROBE_LEASE: Final = timedelta(seconds=60)
 FULL_TRUST: Final = 64
 MAX_ENTRIES: Final = 8192
@@ -86,6 +89,7 @@ class _Entry:
         allowance: how many machines may be asked at once after `until`.
         asked: how many are being asked.
         lease: until when those count.
+        firm: before that a success opens nothing: it is the answer to an order that was under way.
     """
 
     failures: int
@@ -95,6 +99,7 @@ class _Entry:
     allowance: int = 1
     asked: int = 0
     lease: datetime = _NEVER
+    firm: datetime = _NEVER
 
     def free(self, now: datetime) -> int:
         """How many machines may be asked of it now."""
@@ -141,6 +146,16 @@ class Shortages:
     def __repr__(self) -> str:
         return f"<Shortages {', '.join('/'.join(key) for key in sorted(self._entries)) or 'none'}>"
 
+    def taken_back(self, offer: Offer, now: datetime, code: str) -> None:
+        """EC2 takes a machine of `offer` back: it is closed for three minutes at least, whatever comes of orders that are under way."""
+        with self._lock:
+            self._close(_offer_key(offer), now, code)
+            entry = self._entries.get(_offer_key(offer))
+            if entry is not None:  # None: the table is full of newer ones
+                entry.firm = max(entry.firm, now + TAKEN_BACK)
+                entry.until = max(entry.until, entry.firm)
+            self._doubt_family(offer, now)
+
     def failed(self, offer: Offer, now: datetime, code: str = "", scope: Scope = Scope.OFFERING) -> None:
         """EC2 could not give `offer`, and `scope` says how much that closes.
 
@@ -173,6 +188,8 @@ class Shortages:
                 if entry is None:
                     continue
                 entry.asked = max(0, entry.asked - machines)
+                if now < entry.firm:
+                    continue
                 entry.until = min(entry.until, now)
                 entry.allowance *= _GROWTH
                 if entry.allowance > FULL_TRUST:

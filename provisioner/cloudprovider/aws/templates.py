@@ -1,7 +1,8 @@
 """Launch templates: what is in one, what it is called, and when it may go. Pure; `TemplateUses` is thread-safe.
 
 A template is named by its content, so equal ones are one, whoever makes them, and nobody has to look before he makes one: "it exists" is as good
-as "made". Nothing of a claim is inside. It goes 24 hours after its last use, or with its class.
+as "made". Nothing of a claim is inside. It goes 24 hours (`--template-retention`) after its last use, with its class, or, the oldest first, when the
+account's quota of templates is nearly used up.
 
 Source: spec/karpenter-aws.md 5.5.
 Differs: a day instead of a minute, so that launches rarely make one; names of our own, so that we never touch one of Karpenter's.
@@ -21,12 +22,22 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.blockdevices import block_devices
+from provisioner.values import jsontext
 
 NAME_PREFIX: Final = "dovetail.dev/"
 KEEP: Final = timedelta(hours=24)
 CONFIG_MAP: Final = "dovetail-aws-templates"
 CONFIG_KEY: Final = "templates.json"
 MAX_USES: Final = 8192
+QUOTA: Final = 5000
+"""Launch templates of an account in one region, whoever made them. Source: Amazon EC2 User Guide, launch-template-restrictions."""
+
+WARN_AT, EVICT_AT, EVICT_TO = 0.7, 0.9, 0.8
+"""Shares of the quota: from where on a person is told, and our oldest are deleted, until so many are left."""
+
+IN_USE: Final = timedelta(minutes=10)
+"""For so long after its use a template is not deleted for the quota's sake."""
+
 _NO_METADATA_IPV6: Final = frozenset(
     {"us-iso-east-1", "us-iso-west-1", "us-isob-east-1", "us-isob-west-1", "us-isof-south-1", "us-isof-east-1"}
 )
@@ -161,10 +172,20 @@ class _Kept(msgspec.Struct, frozen=True):
     uses: dict[str, int]
 
 
-class TemplateUses:
-    """When each template was last used, kept over restarts."""
+def surplus(total: int, quota: int = QUOTA) -> int:
+    """How many of `total` templates have to go, so that the quota does not stop launches."""
+    return max(0, total - int(EVICT_TO * quota)) if total > EVICT_AT * quota else 0
 
-    def __init__(self) -> None:
+
+class TemplateUses:
+    """When each template was last used, kept over restarts.
+
+    Args:
+        keep: how long after its last use a template stays.
+    """
+
+    def __init__(self, keep: timedelta = KEEP) -> None:
+        self._keep = keep
         self._lock = threading.Lock()
         self._uses: dict[str, datetime] = {}
 
@@ -178,7 +199,7 @@ class TemplateUses:
             self._bound()
 
     def expired(self, existing: Iterable[str], now: datetime) -> tuple[str, ...]:
-        """Those of the existing templates that were not used for 24 hours, in order.
+        """Those of the existing templates that were not used for as long as they are kept, in order.
 
         One that is seen for the first time counts as used now: its last use may have been forgotten. Those that no longer exist are
         forgotten.
@@ -187,7 +208,14 @@ class TemplateUses:
             seen = {name: self._uses.get(name, now) for name in existing}
             self._uses = seen
             self._bound()
-            return tuple(sorted(name for name, last in seen.items() if now - last >= KEEP))
+            return tuple(sorted(name for name, last in seen.items() if now - last >= self._keep))
+
+    def oldest(self, existing: Iterable[str], count: int, now: datetime) -> tuple[str, ...]:
+        """The `count` templates that were not used for longest; those that were a moment ago, or may have been, are left out."""
+        with self._lock:
+            last = {name: self._uses.get(name, now) for name in existing}
+        idle = (name for name, used in last.items() if now - used >= IN_USE)
+        return tuple(sorted(idle, key=lambda name: (last[name], name))[:count])
 
     def to_config(self) -> dict[str, str]:
         """The data of the ConfigMap that keeps this; 80 bytes a template."""
@@ -201,7 +229,7 @@ class TemplateUses:
         if text is None:
             return True
         try:
-            kept = msgspec.json.decode(text, type=_Kept)
+            kept = jsontext.decoder(_Kept)(text)
             uses = {name: datetime.fromtimestamp(last, UTC) for name, last in kept.uses.items()}
         except (msgspec.DecodeError, ValueError, OverflowError, OSError):
             return False

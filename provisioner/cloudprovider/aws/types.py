@@ -22,6 +22,7 @@ from provisioner.apis.ec2 import AMI, CapacityReservation, EC2NodeClass, Network
 from provisioner.cloudprovider.aws import labels, tables
 from provisioner.cloudprovider.aws.wire import TypeInfo
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.values import jsontext
 from provisioner.values.quantity import Quantity, QuantityError
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
@@ -275,7 +276,7 @@ def aws_node_environment(daemon_set: bytes) -> dict[str, str]:
     Raises:
         msgspec.DecodeError: it is no DaemonSet.
     """
-    found = msgspec.json.decode(daemon_set, type=_AwsNode)
+    found = jsontext.decode_trimmed(jsontext.decoder(_AwsNode), daemon_set)[0]
     return {
         variable.name: variable.value
         for container in found.spec.template.spec.containers

@@ -12,6 +12,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.values import jsontext
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
 from provisioner.values.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
@@ -125,8 +126,8 @@ def load(path: str) -> Catalogue:
     except OSError as error:
         raise CatalogueError(path, f"cannot be read: {error.strerror}; check INSTANCE_TYPES_FILE_PATH") from error
     try:
-        entries = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        entries = jsontext.decoder(object)(text)
+    except msgspec.DecodeError as error:
         raise CatalogueError(path, f"is not JSON: {error}") from error
     if not isinstance(entries, list):
         raise CatalogueError(path, f"must be a JSON list of instance types, is {_kind(entries)}")

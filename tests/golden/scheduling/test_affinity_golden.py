@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from provisioner.apis import names
 from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
-from provisioner.apis.pods import Pod
+from provisioner.apis.pods import Pod, PodShape
 from tests.support.golden import Row, check, row
 from tests.support.problems import (
     EPOCH,
@@ -30,15 +30,21 @@ from tests.support.problems import (
 
 ZONE, HOST, KIND = names.ZONE_LABEL, names.HOSTNAME_LABEL, names.CAPACITY_TYPE_LABEL
 ABC = ("a", "b", "c")
+TINY = instance_type("tiny", "1", "2Gi", 0.6, zones=ABC)
 SMALL = instance_type("small", "2", "4Gi", 1.0, zones=ABC)
 MEDIUM = instance_type("medium", "4", "8Gi", 2.0, zones=ABC)
 LARGE = instance_type("large", "8", "16Gi", 4.0, zones=ABC)
 ONE, ALL = pool(types=(SMALL,)), pool(types=(SMALL, MEDIUM, LARGE))
-DB, WEB = app("db"), app("web")
+DB, WEB, X = app("db"), app("web"), app("x")
 
 
 def running(name: str, label: str = "db", **more: Any) -> Pod:
     return pod(name, of_app(label, **more))
+
+
+def friend(**more: Any) -> PodShape:
+    """Of a pod that wants to be on a machine with pods like it."""
+    return of_app("x", affinity=near(HOST, X), **more)
 
 
 def both(*, to: PodAffinityTerm, off: PodAffinityTerm) -> Affinity:
@@ -227,6 +233,20 @@ ROWS: dict[str, Row] = {
     "one that minds goes to whichever zone is left": row(
         problem([pod("x", of_app("web", selector={ZONE: "a"})), pod("y", of_app("web", terms=[term((ZONE, "In", ["b"]))])), pod("p", shape("1", affinity=apart(ZONE, WEB)))], ALL),
         "p has zone=c"),
+    # --- puzzles that no fixed order of classes and places solves: a search finds these ---
+    "friends of one machine go to the pool whose machines hold them all": row(
+        problem(pods(2, friend(selector={ZONE: "a"}), "p"), pool("big", types=(SMALL,)), pool("first", types=(TINY,))),
+        "1 machine", "nothing left"),
+    "friends of one machine leave the machine of now that only holds some of them": row(
+        problem([*pods(2, friend(cpu="2"), "p"), pod("q", friend())], pool(types=(SMALL, LARGE)), bins=[node("n", "4")]),
+        "1 machine", "nothing left"),
+    "a pod that may only be in one zone has its friend come there, with room for both": row(
+        problem([pod("p", of_app("x", "1500m")), pod("q", of_app("y", affinity=near(HOST, X), selector={ZONE: "a"}))],
+                pool(types=(SMALL, LARGE)), bins=[node("n", "2", labels={ZONE: "b"})]),
+        "p q together", "p has zone=a"),
+    "friends are shared out over those who need one each": row(
+        problem([*pods(2, of_app("x"), "p"), *pods(2, of_app("y", affinity=near(HOST, X)), "q")], pool(types=(SMALL,))),
+        "2 machines", "nothing left"),
 }  # fmt: skip
 
 

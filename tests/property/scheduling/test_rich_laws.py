@@ -69,6 +69,15 @@ def test_nothing_is_illegal_and_nothing_that_fits_is_left_over(
 
 
 @EXAMPLES
+@given(PROBLEMS, st.sampled_from((0, 2, 3)))
+def test_nothing_is_illegal_over_however_many_nodes_a_hostname_spread_is_planned(asked: Problem, domains: int) -> None:
+    asked = replace(asked, hostname_domains=domains)
+    result = solve(asked)
+    wrong = [text for text in checker.violations(asked, result) if " would fit " not in text]  # by the letter
+    assert not wrong, "\n".join([*wrong, told(asked, result)])
+
+
+@EXAMPLES
 @given(PROBLEMS, st.randoms(use_true_random=False))
 def test_the_order_of_input_does_not_matter(asked: Problem, chance: random.Random) -> None:
     def mixed(values: tuple[Any, ...]) -> tuple[Any, ...]:

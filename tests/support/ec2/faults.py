@@ -1,4 +1,10 @@
-"""What goes wrong, by script."""
+"""What goes wrong, by script.
+
+Replays: AWS promises that a request with the same client token "completes successfully without performing any further actions" and that
+its result "might contain updated information", not that it is the first answer again. Source: Amazon EC2 Developer Guide, "Ensuring idempotency in
+Amazon EC2 API requests" (ec2-api-idempotency). Reads: what was made "might not be immediately visible to all subsequent commands";
+up to five minutes of waiting are advised. Source: the same guide, "Eventual consistency" (eventual-consistency).
+"""
 
 import fnmatch
 import json
@@ -17,6 +23,7 @@ KINDS: Final = frozenset(
         "hang",
         "shortage",
         "error",
+        "replay",
         "slow-boot",
         "interruption",
     }
@@ -24,6 +31,7 @@ KINDS: Final = frozenset(
 
 
 _OF_MACHINES: Final = frozenset({"shortage", "slow-boot", "interruption"})
+_NOT_OF_CALLS: Final = _OF_MACHINES | {"replay"}
 
 
 @dataclass(frozen=True)
@@ -31,10 +39,11 @@ class Fault:
     """One line of a fault script.
 
     Attributes:
-        action: of which calls, with wildcards: "CreateFleet", "Describe*". Not read for `shortage`, `slow-boot` and `interruption`.
+        action: of which calls, with wildcards: "CreateFleet", "Describe*". Not read for `shortage`, `slow-boot`, `interruption` and `replay`.
         kind: "throttled", "500", "denied", "not-found" and "error" answer without effect; "timeout-after-effect" does the work and
             drops the connection; "hang" waits, then goes on as usual; "stale" answers reads as they were a while ago; "shortage" takes
-            machines away from CreateFleet and RunInstances; "slow-boot" makes machines boot later; "interruption" interrupts running spot
+            machines away from CreateFleet and RunInstances; "replay" makes a CreateFleet whose client token was used answer with the fleet's id
+            and nothing else, or, where `code` is given, with that error; "slow-boot" makes machines boot later; "interruption" interrupts running spot
             machines once, after `delay`.
         times: so many calls (or, of a shortage, refusals; of slow boots and interruptions, machines); 0 is no limit.
         after: so many matching calls pass before.
@@ -109,11 +118,20 @@ class Script:
         return [
             line.fault
             for line in self._open()
-            if line.fault.kind not in _OF_MACHINES
+            if line.fault.kind not in _NOT_OF_CALLS
             and fnmatch.fnmatchcase(action, line.fault.action)
             and _call_matches(line.fault.match, request)
             and line.take()
         ]
+
+    def replay(self, request: Mapping[str, Any]) -> Fault | None:
+        """What a call with a client token that was used meets; None: the first answer again."""
+        found = [
+            line.fault
+            for line in self._open()
+            if line.fault.kind == "replay" and _call_matches(line.fault.match, request) and line.take()
+        ]
+        return found[0] if found else None
 
     def shortage(self, instance_type: str, zone: str, capacity_type: str) -> Fault | None:
         """Why one more machine of an offering is not to be had; None takes one of those that are left."""

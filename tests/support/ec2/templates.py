@@ -1,4 +1,8 @@
-"""Launch templates."""
+"""Launch templates.
+
+Quota: 5,000 an account and region (Amazon EC2 User Guide, launch-template-restrictions). What EC2 says then is in no list of AWS; it is quoted in
+https://github.com/aws/karpenter-provider-aws/issues/8686.
+"""
 
 import base64
 import binascii
@@ -65,7 +69,7 @@ class LaunchTemplates:
     def __init__(self) -> None:
         self._by_name: dict[str, LaunchTemplate] = {}
         self._made = 0
-        self.limit = 15_000
+        self.limit = 5_000
 
     def all(self) -> list[LaunchTemplate]:
         """In order of creation."""
@@ -119,7 +123,7 @@ class LaunchTemplates:
                 )
             raise AwsError("InvalidLaunchTemplateName.AlreadyExistsException", "Launch template name already in use.")
         if len(self._by_name) >= self.limit:
-            raise AwsError("LaunchTemplateLimitExceeded", "The maximum number of launch templates has been reached.")
+            raise AwsError("MaxTemplateLimitExceeded", "Account has already reached max permitted templates")
         self._made += 1
         made = LaunchTemplate(
             f"lt-{self._made:017x}",

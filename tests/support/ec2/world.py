@@ -145,7 +145,10 @@ class World:
                     "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
                 )
             if not request.get("DryRun"):
-                return told
+                trouble = self.script.replay(request)
+                if trouble is not None and trouble.code:
+                    raise AwsError(trouble.code, trouble.message or "by script", trouble.status)
+                return told if trouble is None else {"FleetId": told["FleetId"], "Errors": [], "Instances": []}
         found = fleet.candidates(request, functools.partial(self._template, stale=stale), self._zone_of)
         if request.get("DryRun"):
             unknown = [one.instance_type for one in found if one.instance_type not in self.market.types]

@@ -3,8 +3,17 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from provisioner.apis.conditions import AWAITING_MESSAGE, CLAIM_CONDITIONS, OVERLAY_CONDITIONS, POOL_CONDITIONS, to_wire
+from provisioner.apis.conditions import (
+    AWAITING_MESSAGE,
+    CLAIM_CONDITIONS,
+    OVERLAY_CONDITIONS,
+    POOL_CONDITIONS,
+    ConditionChangedError,
+    to_wire,
+)
 from provisioner.apis.meta import Condition, condition
 
 CREATED = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -170,3 +179,58 @@ def test_the_wire_form_has_every_field_that_the_api_demands() -> None:
         "lastTransitionTime": "2026-11-21T10:00:00Z",
         "observedGeneration": 1,
     }
+
+
+KINDS = ("Launched", "Registered", "Initialized", "Drifted", "Consolidatable", "DisruptionReason")
+STATES = st.sampled_from([("True", "A"), ("True", "B"), ("Unknown", "C"), None])
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> dict[str, tuple[str, str] | None]:
+    """What one writer sets, or clears where that may be."""
+    kinds = draw(st.sets(st.sampled_from(KINDS), max_size=4))
+    return {kind: draw(STATES) or (None if kind not in KINDS[:3] else ("True", "A")) for kind in sorted(kinds)}
+
+
+def changed(
+    conditions: tuple[Condition, ...], wanted: dict[str, tuple[str, str] | None], at: float
+) -> tuple[Condition, ...]:
+    for kind, state in wanted.items():
+        conditions = (
+            CLAIM_CONDITIONS.clear(conditions, kind)
+            if state is None
+            else CLAIM_CONDITIONS.set(conditions, kind, *state, generation=1, now=later(at))
+        )
+    return conditions
+
+
+def without_root(conditions: tuple[Condition, ...]) -> set[tuple[str, str, str]]:
+    return {(one.type, one.status, one.reason) for one in conditions if one.type != "Ready"}
+
+
+@given(before=steps(), ours=steps(), theirs=steps())
+def test_two_writers_one_after_the_other_lose_nothing(
+    before: dict[str, tuple[str, str] | None],
+    ours: dict[str, tuple[str, str] | None],
+    theirs: dict[str, tuple[str, str] | None],
+) -> None:
+    base = changed(NEW, before, 1)
+    wanted, current = changed(base, ours, 5), changed(base, theirs, 3)
+    touched = {kind for kind in ours if condition(base, kind) != condition(wanted, kind)}
+    clash = {
+        kind for kind in touched if condition(current, kind) not in (condition(base, kind), condition(wanted, kind))
+    }
+    if clash:
+        with pytest.raises(ConditionChangedError) as caught:
+            CLAIM_CONDITIONS.rebased(base, wanted, current, generation=1)
+        assert caught.value.kind in clash
+        return
+    merged = CLAIM_CONDITIONS.rebased(base, wanted, current, generation=1)
+    assert without_root(merged) == without_root(changed(current, {kind: ours[kind] for kind in touched}, 5))
+    assert root(merged) == root(changed(merged, {"Drifted": None}, 9))
+    assert [one.type for one in merged][-1] == "Ready"
+
+
+def test_nothing_to_change_is_the_same_tuple() -> None:
+    current = after(("Drifted", "True"))
+    assert CLAIM_CONDITIONS.rebased(NEW, NEW, current, generation=1) is current

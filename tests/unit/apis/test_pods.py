@@ -173,6 +173,10 @@ SAME: dict[str, dict[str, Any]] = {
         "metadata__labels": wire_pod()["metadata"]["labels"]
         | {"apps.kubernetes.io/pod-index": "3", "statefulset.kubernetes.io/pod-name": "web-3"}
     },
+    "the topology of its node, which it is given when it is bound": {
+        "metadata__labels": wire_pod()["metadata"]["labels"]
+        | {"topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r"}
+    },
     "the room that the kubelet gave": {
         "status__containerStatuses": [
             {
@@ -240,6 +244,58 @@ def test_a_label_of_its_own_counts_when_the_pods_terms_name_it() -> None:
     assert indexed("1").labels["apps.kubernetes.io/pod-index"] == "1"
 
 
+ZONE = "topology.kubernetes.io/zone"
+WEB = {"matchLabels": {"app": "web"}}
+NEAR = {"topologyKey": ZONE, "labelSelector": WEB}
+TERMS: dict[str, dict[str, Any]] = {
+    "a spread over zones": {"spec__topologySpreadConstraints": [SPREAD | {"labelSelector": WEB}]},
+    "affinity in a zone": {
+        "spec__affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [NEAR]}}
+    },
+    "wished anti-affinity in a zone": {
+        "spec__affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": NEAR}]
+            }
+        }
+    },
+    "nodes of a zone": {
+        "spec__affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]}]
+                }
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
+def test_a_pod_is_of_the_same_class_before_and_after_it_is_bound(terms: dict[str, Any]) -> None:
+    """Since 1.35 the API server copies the Node's zone and region to a pod that is bound."""
+    before = decoded(metadata__labels={"app": "web"}, **terms)
+    after = decoded(metadata__labels={"app": "web", ZONE: "a", "topology.kubernetes.io/region": "r"}, **terms)
+    assert after.shape is before.shape
+    assert after.labels[ZONE] == "a"
+
+
+@pytest.mark.parametrize(
+    "selector", [{"matchLabels": {ZONE: "a"}}, {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]}]
+)
+def test_a_zone_that_the_pods_terms_select_by_counts(selector: dict[str, Any]) -> None:
+    def of(zone: str) -> PodShape:
+        labels = {"app": "web", ZONE: zone}
+        return shape(metadata__labels=labels, spec__topologySpreadConstraints=[SPREAD | {"labelSelector": selector}])
+
+    assert of("a").key != of("b").key
+
+
+def test_bound_brothers_of_one_zone_share_their_labels() -> None:
+    one, two = (decoded(metadata__uid=uid, metadata__labels={"app": "web", ZONE: "a"}) for uid in ("1", "2"))
+    assert one.labels is two.labels
+
+
 def test_a_pod_keeps_the_labels_that_its_shape_leaves_out() -> None:
     pod = decoded(metadata__labels={"app": "web", "apps.kubernetes.io/pod-index": "3"})
     assert pod.labels == {"app": "web", "apps.kubernetes.io/pod-index": "3"}
@@ -305,12 +361,41 @@ def test_texts_of_one_class_do_not_pile_up() -> None:
     assert pods.interned_texts() <= limit + 1
 
 
+# --- what kube-scheduler says
+
+NO_ROOM = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+def verdict(**condition: Any) -> dict[str, Any]:
+    found = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM, **condition}
+    return {"status__conditions": [found]}
+
+
+SAID: dict[str, tuple[dict[str, Any], str]] = {
+    "of a pod that it found no node for": (verdict(), NO_ROOM),
+    "of a pod that waits for its gates": (verdict(reason="SchedulingGated", message="waiting"), "waiting"),
+    "of a bound pod": (verdict(status="True", message="old"), ""),
+    "nothing yet": ({"status__conditions": []}, ""),
+    "no text": (verdict(message=""), ""),
+    "more than anybody reads": (verdict(message="ä" * 100_000), "ä" * 1024),
+    "a control character": (verdict(message="a\x00b"), "a\x00b"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_kube_scheduler_says(name: str) -> None:
+    changes, want = SAID[name]
+    assert decoded(**changes).scheduled_message == want
+
+
 # --- questions
 
+GROUPS = {"DaemonSet": "apps/v1", "Node": "v1", "StatefulSet": "apps/v1"}
 OWNED = {
-    kind: [{"kind": kind, "name": "a", "uid": kind, "controller": True}]
-    for kind in ("DaemonSet", "Node", "StatefulSet")
+    kind: [{"apiVersion": group, "kind": kind, "name": "a", "uid": kind, "controller": True}]
+    for kind, group in GROUPS.items()
 }
+KRUISE = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "DaemonSet", "name": "a", "uid": "k", "controller": True}
 DELETED = {"metadata__deletionTimestamp": "2026-11-21T11:59:30Z"}
 LONG_DELETED = {"metadata__deletionTimestamp": "2026-11-21T11:58:59Z"}
 DONE = {"status__phase": "Succeeded"}
@@ -334,6 +419,10 @@ FACTS: dict[str, tuple[dict[str, Any], str]] = {
     "a pod of a StatefulSet": (owned("StatefulSet"), "active reschedulable drainable waiting evictable"),
     "a pod of a StatefulSet that is going": (owned("StatefulSet") | DELETED, "reschedulable drainable waiting"),
     "a daemon": (owned("DaemonSet"), "active daemon drainable waiting evictable"),
+    "a pod of another API group's DaemonSet": (
+        {"metadata__ownerReferences": [KRUISE]},
+        "active reschedulable drainable waiting evictable",
+    ),
     "a static pod": (owned("Node"), "active mirror"),
     "a pod marked as mirror": (MIRROR, "active mirror"),
     "a pod that tolerates the taint": (TOLERANT, "active reschedulable"),

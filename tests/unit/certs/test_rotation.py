@@ -1,16 +1,34 @@
 """The decisions of a rotation; the loop itself is tested against a real API server."""
 
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from certs.injection import certificates, merge
-from certs.rotation import Replica, lagging, may_serve, reason_to_mint, replica_of, wanted_bundle
+from certs.replicas import Replica
+from certs.rotation import (
+    Rotation,
+    Settings,
+    lagging,
+    may_serve,
+    reason_not_trusted,
+    reason_to_mint,
+    wanted_bundle,
+)
 from certs.store import Material, Names, mint, renew_at
-from provisioner.apis.core import Lease, LeaseSpec, MutatingWebhookConfiguration, Secret
-from provisioner.apis.meta import ObjectMeta
+from provisioner.apis.core import MutatingWebhookConfiguration, Secret
+from provisioner.kube.client import Client
+from provisioner.kube.config import Connection
+from provisioner.kube.lease import LostLease
+from tests.support.clock import FakeClock
+from tests.support.eventually import eventually
+from tests.support.kube import FakeAnswer, FakeApi
 from tests.unit.certs.test_injection import configuration
+from tests.unit.kube.test_lease import LeaseServer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = Names(("hook.dv.svc",))
@@ -80,6 +98,24 @@ def test_without_a_ca_there_is_no_bundle() -> None:
     assert wanted_bundle(PUBLIC, configuration(OLD.ca_pem), OLD, everyone_moved=False) == b""
 
 
+def test_a_leaf_that_the_bundle_does_not_hold_is_no_reason_to_send_calls_here() -> None:
+    """It was ready all the same, and every call that came here failed."""
+    both = merge([OLD.ca_pem, NEW.ca_pem])
+    assert "does not hold the CA" in reason_not_trusted(OLD, configuration(NEW.ca_pem))
+    assert "does not hold the CA" in reason_not_trusted(OLD, configuration(b""))
+    assert reason_not_trusted(OLD, configuration(both)) == ""
+    assert reason_not_trusted(OLD, None) == "", "nobody calls"
+    assert reason_not_trusted(PUBLIC, configuration(b"")) == "", "the system's own CAs are trusted then"
+    theirs = configuration(NEW.ca_pem)
+    theirs.metadata.annotations["cert-manager.io/inject-ca-from"] = "n/c"
+    assert reason_not_trusted(OLD, theirs) == ""
+
+
+def test_every_webhook_has_to_trust_what_is_served() -> None:
+    found = configuration(OLD.ca_pem, NEW.ca_pem)
+    assert "does not hold the CA" in reason_not_trusted(OLD, found)
+
+
 def test_who_lags() -> None:
     replicas = [Replica("a", "new", live=True), Replica("b", "old", live=True), Replica("c", "old", live=False)]
     assert lagging(replicas, "new", own="a") == ("b",)
@@ -88,20 +124,45 @@ def test_who_lags() -> None:
     assert lagging([], "new", own="a") == ("a",)
 
 
-def lease(renewed: str | None, seconds: int | None = 120) -> Lease:
-    metadata = ObjectMeta(name="r", annotations={"dovetail.dev/serving": "f"})
-    return Lease(metadata=metadata, spec=LeaseSpec(renew_time=renewed, lease_duration_seconds=seconds))
+def test_what_belongs_to_others_needs_no_leader() -> None:
+    assert Settings("ns", "tls", "conf", NAMES).writes
+    assert Settings("ns", "tls", "conf", None).writes
+    assert Settings("ns", "tls", "conf", NAMES, inject=False).writes
+    assert not Settings("ns", "tls", "conf", None, inject=False).writes
 
 
-LEASES = {
-    "renewed in time": (lease("2025-12-31T23:58:00.000000Z"), True),
-    "run out": (lease("2025-12-31T23:57:59.000000Z"), False),
-    "without a time": (lease(None), False),
-    "without a duration": (lease("2025-12-31T23:59:59.000000Z", None), False),
-    "with a time that is none": (lease("yesterday"), False),
-}
-
-
-@pytest.mark.parametrize(("found", "live"), LEASES.values(), ids=LEASES)
-def test_a_replica_is_live_while_its_lease_is(found: Lease, live: bool) -> None:
-    assert replica_of(found, NOW) == Replica("r", "f", live)
+def test_a_replica_that_lost_its_term_lives_on_and_stands_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Lease that cannot be decoded for longer than a term lasts; meanwhile the replica writes nothing as the leader."""
+    monkeypatch.setattr("certs.rotation.STAND_AGAIN_SECONDS", 0.05)
+    clock, server = FakeClock(), LeaseServer()
+    garbled = threading.Event()
+    api = FakeApi(
+        respond=lambda sent: FakeAnswer(data=b"{]") if garbled.is_set() else server.respond(sent), clock=clock
+    )
+    settings = Settings("dovetail-system", "tls", "hook", NAMES)
+    rotation = Rotation(Client(api, clock), cast("Connection", api), clock, settings, tmp_path, "replica-1")
+    rotation._elector.retry_period = 0.05
+    thread = threading.Thread(target=rotation._lead, daemon=True)
+    thread.start()
+    eventually(lambda: rotation.leads, "it leads")
+    rotation._term.check()
+    garbled.set()
+    clock.advance(21)
+    assert not rotation.leads
+    for write in (
+        lambda: rotation._store.create_or_adopt(NEW),
+        lambda: rotation._injector.inject(configuration(OLD.ca_pem), NEW.ca_pem),
+    ):
+        with pytest.raises(LostLease):
+            write()
+    eventually(lambda: rotation._term._fence is None, "it knows that its term is over")
+    garbled.clear()
+    eventually(lambda: rotation.leads, "it leads again")
+    assert thread.is_alive()
+    rotation._stopping.set()
+    rotation._elector.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert server.holder == ""

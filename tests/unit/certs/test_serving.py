@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from certs import serving
 from certs.serving import ServingContext, write_atomically
 from certs.store import Material, Names, mint
 from provisioner.support.clock import SystemClock
@@ -82,14 +81,31 @@ def test_only_the_owner_can_read_it_and_nothing_is_left_beside(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_blocking_means_for_a_bounded_time(tmp_path: Path) -> None:
+def test_a_key_and_a_ca_in_files_of_their_own_are_followed_too(tmp_path: Path) -> None:
+    """Files are replaced one after the other: a pair that does not match leaves the former context in place."""
+    certificate, key, client_ca = (tmp_path / name for name in ("tls.crt", "tls.key", "ca.crt"))
+    first, second = new_material(), new_material()
+    certificate.write_bytes(first.cert_pem)
+    key.write_bytes(first.key_pem)
+    client_ca.write_bytes(first.ca_pem)
+    context = ServingContext(certificate, key, client_ca)
+    before = context.current()
+    assert before.verify_mode is ssl.CERT_REQUIRED
+    certificate.write_bytes(second.cert_pem)
+    assert context.current() is before
+    key.write_bytes(second.key_pem)
+    after = context.current()
+    assert after is not before
+    client_ca.write_bytes(second.ca_pem)
+    assert context.current() is not after
+    assert context.current().get_ca_certs(binary_form=True) != before.get_ca_certs(binary_form=True)
+
+
+def test_a_bad_pair_is_tried_once_and_not_at_every_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "tls.pem"
     write_atomically(path, new_material().pem())
-    here, there = socket.socketpair()
-    with here, there:
-        wrapped = ServingContext(path).current().wrap_socket(here, server_side=True, do_handshake_on_connect=False)
-        with wrapped:
-            wrapped.setblocking(True)
-            assert wrapped.gettimeout() == serving.IO_TIMEOUT_SECONDS
-            wrapped.setblocking(False)
-            assert wrapped.gettimeout() == 0.0
+    context = ServingContext(path)
+    before = context.current()
+    write_atomically(path, b"garbage")
+    assert [context.current() for _ in range(3)] == [before] * 3
+    assert caplog.text.count("cannot be read anew") == 1

@@ -3,7 +3,10 @@
 import dataclasses
 import math
 
+import pytest
+
 from provisioner.cli.demo import figures_of, judge
+from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.placement import Placement
 from provisioner.cli.harness.running import Run
 from provisioner.cli.harness.scoreboard import Counts
@@ -12,6 +15,7 @@ RUN = Run(
     pods=1000,
     counts=Counts(pods=1000, planned=998, claims=61, nodes=60, running=1000, stamped=310, usd_per_hour=20.0),
     placement=Placement(planned=998, on_plan=997, absorbed=1, unbound=0),
+    nominations=Placement(planned=800, on_plan=770, absorbed=30, unbound=0),
     first_running_seconds=3.0,
     all_running_seconds=26.0,
     bound_per_second=120.0,
@@ -34,6 +38,34 @@ GOALS = {
 def test_every_goal_of_the_issue_is_a_figure() -> None:
     goals = {figure.name: str(figure.goal) for figure in figures_of(RUN) if figure.goal is not None}
     assert goals == GOALS
+
+
+@pytest.mark.parametrize(
+    ("mode", "want"),
+    [
+        (Mode.EVERYTHING_ON, {"planned placement": ">= 99"}),
+        (Mode.NOMINATIONS_ONLY, {"placement of the nominated pods": ">= 95"}),
+        (Mode.ALL_OFF, {}),
+    ],
+)
+def test_what_may_be_asked_of_placement_depends_on_what_runs(mode: Mode, want: dict[str, str]) -> None:
+    goals = {figure.name: str(figure.goal) for figure in figures_of(RUN, mode=mode) if figure.goal is not None}
+    assert {name: goal for name, goal in goals.items() if "placement" in name} == want
+    assert goals.keys() - want.keys() == GOALS.keys() - {"planned placement"}, "the other goals stay"
+
+
+def test_a_run_is_judged_by_its_mode() -> None:
+    poor = dataclasses.replace(
+        RUN,
+        placement=Placement(planned=998, on_plan=500, absorbed=498, unbound=0),
+        nominations=Placement(planned=800, on_plan=759, absorbed=41, unbound=0),
+    )
+    assert judge(poor, Counts(), Mode.ALL_OFF).problems() == ()
+    assert judge(RUN, Counts(), Mode.NOMINATIONS_ONLY).problems() == ()
+    assert judge(poor, Counts(), Mode.NOMINATIONS_ONLY).problems() == (
+        "placement of the nominated pods 94.8 % is below 95 %",
+    )
+    assert judge(poor, Counts()).problems() == ("planned placement 50.1 % is below 99 %",)
 
 
 def test_missed_goals_are_told_apart_from_met_ones() -> None:

@@ -36,7 +36,7 @@ class Stage:
         self.collector = MachineCollector(
             lambda: self.machines,
             self._fresh,
-            self._terminate,
+            lambda one: self.server.terminator().end_orphan(one, self._terminate),
             self.world.cluster,
             self.server.client,
             self.world.clock,
@@ -72,8 +72,29 @@ def test_a_machine_of_nobody_is_terminated_after_five_minutes() -> None:
 def test_its_node_goes_with_it() -> None:
     stage = Stage()
     stage.server.put(node("n", provider_id=ORPHAN.provider_id, finalizers=[names.TERMINATION_FINALIZER]))
-    stage.poll_for(320)
-    assert stage.server.done == ["DELETE nodes/n"]
+    stage.poll_for(330)
+    assert stage.server.done == ["PATCH nodes/n", "DELETE nodes/n"]
+
+
+def test_live_pods_of_a_machine_of_nobody_are_evicted_before_it_is_terminated() -> None:
+    stage = Stage()
+    stage.server.put(node("n", provider_id=ORPHAN.provider_id))
+    stage.server.bind("web", "n")
+    stage.poll_for(330)
+    assert stage.terminated == []
+    assert names.DISRUPTED_TAINT.key in {taint.key for taint in stage.server.node("n").spec.taints}
+    stage.server.work_off()
+    assert "POST evictions/web" in stage.server.done
+    stage.poll_for(10)
+    assert stage.terminated == [ORPHAN.provider_id]
+
+
+def test_a_machine_of_nobody_stays_while_its_pods_cannot_be_listed() -> None:
+    stage = Stage()
+    stage.server.put(node("n", provider_id=ORPHAN.provider_id))
+    stage.server.refuse["pods"] = 403
+    stage.poll_for(600)
+    assert stage.terminated == []
 
 
 def test_five_minutes_without_a_break() -> None:
@@ -120,7 +141,7 @@ def test_a_termination_that_fails_is_tried_again(error: CloudError) -> None:
     stage = Stage()
     stage.server.put(node("n", provider_id=ORPHAN.provider_id, finalizers=[names.TERMINATION_FINALIZER]))
     stage.broken = error
-    stage.poll_for(320)
+    stage.poll_for(330)
     gone = isinstance(error, MachineNotFoundError)
     assert stage.server.has("nodes", "n") is not gone
     stage.broken = None

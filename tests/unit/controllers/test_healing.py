@@ -44,13 +44,14 @@ def test_healing(workers: Pool, mark: Interruption | None, healed: bool) -> None
     )
     disruption = Disruption(
         world.cluster,
-        server.client,
         server.writer,
         server.recorder,
         Metrics(),
-        workers,
+        server.taints,
+        server.terminator(),
         world.clock,
-        tainted=lambda _: None,
+        stale=lambda: "",
     )
     disruption.run_once()
+    disruption._heal("a")
     assert (server.node("a").spec.taints == ()) is healed

@@ -39,7 +39,7 @@ class Stage:
             self._read,
             Interruptions(
                 self.world.cluster,
-                self.server.client,
+                self.server.taints,
                 self.server.writer,
                 self.server.recorder,
                 Metrics(),

@@ -1,6 +1,7 @@
 """Interrupted machines: what is written, in which order, and what a crash or a refusal leaves."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.apis.pods import Pod
-from provisioner.controllers.interruption import Interruptions
+from provisioner.controllers.interruption import PATIENCE_SECONDS, Interruptions
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.errors import ApiError
+from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
+from tests.support.eventually import eventually
+from tests.support.kube import FakeAnswer, Sent
 from tests.support.tinyserver import ServerDied, TinyServer
 
 SPOT = Interruption(
@@ -28,7 +32,8 @@ ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 class Stage:
     """Interruptions over a world and a small API server; called in this thread, pass by pass."""
 
-    def __init__(self, workers: Pool) -> None:
+    def __init__(self, workers: Pool, patience: float = PATIENCE_SECONDS) -> None:
+        self.patience = patience
         self.world = World()
         self.server = TinyServer(self.world)
         self.planned: list[str] = []
@@ -39,13 +44,14 @@ class Stage:
         server = self.server
         return Interruptions(
             self.world.cluster,
-            server.client,
+            server.taints,
             server.writer,
             server.recorder,
             Metrics(),
             workers,
             self.world.clock,
             plan=self.planned.append,
+            patience=self.patience,
         )
 
     def machine(self, name: str, *pods: Pod, promised: tuple[Pod, ...] = (), **metadata: Any) -> None:
@@ -136,14 +142,22 @@ def test_the_way_of_an_interrupted_machine(workers: Pool) -> None:
     assert stage.server.done == [], "the rest is termination's"
 
 
+def disrupted_pods() -> float:
+    """So many pods were on claims of the tests' pool when these were interrupted."""
+    family = next(one for one in REGISTRY.collect() if one.name == "karpenter_pods_disruption_initiated")
+    return sum(one.value for one in family.samples if one.labels["reason"] == SPOT.reason)
+
+
 def test_without_a_replacement_it_is_drained_when_time_runs_out(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a", pod("p", node="a"))
+    before = disrupted_pods()
+    stage.machine("a", pod("p", node="a"), pod("daemon", node="a", kind="DaemonSet"))
     stage.mark("a")
     stage.interruptions.run_once()
     stage.world.clock.advance(45)
     stage.interruptions.run_once()
     assert not stage.server.has("nodeclaims", "a")
+    assert disrupted_pods() == before + 1
 
 
 def test_an_earlier_end_that_is_written_already_stays(workers: Pool) -> None:
@@ -231,3 +245,28 @@ def test_the_loop_ends_when_it_is_told_to(workers: Pool) -> None:
     stage = Stage(workers)
     stage.interruptions.start()
     stage.interruptions.stop()
+
+
+def test_one_machine_whose_write_hangs_holds_up_no_other(workers: Pool) -> None:
+    stage, may_go = Stage(workers, patience=0.2), threading.Event()
+    answer = stage.server.api.respond
+    for name in ("a", "b"):
+        stage.machine(name, pod(f"p-{name}", node=name))
+        stage.mark(name)
+
+    def respond(sent: Sent) -> FakeAnswer:
+        if sent.path == "/api/v1/nodes/a":
+            assert may_go.wait(20)
+        assert answer is not None
+        found = answer(sent)
+        assert isinstance(found, FakeAnswer)
+        return found
+
+    stage.server.api.respond = respond
+    for _ in range(3):
+        stage.interruptions.run_once()
+    assert stage.is_closed("b")
+    hanging = [sent for sent in stage.server.api.sent if sent.path == "/api/v1/nodes/a"]
+    assert len(hanging) == 1, "it is written again while it hangs"
+    may_go.set()
+    eventually(lambda: stage.is_closed("a"), "it is closed in the end")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -21,15 +21,21 @@ from provisioner.cloudprovider.errors import (
 )
 from provisioner.cloudprovider.types import CloudProvider, Machine
 from provisioner.controllers.fallback import PATIENCE
-from provisioner.controllers.lifecycle import ELSEWHERE_SECONDS, FAILED_TERMINATION, Lifecycle
+from provisioner.controllers.lifecycle import (
+    ELSEWHERE_SECONDS,
+    FAILED_TERMINATION,
+    FINALIZE_REQUEUE_SECONDS,
+    LAUNCH_TIMEOUT,
+    REGISTRATION_TIMEOUT,
+    Lifecycle,
+)
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.store import ClaimWriter
-from provisioner.kube.client import Client
-from provisioner.kube.events import Recorder
-from provisioner.state.cluster import Cluster
+from provisioner.controllers.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
 from provisioner.support.workers import DONE, Result
-from tests.support.clock import NOON, FakeClock
-from tests.support.cluster import claim
+from tests.support.clock import NOON
+from tests.support.cluster import World, bound, claim, node, pod
+from tests.support.instances import FakeInstances
+from tests.support.tinyserver import TinyServer
 
 MACHINE = Machine("aws:///a/i-1", "m5.large", "a", "spot")
 SHORT = InsufficientCapacityError("c", "all are sold out", 7.0)
@@ -42,6 +48,8 @@ LATER.retry_after = 3.0
 
 class Provider:
     """Answers every create alike."""
+
+    name = "fake"
 
     def __init__(self, answer: CloudError | Machine) -> None:
         self.answer, self.created = answer, 0
@@ -61,41 +69,11 @@ class Provider:
         raise self.ends.pop(0)
 
 
-class Api:
-    """An API server with one claim."""
-
-    def __init__(self, known: NodeClaim) -> None:
-        self.claim, self.deleted, self.writes = known, False, 0
-
-    def patch(self, _resource: object, _name: str, body: dict[str, Any], **_: object) -> NodeClaim:
-        self.writes += 1
-        for key, value in body.get("status", {}).items():
-            wanted = tuple(msgspec.convert(one, Condition) for one in value) if key == "conditions" else value
-            field = {"conditions": "conditions", "providerID": "provider_id"}.get(key)
-            if field:
-                status = msgspec.structs.replace(self.claim.status, **{field: wanted})
-                self.claim = msgspec.structs.replace(self.claim, status=status)
-        return self.claim
-
-    def delete(self, *_: object, **__: object) -> None:
-        self.deleted = True
-
-
-class Events:
-    """Takes every event."""
-
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-
-    def publish(self, _ref: object, _kind: str, reason: str, _message: str, **__: object) -> None:
-        self.reasons.append(reason)
-
-
 METRICS = Metrics()
 
 
 @dataclass
-class World:
+class Stage:
     """One claim under a lifecycle."""
 
     answer: CloudError | Machine
@@ -106,6 +84,9 @@ class World:
     deleted: bool = False
 
     def __post_init__(self) -> None:
+        self.world = World()
+        self.clock = self.world.clock
+        self.server = TinyServer(self.world)
         known = claim("c", annotations={names.LAUNCH_ANNOTATION: self.mark} if self.mark else {})
         if self.waits:
             told = Condition(
@@ -119,21 +100,25 @@ class World:
         if self.deleted:
             meta = msgspec.structs.replace(known.metadata, deletion_timestamp=NOON)
             known = msgspec.structs.replace(known, metadata=meta)
-        self.clock = FakeClock(NOON + self.age)
-        self.provider, self.api, self.events = Provider(self.answer), Api(known), Events()
-        cluster = Cluster(lambda _: {}, self.clock.now)
-        cluster.claim_written(known)
-        client = cast(Client, self.api)
-        self.lifecycle = Lifecycle(
-            cluster,
-            client,
+        self.server.put(known)
+        self.clock.advance(self.age.total_seconds())
+        self.provider, self.registering = Provider(self.answer), list[str]()
+        self.lifecycle = self.another()
+
+    def another(self) -> Lifecycle:
+        """The next leader's."""
+        return Lifecycle(
+            self.world.cluster,
+            self.server.client,
             cast(CloudProvider, self.provider),
-            ClaimWriter(client, cluster, lambda _: None),
-            cast(Recorder, self.events),
+            self.server.terminator(self.provider),
+            self.server.writer,
+            self.server.recorder,
             METRICS,
             self.clock,
-            register=lambda _: None,
+            register=self.registering.append,
             health=lambda _pool, _good: None,
+            nodes_are_stale=lambda: False,
             elsewhere=self.elsewhere,
         )
 
@@ -141,95 +126,120 @@ class World:
         return self.lifecycle.reconcile("c")
 
     @property
+    def gone(self) -> bool:
+        """Whether the claim was deleted."""
+        return not self.server.has("nodeclaims", "c")
+
+    @property
     def reason(self) -> str:
         """Of Launched."""
-        launched = condition(self.api.claim.status.conditions, names.LAUNCHED)
+        launched = condition(self.server.claim("c").status.conditions, names.LAUNCHED)
         return "" if launched is None else f"{launched.status}/{launched.reason}"
+
+    @property
+    def told(self) -> list[str]:
+        """Reasons of events."""
+        return [reason for _, _, _, reason in self.server.recorder.events]
 
 
 @dataclass(frozen=True)
 class Case:
-    world: Callable[[], World]
+    stage: Callable[[], Stage]
     want: Result
     deleted: bool = False
     reason: str = ""
 
 
 HOUR = timedelta(hours=1)
+
 CASES = {
-    "under way: nothing is written": Case(lambda: World(LaunchUnderWayError("c", 2.0)), Result(requeue_after=2.0)),
+    "under way: nothing is written": Case(lambda: Stage(LaunchUnderWayError("c", 2.0)), Result(requeue_after=2.0)),
     "a shortage: it waits in place and says so": Case(
-        lambda: World(SHORT), Result(requeue_after=7.0), reason="Unknown/InsufficientCapacity"
+        lambda: Stage(SHORT), Result(requeue_after=7.0), reason="Unknown/InsufficientCapacity"
     ),
-    "what can never be launched is given up": Case(lambda: World(NEVER), Result(), deleted=True),
+    "what can never be launched is given up": Case(lambda: Stage(NEVER), Result(), deleted=True),
     "pods that fit elsewhere are not sent there at once": Case(
-        lambda: World(SHORT, elsewhere=lambda _: True),
+        lambda: Stage(SHORT, elsewhere=lambda _: True),
         Result(requeue_after=7.0),
         reason="Unknown/InsufficientCapacity",
     ),
     "pods that fit elsewhere, while something may still come": Case(
-        lambda: World(OPEN, elsewhere=lambda _: True),
+        lambda: Stage(OPEN, elsewhere=lambda _: True),
         Result(requeue_after=7.0),
         reason="Unknown/InsufficientCapacity",
     ),
     "a shortage has no end": Case(
-        lambda: World(SHORT, age=HOUR, waits=True),
+        lambda: Stage(SHORT, age=HOUR, waits=True),
         Result(requeue_after=7.0),
         reason="Unknown/InsufficientCapacity",
     ),
     "an error is tried again with back-off": Case(
-        lambda: World(DENIED), Result(failed=True), reason="Unknown/Unauthorized"
+        lambda: Stage(DENIED), Result(failed=True), reason="Unknown/Unauthorized"
     ),
     "or when the provider says": Case(
-        lambda: World(LATER), Result(requeue_after=3.0), reason="Unknown/RequestLimitExceeded"
+        lambda: Stage(LATER), Result(requeue_after=3.0), reason="Unknown/RequestLimitExceeded"
     ),
-    "a class that is not ready": Case(lambda: World(NodeClassNotReadyError("k", "n", "no")), Result(), deleted=True),
-    "an old claim that was never asked for": Case(lambda: World(MACHINE, age=HOUR), Result(), deleted=True),
+    "a class that is not ready": Case(lambda: Stage(NodeClassNotReadyError("k", "n", "no")), Result(), deleted=True),
+    "an old claim that nobody looked at is launched": Case(
+        lambda: Stage(MACHINE, age=HOUR), Result(requeue_after=900.0), reason="True/Launched"
+    ),
     "an old claim whose machine may have been launched": Case(
-        lambda: World(LaunchUnderWayError("c"), age=HOUR, mark="b/1/0"), Result(requeue_after=1.0)
+        lambda: Stage(LaunchUnderWayError("c"), age=HOUR, mark="b/1/0"), Result(requeue_after=1.0)
     ),
-    "an old claim whose launch fails": Case(lambda: World(DENIED, age=HOUR, mark="b/1/0"), Result(), deleted=True),
+    "an old claim whose launch fails is tried again, we have just come": Case(
+        lambda: Stage(DENIED, age=HOUR, mark="b/1/0"), Result(failed=True), reason="Unknown/Unauthorized"
+    ),
+    "under way, and something is wrong with it": Case(
+        lambda: Stage(LaunchUnderWayError("c", 2.0, "InternalError", "no answer")),
+        Result(requeue_after=2.0),
+        reason="Unknown/InternalError",
+    ),
+    "an old claim whose launch is not known is not given up": Case(
+        lambda: Stage(LaunchUnderWayError("c", 2.0, "InternalError", "no answer"), age=HOUR, mark="b/1/0"),
+        Result(requeue_after=2.0),
+        reason="Unknown/InternalError",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_launch_that_does_not_succeed(case: Case) -> None:
-    world = case.world()
-    assert world.look() == case.want
-    assert world.api.deleted == case.deleted
+    stage = case.stage()
+    assert stage.look() == case.want
+    assert stage.gone == case.deleted
     if not case.deleted:
-        assert world.reason == case.reason
+        assert stage.reason == case.reason
 
 
 def test_a_claim_that_waits_is_written_once() -> None:
-    world = World(SHORT)
-    world.look()
-    writes = world.api.writes
+    stage = Stage(SHORT)
+    stage.look()
+    writes = len(stage.server.done)
     for _ in range(5):
-        world.clock.advance(7)
-        world.look()
+        stage.clock.advance(7)
+        stage.look()
     assert writes == 1
-    assert world.api.writes == writes
-    assert world.provider.created == 6
-    assert set(world.events.reasons) == {"InsufficientCapacityError"}
+    assert len(stage.server.done) == writes
+    assert stage.provider.created == 6
+    assert set(stage.told) == {"InsufficientCapacityError"}
 
 
 def test_a_machine_in_the_end() -> None:
-    world = World(SHORT)
-    world.look()
-    world.provider.answer = MACHINE
-    world.look()
-    assert world.api.claim.status.provider_id == MACHINE.provider_id
-    assert world.reason == "True/Launched"
+    stage = Stage(SHORT)
+    stage.look()
+    stage.provider.answer = MACHINE
+    stage.look()
+    assert stage.server.claim("c").status.provider_id == MACHINE.provider_id
+    assert stage.reason == "True/Launched"
 
 
 def test_an_end_that_fails_is_told_and_tried_again() -> None:
-    world = World(MACHINE, deleted=True)
-    world.provider.ends = [CloudError("UnauthorizedOperation"), MachineNotFoundError("i-1")]
-    assert world.look() == Result(failed=True)
-    assert world.events.reasons == [FAILED_TERMINATION]
-    assert world.look() == DONE
-    assert world.provider.ends == []
+    stage = Stage(MACHINE, deleted=True)
+    stage.provider.ends = [CloudError("UnauthorizedOperation"), MachineNotFoundError("i-1")]
+    assert stage.look() == Result(failed=True)
+    assert stage.told == [FAILED_TERMINATION]
+    assert stage.look() == DONE
+    assert stage.provider.ends == []
 
 
 PLACES = {
@@ -241,11 +251,11 @@ PLACES = {
 
 @pytest.mark.parametrize(("answer", "fits", "deleted"), PLACES.values(), ids=PLACES)
 def test_a_claim_gives_way(answer: CloudError, fits: bool, deleted: bool) -> None:
-    world = World(answer, elsewhere=lambda _: fits)
-    world.look()
-    world.clock.advance(PATIENCE)
-    world.look()
-    assert world.api.deleted is deleted
+    stage = Stage(answer, elsewhere=lambda _: fits)
+    stage.look()
+    stage.clock.advance(PATIENCE)
+    stage.look()
+    assert stage.gone is deleted
 
 
 def test_other_places_are_looked_for_now_and_then_only() -> None:
@@ -255,10 +265,212 @@ def test_other_places_are_looked_for_now_and_then_only() -> None:
         asked.append(name)
         return False
 
-    world = World(SHORT, elsewhere=elsewhere)
-    world.look()
-    world.clock.advance(PATIENCE)
+    stage = Stage(SHORT, elsewhere=elsewhere)
+    stage.look()
+    stage.clock.advance(PATIENCE)
     for _ in range(10):
-        world.clock.advance(ELSEWHERE_SECONDS / 4)
-        world.look()
+        stage.clock.advance(ELSEWHERE_SECONDS / 4)
+        stage.look()
     assert 2 <= len(asked) <= 4
+
+
+# ------------------------------------------------------------------ timeouts
+
+
+JOINED = (names.LAUNCHED,)
+ID = "kwok://c"
+
+
+def launched(stage: Stage, *, age: timedelta, joined: bool) -> None:
+    """The claim was launched so long ago, by whoever led then."""
+    stage.server.put(claim("c", provider_id=ID, true=JOINED, since=NOON - age))
+    if joined:
+        stage.server.put(node("n", provider_id=ID))
+
+
+def test_a_node_that_joined_while_nobody_led_is_registered_and_not_deleted() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=True)
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert stage.registering == ["c"]
+    assert not stage.gone
+
+
+def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=False)
+    wait = stage.look().requeue_after
+    assert wait == REGISTRATION_TIMEOUT.total_seconds()
+    stage.clock.advance(wait - 1)
+    assert stage.look().requeue_after == pytest.approx(1)
+    assert not stage.gone
+    stage.clock.advance(1)
+    stage.look()
+    assert stage.gone
+
+
+@pytest.mark.parametrize("skew", [-HOUR, HOUR], ids=["an hour behind", "an hour ahead"])
+def test_no_timeout_depends_on_the_clock_of_another_machine(skew: timedelta) -> None:
+    stage = Stage(MACHINE, age=timedelta(0))
+    launched(stage, age=skew, joined=False)
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    other = Stage(DENIED, age=timedelta(0))
+    meta = msgspec.structs.replace(other.server.claim("c").metadata, creation_timestamp=NOON - skew)
+    other.server.put(msgspec.structs.replace(other.server.claim("c"), metadata=meta))
+    assert other.look() == Result(failed=True)
+    other.clock.advance(LAUNCH_TIMEOUT.total_seconds())
+    assert other.look() == Result(failed=True)
+    other.clock.advance(1)
+    other.look()
+    assert other.gone
+
+
+def test_a_claim_of_the_same_name_waits_anew() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=False)
+    stage.look()
+    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds())
+    again = stage.server.claim("c")
+    stage.server.put(
+        msgspec.structs.replace(again, metadata=msgspec.structs.replace(again.metadata, uid="another")),
+    )
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert not stage.gone
+
+
+def test_the_next_leader_waits_a_whole_timeout() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=False)
+    stage.look()
+    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds() - 1)
+    stage.lifecycle = stage.another()
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+
+
+# ------------------------------------------------------------------ the end
+
+
+ALL = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+
+
+class Ending:
+    """A registered claim that is being deleted, with an instance that is there."""
+
+    def __init__(self) -> None:
+        self.stage = Stage(MACHINE)
+        self.cloud = FakeInstances(ID)
+        self.stage.provider = self.cloud  # type: ignore[assignment]  # from here on only its end matters
+        self.stale = False
+        self.stage.server.put(claim("c", provider_id=ID, true=ALL, deletionTimestamp=NOON.isoformat()))
+        stage = self.stage
+        self.lifecycle = Lifecycle(
+            stage.world.cluster,
+            stage.server.client,
+            cast(CloudProvider, self.cloud),
+            stage.server.terminator(self.cloud),
+            stage.server.writer,
+            stage.server.recorder,
+            METRICS,
+            stage.clock,
+            register=lambda _: None,
+            health=lambda _pool, _good: None,
+            nodes_are_stale=lambda: self.stale,
+        )
+
+    def look(self) -> Result:
+        return self.lifecycle.reconcile("c")
+
+    def joined(self, *, known: bool) -> None:
+        self.stage.server.tell = known
+        self.stage.server.put(node("n", provider_id=ID, finalizers=[names.TERMINATION_FINALIZER]))
+
+
+def test_a_registered_claim_is_not_ended_undrained_because_the_caches_lack_its_node() -> None:
+    ending = Ending()
+    ending.joined(known=False)
+    ending.stage.server.bind("web", "n")
+    assert ending.look() == Result(requeue_after=HELD_SECONDS)
+    assert ending.cloud.ended == []
+    assert not ending.stage.server.has("nodes", "n"), "its drain was not begun"
+    ending.stage.server.work_off()
+    ending.stage.clock.advance(MIN_TAINTED_SECONDS)
+    assert ending.look() == DONE
+    assert ending.cloud.ended == [ID]
+
+
+def test_a_claim_whose_node_is_known_leaves_its_end_to_the_node() -> None:
+    ending = Ending()
+    ending.joined(known=True)
+    assert ending.look() == Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+    assert ending.stage.server.done == ["DELETE nodes/n"]
+    ending.stage.clock.advance(60)
+    ending.look()
+    assert ending.cloud.ended == []
+
+
+def test_while_the_watch_of_nodes_is_behind_nobody_waits_for_what_it_would_show() -> None:
+    ending = Ending()
+    ending.joined(known=True)
+    del ending.stage.server.objects["nodes", "n"]
+    ending.stale = True
+    assert ending.look() == DONE
+    assert ending.cloud.ended == [ID]
+
+
+@pytest.mark.parametrize("what", ["pods", "nodes"])
+def test_a_list_that_fails_means_that_a_claim_waits(what: str) -> None:
+    ending = Ending()
+    ending.joined(known=False)
+    ending.stage.server.refuse[what] = 403
+    assert ending.look() == Result(failed=True)
+    assert ending.cloud.ended == []
+
+
+# ------------------------------------------------------------------ claims that nobody needs, and instances of two claims
+
+
+def test_a_claim_whose_pods_found_other_nodes_is_not_launched() -> None:
+    stage, one = Stage(MACHINE), pod("one")
+    stage.world.add(one)
+    stage.server.put(claim("c", pods=(one,)))
+    stage.world.cluster.pod_changed(one, bound(one, "elsewhere"))
+    assert stage.look() == DONE
+    assert stage.gone
+    assert stage.provider.created == 0
+
+
+def sharing(true: tuple[str, ...], *, deleted: str = "") -> Stage:
+    """The claims `b` and `c` have one instance, which has joined."""
+    stage = Stage(MACHINE)
+    for name in "bc":
+        gone = {"deletionTimestamp": NOON.isoformat()} if name in deleted else {}
+        stage.server.put(claim(name, provider_id=ID, true=true, **gone))  # type: ignore[arg-type]
+    stage.server.put(node("n", provider_id=ID))
+    return stage
+
+
+def test_two_claims_of_one_instance_are_reported_and_left_alone() -> None:
+    stage = sharing(JOINED)
+    for _ in range(200):
+        assert stage.look() == Result(requeue_after=10.0)
+        stage.clock.advance(10.0)
+    told = condition(stage.server.claim("c").status.conditions, names.REGISTERED)
+    assert told is not None
+    assert (told.status, told.reason) == ("False", names.MULTIPLE_NODES_FOUND)
+    assert "NodeClaims b, c; Nodes n" in told.message
+    assert not stage.gone
+    assert len(stage.server.done) == 1
+
+
+def test_a_claim_that_is_registered_stays_so_when_another_turns_up_with_its_instance() -> None:
+    stage = sharing(ALL)
+    assert stage.look() == Result(requeue_after=10.0)
+    assert stage.server.done == []
+
+
+@pytest.mark.parametrize(("deleted", "goes"), [("c", True), ("bc", False)], ids=["the other stays", "both go"])
+def test_of_two_claims_with_one_instance_the_first_that_goes_does_not_end_it(deleted: str, goes: bool) -> None:
+    stage = sharing(ALL, deleted=deleted)
+    stage.look()
+    assert (names.TERMINATION_FINALIZER not in stage.server.claim("c").metadata.finalizers) is goes
+    assert stage.provider.ends == [], "nobody asked for its end"

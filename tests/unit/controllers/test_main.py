@@ -1,7 +1,42 @@
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from provisioner.cli.harness.workload import REPOSITORY
+from provisioner.controllers.main import Program
+from provisioner.kube.lease import LostLease
+from provisioner.kube.resources import CONFIGMAPS
+from provisioner.options import Options
+from provisioner.support import heartbeat
+from provisioner.support.heartbeat import Pulses
+from tests.support.clock import FakeClock
+from tests.support.kube import thing
+from tests.unit.kube.test_sending import kubeconfig
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """One that has not begun; its API server is not there."""
+    return Program(Options(kubeconfig=kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")))
+
+
+def test_a_process_that_does_not_lead_can_write_nothing(program: Program) -> None:
+    with pytest.raises(LostLease, match="not the leader"):
+        program._client.create(CONFIGMAPS, thing("a"), "ns")
+
+
+def test_a_dead_thread_is_a_failed_liveness_check_unless_the_process_is_ending(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulses = Pulses(FakeClock())
+    monkeypatch.setattr(heartbeat, "_OURS", pulses)
+    assert program._threads() == ""
+    pulses.died("watch-pods", RecursionError("too deep"))
+    assert program._threads() == "thread watch-pods ended with RecursionError: too deep"
+    program._stopping.set()
+    assert program._threads() == ""
 
 
 def test_without_aws_the_program_loads_nothing_of_its_sdk() -> None:

@@ -1,7 +1,11 @@
 """Metrics that come and go."""
 
+import threading
+
+from provisioner.controllers.freshness import SILENT_SECONDS, stale
 from provisioner.controllers.metrics import Metrics
 from provisioner.support.metrics import REGISTRY
+from tests.support.cluster import World
 
 METRICS = Metrics()
 DECISION = {"controller": "provisioner", "scheduling_id": "one"}
@@ -52,3 +56,26 @@ def test_budgets_are_told_for_the_pools_of_now() -> None:
     assert of_pool("nodes_consuming_budgets", nodepool="one", reason="Empty") is None
     assert of_pool("allowed_disruptions", nodepool="two", reason="Empty") == 5
     assert of_pool("allowed_disruptions", nodepool="one", reason="Drifted") == 7
+
+
+def test_the_cluster_state_is_synced_only_as_long_as_every_watch_is_heard() -> None:
+    watch = Watch()
+    METRICS.sync(lambda: not stale([watch]), lambda: 0.0)
+    assert REGISTRY.get_sample_value("karpenter_cluster_state_synced") == 0.0
+    watch.synced.set()
+    assert REGISTRY.get_sample_value("karpenter_cluster_state_synced") == 1.0
+    watch.age = SILENT_SECONDS + 1
+    METRICS.state(World().cluster.snapshot())
+    assert REGISTRY.get_sample_value("karpenter_cluster_state_synced") == 0.0
+
+
+class Watch:
+    """A watch that was not complete yet."""
+
+    resource, error, age = "pods", None, 1.0
+
+    def __init__(self) -> None:
+        self.synced = threading.Event()
+
+    def staleness(self) -> float:
+        return self.age

@@ -1,10 +1,22 @@
 """Health of a pool's launches, and what a pool uses."""
 
+from typing import Any, cast
+
+import msgspec
 import pytest
 
-from provisioner.controllers.nodepool import Health, used_by
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.meta import condition
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.nodepool import Health, PoolController, used_by
+from provisioner.controllers.store import ClaimWriter
+from provisioner.kube.client import Client
 from provisioner.values.resources import Resources
-from tests.support.cluster import claim
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim, pool
+from tests.support.kube import FakeAnswer, FakeApi, Sent, ok
 
 GENERATIONS = (1, 1)
 VERDICTS: dict[str, tuple[str, str]] = {
@@ -77,3 +89,114 @@ def test_a_pool_uses_what_its_machines_have_known_or_not() -> None:
         "nodes": "3",
         "x/gpu": "1",
     }
+
+
+# --- what an earlier leader said, and classes that change --------------------------------------------------------------------
+
+TOLD = {
+    "an unhealthy pool needs more than one good launch": ("False", "+", "False"),
+    "three of them make it healthy": ("False", "+++", "True"),
+    "a healthy pool stays so after one bad launch": ("True", "-", "Unknown"),
+    "and not after two": ("True", "--", "False"),
+    "what was unknown counts for nothing": ("Unknown", "+", "True"),
+}
+
+
+@pytest.mark.parametrize(("told", "launches", "verdict"), TOLD.values(), ids=TOLD)
+def test_a_new_leader_goes_on_from_what_the_pool_says(told: str, launches: str, verdict: str) -> None:
+    health = Health(lambda _: None)
+    assert health.verdict("general", GENERATIONS, told) == told
+    for launch in launches:
+        health.note("general", launch == "+")
+    assert health.verdict("general", GENERATIONS, told) == verdict
+
+
+class Provider:
+    well_known_labels = names.WELL_KNOWN_LABELS
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+    def node_class_ready(self, _: object) -> tuple[str, str, str]:
+        return "True", "", ""
+
+
+METRICS = Metrics()
+
+
+class Stage:
+    """A pool, its class's generation, and a controller of pools."""
+
+    def __init__(self, **status: Any) -> None:
+        self.world = World()
+        self.pool = pool(status=status)
+        self.generation: int | None = 1
+        self.writes: list[Any] = []
+        client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
+        self.health = Health(lambda _: None)
+        self.controller = PoolController(
+            self.world.cluster,
+            client,
+            cast(CloudProvider, Provider()),
+            ClaimWriter(client, self.world.cluster, lambda _: None),
+            METRICS,
+            self.world.clock,
+            pool=lambda _: self.pool,
+            class_generation=lambda _: self.generation,
+            health=self.health,
+            ready=lambda: None,
+        )
+
+    def _answer(self, sent: Sent) -> FakeAnswer:
+        self.writes.append(sent.body)
+        wire = msgspec.json.decode(msgspec.json.encode(self.pool))
+        for part in ("metadata", "status"):
+            wire[part] = {**wire.get(part, {}), **sent.body.get(part, {})}
+        self.pool = msgspec.convert(wire, NodePool, strict=False)
+        return ok(wire)
+
+    @property
+    def healthy(self) -> str:
+        self.controller.reconcile("general")
+        found = condition(self.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+        assert found is not None
+        return found.status
+
+
+def test_a_class_that_changes_makes_the_health_of_its_pools_unknown() -> None:
+    stage = Stage()
+    assert stage.healthy == "Unknown"
+    stage.health.note("general", False)
+    stage.health.note("general", False)
+    assert stage.healthy == "False"
+    stage.generation = 2
+    assert stage.healthy == "Unknown"
+    assert stage.pool.status.node_class_observed_generation == 2
+    stage.health.note("general", True)
+    assert stage.healthy == "True"
+
+
+def test_a_class_that_is_away_for_a_moment_changes_nothing() -> None:
+    stage = Stage()
+    stage.health.note("general", True)
+    assert stage.healthy == "True"
+    stage.generation = None
+    assert stage.healthy == "True"
+    stage.generation = 1
+    writes = len(stage.writes)
+    assert stage.healthy == "True"
+    assert len(stage.writes) == writes
+
+
+@pytest.mark.parametrize(("generation", "healthy"), [(1, "False"), (2, "Unknown")], ids=["the same", "another class"])
+def test_a_new_leader_keeps_what_was_said_of_the_same_class(generation: int, healthy: str) -> None:
+    said = {
+        "type": "NodeRegistrationHealthy",
+        "status": "False",
+        "reason": "RegistrationFailed",
+        "observedGeneration": 1,
+        "lastTransitionTime": NOON.isoformat(),
+    }
+    stage = Stage(conditions=[said], nodeClassObservedGeneration=1)
+    stage.generation = generation
+    assert stage.healthy == healthy

@@ -82,7 +82,7 @@ class Stage:
         self.book.note({"cr-1": 3}, NOON)
         interruptions = Interruptions(
             self.world.cluster,
-            self.server.client,
+            self.server.taints,
             self.server.writer,
             self.server.recorder,
             Metrics(),
@@ -184,9 +184,9 @@ def test_a_message_that_comes_twice_is_written_once_and_closes_the_offering_once
     assert stage.server.done == ["PATCH nodeclaims/mine"]
     offer = offer_of(stage.server.claim("mine"))
     once = Shortages()
-    once.failed(offer, NOON, "SpotInterruption")
+    once.taken_back(offer, NOON, "SpotInterruption")
     assert stage.shortages.to_config(NOON) == once.to_config(NOON)
-    assert stage.shortages.standing(offer, NOON) is Standing.CLOSED
+    assert stage.shortages.standing(offer, NOON + timedelta(seconds=179)) is Standing.CLOSED
 
 
 def test_a_reservation_that_is_taken_back_has_no_machines_left(workers: Pool) -> None:

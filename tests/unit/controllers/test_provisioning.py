@@ -15,9 +15,13 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.controllers.provisioning import Bins, Policies, opted_out, problem_of, without
+from provisioner.controllers.provisioning import opted_out, policies_of
 from provisioner.options import Options
-from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy, Problem
+from provisioner.scheduling import problem as asked
+from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.world import Gathered, Machines, Policies, without
+from provisioner.scheduling.world import world_of as gathered_of
+from provisioner.state.keys import NodeKey
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod, pool
 from tests.support.problems import shape, term
@@ -29,9 +33,15 @@ READY = {"type": "Ready", "status": "True", "lastTransitionTime": NOON.isoformat
 DEFAULTS = Policies()
 
 
-def ask(world: World, *, ours: bool = True, policies: Policies = DEFAULTS, bins: Bins | None = None) -> Problem:
+def gathered(
+    world: World, *, ours: bool = True, policies: Policies = DEFAULTS, machines: Machines | None = None
+) -> Gathered:
     snapshot = world.cluster.snapshot()
-    return problem_of(snapshot, snapshot.pending, lambda _: TYPES, frozenset(), lambda _: ours, policies, bins)
+    return gathered_of(snapshot, lambda _: TYPES, frozenset(), lambda _: ours, policies, machines)
+
+
+def ask(world: World, **more: Any) -> asked.World:
+    return gathered(world, **more).world
 
 
 def world_of(*pools: NodePool) -> World:
@@ -54,8 +64,24 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("spec", LEFT_OUT.values(), ids=LEFT_OUT.keys())
 def test_a_pool_is_left_out_alone_that(spec: dict[str, Any]) -> None:
-    problem = ask(world_of(pool("bad", **spec), pool("good")))
-    assert [one.name for one in problem.pools] == ["good"]
+    found = gathered(world_of(pool("bad", **spec), pool("good")))
+    assert [one.name for one in found.world.pools] == ["good"]
+    assert {one.pool.name for one in found.unreadable} <= {"bad"}
+
+
+def test_what_cannot_be_read_in_a_pool_comes_back_as_a_value() -> None:
+    (one,) = gathered(world_of(pool("bad", limits={"cpu": "many"}))).unreadable
+    assert (one.pool.name, one.left_out) == ("bad", True)
+    assert "many" in one.error
+
+
+@pytest.mark.parametrize(("text", "domains", "told"), [("2", 2, 0), ("0", 0, 0), ("few", None, 1), ("-1", None, 1)])
+def test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes(text: str, domains: int | None, told: int) -> None:
+    annotated = pool("one")
+    annotated.metadata.annotations[names.HOSTNAME_DOMAINS] = text
+    found = gathered(world_of(annotated))
+    assert [one.hostname_domains for one in found.world.pools] == [domains]
+    assert [one.left_out for one in found.unreadable] == [False] * told
 
 
 def test_a_pool_of_another_provider_takes_no_part() -> None:
@@ -98,17 +124,17 @@ def test_machines_take_pods_unless_they_leave() -> None:
     assert {one.name for one in bins if one.leaving} == {"claim-goes", "node-goes", "disrupted"}
 
 
-def test_a_machine_shows_its_room_less_what_is_promised() -> None:
+def test_a_node_shows_its_room_less_what_is_kept() -> None:
     world = world_of(pool())
     world.add(pod("running", node="m", cpu="500m"), pod("waits", cpu="1"))
     world.machine("m", pods=(pod("waits"),))
     (one,) = ask(world).bins
     full = next(kind for kind in TYPES if kind.name == "c-4x-amd64-linux").allocatable["cpu"]
     assert one.room["cpu"] == full - 1500
-    assert ask(world).pods == ()
+    assert world.cluster.snapshot().pending == ()
 
 
-def test_a_machine_shows_its_pods_those_promised_to_it_and_its_volume_limits() -> None:
+def test_a_node_shows_its_pods_those_planned_on_it_and_its_volume_limits() -> None:
     world = world_of(pool())
     world.add(pod("here", node="m"), pod("planned"))
     world.machine("m", pods=(pod("planned"),))
@@ -125,18 +151,18 @@ def test_a_pod_that_moves_within_a_machine_is_shown_once() -> None:
     world, one = world_of(pool()), pod("one", node="m")
     world.machine("m")
     world.add(one)
-    world.cluster.promise("m", (one,), None)
+    world.cluster.assign(NodeKey("m"), (one,))
     (found,) = ask(world).bins
     assert [each.name for each in found.pods] == ["one"]
 
 
 def test_a_machine_is_the_same_object_until_something_of_it_changes() -> None:
-    world, bins = world_of(pool()), Bins()
+    world, bins = world_of(pool()), Machines()
     world.machine("changes")
     world.machine("stays")
-    before = {one.name: one for one in ask(world, bins=bins).bins}
+    before = {one.name: one for one in ask(world, machines=bins).bins}
     world.add(pod("new", node="changes"))
-    after = {one.name: one for one in ask(world, bins=bins).bins}
+    after = {one.name: one for one in ask(world, machines=bins).bins}
     assert after["stays"] is before["stays"]
     assert after["changes"] is not before["changes"]
     assert [one.name for one in after["changes"].pods] == ["new"]
@@ -154,7 +180,7 @@ def test_volumes_and_namespaces_are_handed_over() -> None:
 
 
 def test_flags_become_policies() -> None:
-    defaults = ask(world_of(pool()), policies=Policies.of(Options()))
+    defaults = ask(world_of(pool()), policies=policies_of(Options()))
     assert (defaults.preferences, defaults.min_values, defaults.devices, defaults.spread_defaults.constraints) == (
         PreferencePolicy.RESPECT,
         MinValuesPolicy.STRICT,
@@ -168,7 +194,7 @@ def test_flags_become_policies() -> None:
         "--ignore-dra-requests=false",
         f'--scheduler-config={{"podTopologySpread": {{"defaultConstraints": [{spread}]}}}}',
     ]
-    chosen = ask(world_of(pool()), policies=Policies.of(Options.parse(flags, {})))
+    chosen = ask(world_of(pool()), policies=policies_of(Options.parse(flags, {})))
     assert (chosen.preferences, chosen.min_values, chosen.devices) == (
         PreferencePolicy.IGNORE,
         MinValuesPolicy.BEST_EFFORT,
@@ -181,7 +207,7 @@ def test_flags_become_policies() -> None:
 
 @pytest.mark.parametrize(("gate", "may"), [("true", True), ("false", False)])
 def test_reserved_capacity_is_left_alone_without_its_gate(gate: str, may: bool) -> None:
-    policies = Policies.of(Options.parse([f"--feature-gates=ReservedCapacity={gate}"], {}))
+    policies = policies_of(Options.parse([f"--feature-gates=ReservedCapacity={gate}"], {}))
     (one,) = ask(world_of(pool()), policies=policies).pools
     capacity_type = one.requirements.requirement(names.CAPACITY_TYPE_LABEL)
     assert capacity_type.has(names.CAPACITY_RESERVED) is may
@@ -212,9 +238,8 @@ def test_without_a_claim_its_pods_wait_and_its_share_of_the_limits_is_free() -> 
     world.machine("b")
     rest, pods = without(world.cluster.snapshot(), "a")
     assert pods == (one,)
-    assert [view.key for view in rest.nodes] == ["b"]
-    problem = problem_of(rest, pods, lambda _: TYPES, frozenset(), lambda _: True)
-    (left,) = problem.pools
+    assert [str(view.key) for view in rest.nodes] == ["b"]
+    (left,) = gathered_of(rest, lambda _: TYPES, frozenset(), lambda _: True).world.pools
     assert left.remaining is not None
     assert dict(left.remaining) == {"cpu": 2000, "nodes": 1}
 

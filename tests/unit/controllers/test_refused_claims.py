@@ -11,6 +11,7 @@ from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
 from provisioner.controllers.provisioning import Provisioner
+from provisioner.controllers.store import ClaimWriter
 from provisioner.kube.client import Client
 from provisioner.support.workers import Pool
 from tests.support.cluster import World, pod, pool
@@ -53,7 +54,8 @@ def batch(answer: FakeAnswer, **spec: Any) -> tuple[Told, list[str], World]:
         retry=again.append,
         created=lambda _: None,
         chance=random.Random(1),
-        plans=PlanWriter(world.cluster, client, workers),
+        plans=PlanWriter(world.cluster, ClaimWriter(client, world.cluster, lambda _: None), workers),
+        effects=lambda _: None,
     ).run()
     workers.close()
     return told, again, world

@@ -8,8 +8,9 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import OwnerReference
+from provisioner.controllers.disrupted_taint import disruption_patch
 from provisioner.controllers.registration import appended, merged, missing, patch_node, registration_patch
-from provisioner.controllers.termination import disruption_patch
 from provisioner.kube.client import Client
 from tests.support import jsonpatch
 from tests.support.clock import FakeClock
@@ -84,9 +85,23 @@ def test_do_not_sync_taints_leaves_all_taints_but_ours_alone() -> None:
     assert patched["spec"]["taints"] == [NOT_READY]
 
 
+def registered_for(uid: str, *taints: dict[str, str]) -> Node:
+    """A Node with our label, owned by the claim with this UID."""
+    joined = node("n", labels={names.REGISTERED_LABEL: "true"}, taints=taints)
+    owner = OwnerReference(api_version="karpenter.sh/v1", kind="NodeClaim", name="c", uid=uid)
+    return msgspec.structs.replace(joined, metadata=msgspec.structs.replace(joined.metadata, owner_references=(owner,)))
+
+
 def test_a_startup_taint_that_has_fallen_does_not_come_back() -> None:
-    joined = node("n", labels={names.REGISTERED_LABEL: "true"})
-    assert not after(a_claim(spec={"startupTaints": [STARTUP]}), joined)["spec"].get("taints")
+    assert not after(a_claim(spec={"startupTaints": [STARTUP]}), registered_for("uid-c"))["spec"].get("taints")
+
+
+@pytest.mark.parametrize("owner", ["", "uid-of-another"])
+def test_a_node_that_calls_itself_registered_gets_the_taints_of_its_claim(owner: str) -> None:
+    """A kubelet may set that label, and would join a dedicated pool open to everybody."""
+    joined = registered_for(owner, UNREGISTERED) if owner else node("n", labels={names.REGISTERED_LABEL: "true"})
+    spec = {"taints": [DEDICATED], "startupTaints": [STARTUP]}
+    assert after(a_claim(spec=spec), joined)["spec"]["taints"] == [DEDICATED, STARTUP]
 
 
 def test_a_startup_taint_keeps_the_node_uninitialised() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from extender.reports import Identity
-from provisioner.controllers.reports import is_empty, server_context
+from provisioner.controllers.reports import is_empty, serving_context
 
 
 def test_a_directory_without_any_certificate_is_empty(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_directory_with_some_of_the_files_is_not_empty_and_is_refused(name: st
     (tmp_path / name).write_text("")
     assert not is_empty(str(tmp_path))
     with pytest.raises(OSError):
-        server_context(str(tmp_path))
+        serving_context(str(tmp_path)).current()
 
 
 def test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_machines_of_a_block_that_ends_are_marked_once(workers: Pool) -> None:
 
     interruptions = Interruptions(
         server.world.cluster,
-        server.client,
+        server.taints,
         server.writer,
         server.recorder,
         Metrics(),

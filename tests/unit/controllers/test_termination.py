@@ -1,162 +1,185 @@
-"""What a drain wants next, and the taint that a Node gets and loses."""
+"""A Node that is being deleted: cordoned, drained, ended, let go; from caches that may be behind."""
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
-import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import Node
-from provisioner.apis.pods import Pod
-from provisioner.controllers.termination import deadline_of, disruption_patch, drain_step, healing_patch
-from provisioner.values.taints import Toleration
-from tests.support import jsonpatch
+from provisioner.apis.meta import condition
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.termination import (
+    DRAIN_REQUEUE_SECONDS,
+    STALE_REQUEUE_SECONDS,
+    Termination,
+)
+from provisioner.controllers.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
+from provisioner.kube.errors import NotFound
+from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON
-from tests.support.cluster import claim, node, pod
-from tests.support.problems import shape
+from tests.support.cluster import World, claim, node, pod
+from tests.support.instances import FakeInstances
+from tests.support.tinyserver import TinyServer
 
-CRITICAL = shape(priority_class_name="system-cluster-critical")
-STAYS = shape(tolerations=(Toleration(operator="Exists"),))
-ORDINARY = pod("ordinary", node="n")
-DAEMON = pod("daemon", node="n", kind="DaemonSet", owner="ds")
-CRITICAL_POD = pod("critical", node="n", shape=CRITICAL)
-CRITICAL_DAEMON = pod("critical-daemon", node="n", kind="DaemonSet", owner="ds", shape=CRITICAL)
-PROTECTED = pod("protected", node="n", annotations={names.DO_NOT_DISRUPT: "true"})
-PROTECTED_FOR_AN_HOUR = pod(
-    "for-an-hour", node="n", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON - timedelta(minutes=59)
-)
-PROTECTED_LONG_AGO = pod(
-    "long-ago", node="n", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON - timedelta(minutes=61)
-)
-ENDING = pod("ending", node="n", deleted=NOON - timedelta(seconds=59))
-STUCK = pod("stuck", node="n", deleted=NOON - timedelta(seconds=61))
-MIRROR = pod("mirror", node="n", owner="n", kind="Node")
-MARKED_MIRROR = pod("marked-mirror", node="n", annotations={names.CONFIG_MIRROR: "x"})
-DONE = pod("done", node="n", phase="Succeeded")
-FAILED = pod("failed", node="n", phase="Failed")
-TOLERANT = pod("tolerant", node="n", shape=STAYS)
-
-CASES: dict[str, tuple[tuple[Pod, ...], list[str], int]] = {
-    "an empty node is drained": ((), [], 0),
-    "ordinary pods leave first": (
-        (CRITICAL_DAEMON, CRITICAL_POD, DAEMON, ORDINARY),
-        ["ordinary"],
-        4,
-    ),
-    "then ordinary daemons": ((CRITICAL_DAEMON, CRITICAL_POD, DAEMON), ["daemon"], 3),
-    "then critical pods": ((CRITICAL_DAEMON, CRITICAL_POD), ["critical"], 2),
-    "critical daemons last": ((CRITICAL_DAEMON,), ["critical-daemon"], 1),
-    "a protected pod holds the drain and is not asked": ((PROTECTED, ORDINARY), ["ordinary"], 2),
-    "a protected pod holds back the tiers behind it": ((PROTECTED, DAEMON, CRITICAL_POD), [], 3),
-    "a pod protected for an hour holds while that lasts": ((PROTECTED_FOR_AN_HOUR,), [], 1),
-    "and is asked afterwards": ((PROTECTED_LONG_AGO,), ["long-ago"], 1),
-    "a pod that ends already is waited for, not asked again": ((ENDING, ORDINARY), ["ordinary"], 2),
-    "a pod that ends holds back the next tier": ((ENDING, DAEMON), [], 2),
-    "a pod that should have ended a minute ago holds nothing": ((STUCK,), [], 0),
-    "mirror pods hold nothing": ((MIRROR, MARKED_MIRROR), [], 0),
-    "pods that are done hold nothing": ((DONE, FAILED), [], 0),
-    "a pod that tolerates the taint stays": ((TOLERANT, DAEMON), ["daemon"], 1),
-    "pods are asked in a fixed order": ((pod("b", node="n"), pod("a", node="n")), ["a", "b"], 2),
-}
+ID = "kwok://n"
+ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+GOING: dict[str, Any] = {"deletionTimestamp": NOON.isoformat(), "finalizers": [names.TERMINATION_FINALIZER]}
+METRICS = Metrics()
 
 
-@pytest.mark.parametrize(("pods", "evict", "waiting"), CASES.values(), ids=CASES.keys())
-def test_a_drain_goes_tier_by_tier(pods: tuple[Pod, ...], evict: list[str], waiting: int) -> None:
-    step = drain_step(pods, NOON)
-    assert [one.name for one in step.evict] == evict
-    assert step.waiting == waiting
+class Stage:
+    """One Node that is being deleted."""
+
+    def __init__(self, *, with_claim: bool = True, ready: bool = True, **of_claim: Any) -> None:
+        self.world = World()
+        self.server = TinyServer(self.world)
+        self.cloud = FakeInstances(ID)
+        self.stale = False
+        label = names.nodeclass_label("karpenter.kwok.sh", "KWOKNodeClass")
+        if with_claim:
+            self.server.put(claim("c", provider_id=ID, true=ALL_TRUE, **of_claim))
+        self.server.put(node("n", provider_id=ID, ready=ready, labels={label: "default"}, **GOING))
+        self.termination = Termination(
+            self.world.cluster,
+            self.server.client,
+            cast(CloudProvider, self.cloud),
+            self.server.writer,
+            self.server.evictions,
+            self.server.taints,
+            self.server.terminator(self.cloud),
+            self.server.recorder,
+            METRICS,
+            self.world.clock,
+            pods_are_stale=lambda: self.stale,
+        )
+
+    def look(self) -> Result:
+        return self.termination.reconcile("n")
+
+    @property
+    def has_finalizer(self) -> bool:
+        return names.TERMINATION_FINALIZER in self.server.node("n").metadata.finalizers
+
+    def drained(self) -> str:
+        found = condition(self.server.claim("c").status.conditions, names.DRAINED)
+        return "" if found is None else found.status
 
 
-GENTLE = pod("gentle", node="n", grace_seconds=30)
-SLOW = pod("slow", node="n", grace_seconds=600)
-HELD = pod("held", node="n", annotations={names.DO_NOT_DISRUPT: "true"}, grace_seconds=30)
-LATE_DAEMON = pod("late-daemon", node="n", kind="DaemonSet", owner="ds", grace_seconds=600)
-ENDS_TOO_LATE = pod("too-late", node="n", deleted=NOON + timedelta(seconds=61), grace_seconds=600)
-ENDS_IN_TIME = pod("in-time", node="n", deleted=NOON + timedelta(seconds=60), grace_seconds=600)
-TOLERANT_LATE = pod("tolerant-late", node="n", shape=STAYS, grace_seconds=600)
-WITHOUT_GRACE = pod("without", node="n", grace_seconds=None)
-
-IN_A_MINUTE: dict[str, tuple[tuple[Pod, ...], list[str], list[str]]] = {
-    "a pod with time to end is asked": ((GENTLE,), ["gentle"], []),
-    "a pod that needs longer is deleted": ((SLOW, GENTLE), ["gentle"], ["slow"]),
-    "of whatever tier": ((LATE_DAEMON, GENTLE), ["gentle"], ["late-daemon"]),
-    "a protected pod still holds": ((HELD,), [], []),
-    "a pod that ends too late is told a shorter time": ((ENDS_TOO_LATE,), [], ["too-late"]),
-    "a pod that ends in time is left": ((ENDS_IN_TIME,), [], []),
-    "a pod that tolerates the taint is never touched": ((TOLERANT_LATE,), [], []),
-    "a pod of unknown grace is asked": ((WITHOUT_GRACE,), ["without"], []),
-}
+def test_the_way_of_an_empty_node() -> None:
+    stage = Stage()
+    assert stage.look() == Result(requeue_after=MIN_TAINTED_SECONDS)
+    closed = stage.server.node("n")
+    assert names.DISRUPTED_TAINT.key in {taint.key for taint in closed.spec.taints}
+    assert names.EXCLUDE_BALANCERS_LABEL in closed.metadata.labels
+    assert not stage.server.has("nodeclaims", "c")
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == DONE
+    assert (stage.cloud.ended, stage.has_finalizer) == ([ID], False)
 
 
-@pytest.mark.parametrize(("pods", "evict", "force"), IN_A_MINUTE.values(), ids=IN_A_MINUTE.keys())
-def test_a_node_that_ends_in_a_minute_deletes_what_needs_longer(
-    pods: tuple[Pod, ...], evict: list[str], force: list[str]
-) -> None:
-    step = drain_step(pods, NOON, NOON + timedelta(seconds=60))
-    assert [one.name for one in step.evict] == evict
-    assert [one.name for one in step.force] == force
+def test_pods_leave_before_the_instance_is_ended() -> None:
+    stage = Stage()
+    stage.server.bind("web", "n")
+    known = pod("web", node="n")
+    stage.world.add(known)
+    assert stage.look() == Result(requeue_after=DRAIN_REQUEUE_SECONDS)
+    assert stage.drained() == "Unknown"
+    stage.server.work_off()
+    stage.world.cluster.pod_changed(known, None)
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == DONE
+    assert stage.cloud.ended == [ID]
 
 
-def test_a_pod_that_ends_this_second_is_not_told_so_again_and_again() -> None:
-    past = NOON - timedelta(seconds=10)
-    told = pod("told", node="n", deleted=NOON + timedelta(seconds=1), grace_seconds=600)
-    late = pod("late", node="n", deleted=NOON + timedelta(seconds=30), grace_seconds=600)
-    assert drain_step((told, late), NOON, past).force == (late,)
+def test_a_pod_that_no_watch_has_told_of_is_drained_as_any_other() -> None:
+    stage = Stage()
+    stage.server.bind("web", "n")
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == Result(requeue_after=HELD_SECONDS)
+    assert (stage.cloud.ended, stage.drained()) == ([], "Unknown")
+    stage.server.work_off()
+    assert stage.look() == DONE
+    assert stage.cloud.ended == [ID]
 
 
-def test_protection_ends_when_the_grace_period_begins() -> None:
-    deadline = NOON + timedelta(seconds=60)
-    assert drain_step((HELD,), NOON + timedelta(seconds=30), deadline).force == ()
-    assert drain_step((HELD,), NOON + timedelta(seconds=30.1), deadline).force == (HELD,)
+def test_while_the_watch_of_pods_is_behind_a_drain_goes_on_with_what_the_api_server_has() -> None:
+    stage = Stage()
+    stage.world.add(pod("gone", node="n"))  # the server knows better
+    stage.server.bind("web", "n")
+    stage.stale = True
+    assert stage.look() == Result(requeue_after=STALE_REQUEUE_SECONDS)
+    stage.server.work_off()
+    assert "POST evictions/web" in stage.server.done
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == DONE
 
 
-DEADLINES = {
-    "Kubernetes' form": ("2026-11-21T12:00:00Z", NOON),
-    "with an offset": ("2026-11-21T13:00:00+01:00", NOON),
-    "not a time": ("noon", None),
-    "a time without a zone": ("2026-11-21T12:00:00", None),
-    "nothing": ("", None),
-}
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_list_that_fails_means_wait(stale: bool) -> None:
+    stage = Stage()
+    stage.stale = stale
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.server.refuse["pods"] = 500
+    assert stage.look() == Result(failed=True)
+    assert stage.cloud.ended == []
 
 
-@pytest.mark.parametrize(("text", "want"), DEADLINES.values(), ids=DEADLINES)
-def test_a_deadline_is_read_from_the_claim(text: str, want: datetime | None) -> None:
-    assert deadline_of(claim("c", annotations={names.TERMINATION_TIMESTAMP: text})) == want
+def test_a_disruption_that_was_healed_gives_the_next_one_no_head_start() -> None:
+    stage = Stage()
+    stage.server.taints.close(stage.server.node("n"))
+    stage.world.clock.advance(600)
+    stage.server.taints.reopen(stage.server.node("n"))
+    assert stage.look() == Result(requeue_after=MIN_TAINTED_SECONDS)
+    assert stage.cloud.ended == []
 
 
-DEDICATED = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
-DISRUPTED = {"key": names.DISRUPTED_TAINT.key, "effect": "NoSchedule"}
-OF_OTHER_EFFECT = {"key": names.DISRUPTED_TAINT.key, "effect": "NoExecute"}
+def test_a_node_of_nobody_is_drained_before_it_is_let_go() -> None:
+    stage = Stage(with_claim=False)
+    stage.server.bind("web", "n")
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.look()
+    assert stage.has_finalizer
+    stage.server.work_off()
+    assert stage.look() == DONE
+    assert not stage.has_finalizer
 
 
-def taints_after(joined: Node, operations: list[dict[str, Any]]) -> list[dict[str, str]]:
-    document = msgspec.json.decode(msgspec.json.encode(joined))
-    taints: list[dict[str, str]] = jsonpatch.apply(document, operations)["spec"].get("taints", [])
-    return taints
+def test_a_node_whose_instance_is_gone_is_let_go_at_once() -> None:
+    stage = Stage(ready=False)
+    stage.cloud.there.clear()
+    stage.server.bind("web", "n")
+    assert stage.look() == DONE
+    assert not stage.has_finalizer
 
 
-TAINTING: dict[str, tuple[tuple[dict[str, str], ...], list[dict[str, str]]]] = {
-    "a node without taints": ((), [DISRUPTED]),
-    "other taints stay": ((DEDICATED,), [DEDICATED, DISRUPTED]),
-    "one of the same key is replaced": ((OF_OTHER_EFFECT, DEDICATED), [DEDICATED, DISRUPTED]),
-}
+def test_a_node_that_is_gone_costs_nothing_more() -> None:
+    stage = Stage()
+    del stage.server.objects["nodes", "n"]
+    assert stage.look() == DONE
+    with pytest.raises(NotFound):
+        stage.server.taints.close(node("n"))
 
 
-@pytest.mark.parametrize(("taints", "wanted"), TAINTING.values(), ids=TAINTING.keys())
-def test_a_disrupted_node_is_tainted_once(taints: tuple[dict[str, str], ...], wanted: list[dict[str, str]]) -> None:
-    joined = node("n", taints=taints)
-    assert taints_after(joined, disruption_patch(joined)) == wanted
-    assert disruption_patch(node("n", taints=tuple(wanted))) == []
+def test_a_deadline_that_has_passed_forces_pods_out() -> None:
+    past = (NOON - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stage = Stage(annotations={names.TERMINATION_TIMESTAMP: past})
+    stage.server.bind("web", "n", metadata__annotations={names.DO_NOT_DISRUPT: "true"})
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.look()
+    stage.server.work_off()
+    assert "DELETE pods/web" in stage.server.done
 
 
-def test_healing_takes_the_taint_off_and_leaves_the_others() -> None:
-    joined = node("n", taints=(DISRUPTED, DEDICATED, OF_OTHER_EFFECT))
-    assert taints_after(joined, healing_patch(joined)) == [DEDICATED]
-    assert healing_patch(node("n", taints=(DEDICATED,))) == []
-
-
-def test_both_patches_are_guarded_by_the_taints_they_saw() -> None:
-    seen, now = node("n", taints=(DISRUPTED,)), node("n", taints=(DISRUPTED, DEDICATED))
-    with pytest.raises(jsonpatch.PatchError, match="test failed"):
-        taints_after(now, healing_patch(seen))
+def test_a_kubelet_that_writes_nonsense_into_its_status_does_not_keep_its_node() -> None:
+    stage = Stage()
+    stage.server.tell = False  # a watch skips what it cannot decode
+    stage.server.objects["nodes", "n"]["status"]["conditions"] = 7
+    for _ in range(3):
+        stage.look()
+        stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.cloud.ended == [ID]

@@ -94,6 +94,12 @@ def test_leases_of_fake_nodes_last_as_long_as_the_grace_of_the_node_controller()
     assert "--node-lease-duration-seconds=7" in command("kwok", layout)
 
 
+def test_an_audit_log_is_written_where_it_is_asked_for() -> None:
+    asked = command("kube-apiserver", Layout(Path("/cluster"), PORTS, audit=True))
+    assert "--audit-log-path=/cluster/logs/audit.log" in asked
+    assert not [flag for flag in command("kube-apiserver", LAYOUT) if "audit" in flag]
+
+
 @pytest.mark.parametrize("extender", [True, False])
 def test_the_scheduler_is_told_of_the_extender_at_its_reserved_port(extender: bool) -> None:
     document: dict[str, Any] = scheduler_document(Layout(Path("/cluster"), PORTS, extender=extender))

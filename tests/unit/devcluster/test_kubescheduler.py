@@ -23,6 +23,7 @@ def test_both_profiles_share_one_extender_that_may_fail_and_sees_every_node() ->
             "urlPrefix": "http://127.0.0.1:1",
             "filterVerb": "filter",
             "prioritizeVerb": "prioritize",
+            "preemptVerb": "preempt",
             "weight": 100,
             "nodeCacheCapable": True,
             "ignorable": True,

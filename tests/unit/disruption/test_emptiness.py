@@ -1,22 +1,23 @@
 """Which machines are empty enough to go."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from provisioner.apis import names
 from provisioner.disruption.emptiness import EmptinessDecision, decide_emptiness
+from provisioner.state.keys import NodeKey
 from tests.support.clock import NOON
 from tests.support.cluster import World, pod, pool
 
 VALIDATION = timedelta(seconds=5)
-LONG_AGO = NOON - timedelta(hours=1)
+LONG = timedelta(hours=1)
 
 
-def decide(world: World, empty_since: dict[str, datetime] | None = None) -> EmptinessDecision:
-    since = dict.fromkeys("abc", LONG_AGO) if empty_since is None else empty_since
-    return decide_emptiness(world.cluster.snapshot(), empty_since=since, validation=VALIDATION)
+def decide(world: World, empty_for: dict[str, timedelta] | None = None, under_way: str = "") -> EmptinessDecision:
+    seen = dict.fromkeys("abc", LONG) if empty_for is None else empty_for
+    return decide_emptiness(world.cluster.snapshot(), empty_for=seen, validation=VALIDATION, under_way=under_way)
 
 
 def a_world(*machines: str, **spec: Any) -> World:
@@ -59,10 +60,10 @@ def test_a_machine_with_only_daemons_goes() -> None:
     assert decide(world).delete == ("a",)
 
 
-def test_a_machine_that_pods_are_promised_to_stays() -> None:
+def test_a_machine_that_pods_are_planned_on_stays() -> None:
     world, one = a_world(), pod("one")
     world.add(one)
-    world.cluster.promise("a", (one,), timedelta(seconds=20))
+    assert world.cluster.assign(NodeKey("a"), (one,)) == []
     assert decide(world).delete == ()
 
 
@@ -89,7 +90,7 @@ def test_never_keeps_empty_machines() -> None:
 
 
 def test_a_machine_empty_for_a_moment_only_is_looked_at_again() -> None:
-    decision = decide(a_world(), empty_since={"a": NOON - timedelta(seconds=3)})
+    decision = decide(a_world(), empty_for={"a": timedelta(seconds=3)})
     assert (decision.delete, decision.recheck_at) == ((), NOON + timedelta(seconds=2))
 
 
@@ -109,3 +110,46 @@ def test_a_machine_of_a_pool_that_is_gone_is_left_alone_and_said() -> None:
     decision = decide(world)
     assert decision.delete == ()
     assert str(decision.blocked[0]) == "NodePool not found (NodePool=general)"
+
+
+PROTECTING: dict[str, tuple[str, str, bool]] = {
+    "for good": ("true", "DaemonSet", True),
+    "for another minute": ("1h", "DaemonSet", True),
+    "a mirror pod's": ("true", "Node", True),
+    "that is over": ("58m", "DaemonSet", False),
+    "that nobody can read": ("soon", "DaemonSet", False),
+    "of no time": ("0s", "DaemonSet", False),
+}
+
+
+@pytest.mark.parametrize(("value", "kind", "holds"), PROTECTING.values(), ids=PROTECTING)
+def test_protection_of_a_daemon(value: str, kind: str, holds: bool) -> None:
+    world = a_world()
+    started = NOON - timedelta(minutes=59)
+    world.add(pod("agent", kind=kind, node="a", annotations={names.DO_NOT_DISRUPT: value}, start_time=started))
+    decision = decide(world)
+    assert decision.delete == (() if holds else ("a",))
+    assert [str(one) for one in decision.blocked] == (
+        ['Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/agent)'] if holds else []
+    )
+    assert (decision.recheck_at is not None) is holds, "protection ends by the clock"
+
+
+def test_a_daemon_that_ends_protects_nothing() -> None:
+    world = a_world()
+    world.add(pod("agent", kind="DaemonSet", node="a", annotations={names.DO_NOT_DISRUPT: "true"}, deleted=NOON))
+    assert decide(world).delete == ("a",)
+
+
+def test_a_duration_on_the_machine_itself_means_nothing() -> None:
+    world = World()
+    world.cluster.pool_changed(None, pool(disruption={"budgets": [{"nodes": "100%"}]}))
+    world.machine("a", age=3600, annotations={names.DO_NOT_DISRUPT: "1h"})
+    assert decide(world).delete == ("a",)
+
+
+def test_a_machine_whose_disruption_has_begun_counts_and_is_not_chosen_again() -> None:
+    world = a_world("a", "b", disruption={"budgets": [{"nodes": "1"}]})
+    assert decide(world, under_way="b").delete == ()
+    assert decide(world, under_way="b").budgets[0].consuming == 1
+    assert decide(a_world("a", "b"), under_way="a").delete == ("b",)

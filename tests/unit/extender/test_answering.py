@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
-from extender.answering import Answerer
+from extender.answering import HUNG_SECONDS, Answerer
 from extender.app import create_app
 from extender.board import MAX_OUTAGE_SECONDS, MAX_SILENCE_SECONDS, Board
-from extender.plan import Member
-from extender.protocol import MAX_BODY_BYTES
-from provisioner.apis.core import Node
+from extender.breaker import SLOW_IN_A_ROW, SLOW_SECONDS
+from extender.plan import ASSUMED_SECONDS, SETTLE_SECONDS, Member
+from extender.protocol import MAX_BODY_BYTES, ProtocolError
+from provisioner.apis import names
+from provisioner.apis.core import Node, NodeSpec, NodeStatus
+from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.reports import Reason, Report
 from provisioner.support import metrics
 from tests.support.clock import FakeClock
 from tests.support.extender import World, entry, member
+from tests.support.kube import deep
 
 
 class Watch:
@@ -69,21 +73,26 @@ def bench() -> Bench:
     return Bench()
 
 
-def wire(pod: Member) -> dict[str, Any]:
+def wire(pod: Member, *, pinned: bool = True) -> dict[str, Any]:
     owner = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet" if pod.daemon else "ReplicaSet",
         "name": "o",
         "controller": True,
     }
+    pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pin]}}
     return {
         "metadata": {
-            "name": pod.uid,
+            "name": f"o-{pod.uid}",
             "namespace": "ns",
             "uid": pod.uid,
             "ownerReferences": [{**owner, "uid": pod.owner}],
         },
-        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{pod.requests['cpu']}m"}}}]},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": f"{pod.requests['cpu']}m"}}}],
+            "affinity": {"nodeAffinity": required if pinned and pod.daemon else {}},
+        },
         "status": {"phase": "Pending"},
     }
 
@@ -105,12 +114,83 @@ def test_a_planned_pod_is_steered(bench: Bench) -> None:
     assert bench.filter(member("a"), "n0", "n1")["NodeNames"] == ["n1"]
 
 
+def two_brothers(bench: Bench) -> None:
+    """`a` is planned on n1 and `b` on n2, each of which has room for one."""
+    bench.world.pods(member("a"), member("b"))
+    bench.world.planned_node("n1", entry("a"), cores=1)
+    bench.world.planned_node("n2", entry("b"), cores=1)
+    bench.clock.advance(SETTLE_SECONDS)
+
+
+def test_a_place_that_a_brother_was_sent_to_is_taken_before_the_binding_shows(bench: Bench) -> None:
+    two_brothers(bench)
+    assert bench.filter(member("a"), "n2")["NodeNames"] == ["n2"], "a hard spread forbids its own"
+    assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n1"]
+
+
+def test_a_watch_that_lags_does_not_free_the_place(bench: Bench) -> None:
+    two_brothers(bench)
+    bench.filter(member("a"), "n2")
+    bench.world.pods(member("a"))
+    assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n1"]
+
+
+def test_a_pod_that_is_asked_about_again_was_not_bound(bench: Bench) -> None:
+    two_brothers(bench)
+    bench.filter(member("a"), "n2")
+    assert bench.filter(member("a"), "n1", "n2")["NodeNames"] == ["n1"]
+    assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n2"]
+
+
+@pytest.mark.parametrize("ended", [member("a", idle=True), None], ids=["being deleted", "gone"])
+def test_a_pod_that_will_not_be_bound_frees_the_place(bench: Bench, ended: Member | None) -> None:
+    two_brothers(bench)
+    bench.filter(member("a"), "n2")
+    bench.board.pod_changed(member("a"), ended)
+    assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n2"]
+
+
+def test_what_was_never_bound_is_not_assumed_for_ever(bench: Bench) -> None:
+    two_brothers(bench)
+    bench.filter(member("a"), "n2")
+    bench.clock.advance(ASSUMED_SECONDS)
+    assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n2"]
+
+
+def test_a_binding_that_shows_changes_nothing(bench: Bench) -> None:
+    two_brothers(bench)
+    bench.filter(member("a"), "n2")
+    bench.world.pods(member("a", node="n2"))
+    bench.clock.advance(ASSUMED_SECONDS)
+    assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n1"]
+    assert bench.board.table.ledger.room("n2")["cpu"] == 0
+
+
 def test_a_pod_that_no_watch_told_of_is_read_from_the_message(bench: Bench) -> None:
     full_plan(bench)
     reply = bench.filter(STRANGER, "n1", "n2")
     assert (reply["NodeNames"], reply["FailedAndUnresolvableNodes"]) == (["n2"], {})
     daemon = member("ds", owner="ds", daemon=True)
-    assert bench.filter(daemon, "n1", "n2")["NodeNames"] == ["n1", "n2"]
+    assert bench.filter(daemon, "n1")["NodeNames"] == ["n1"]
+
+
+def test_a_pod_that_names_a_daemonset_as_its_owner_walks_over_no_hold(bench: Bench) -> None:
+    full_plan(bench)
+    fake = json.dumps({"Pod": wire(member("ds", owner="ds", daemon=True), pinned=False), "NodeNames": ["n1"]}).encode()
+    assert json.loads(bench.answerer.filter(fake))["NodeNames"] == []
+    node = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1", "controller": True}
+    static = wire(STRANGER)
+    static["metadata"]["ownerReferences"] = [node]
+    body = json.dumps({"Pod": static, "NodeNames": ["n1"]}).encode()
+    assert json.loads(bench.answerer.filter(body))["NodeNames"] == []
+
+
+def test_a_nominated_node_does_not_open_held_room(bench: Bench) -> None:
+    full_plan(bench)
+    nominated = wire(STRANGER)
+    nominated["status"]["nominatedNodeName"] = "n1"
+    body = json.dumps({"Pod": nominated, "NodeNames": ["n1"]}).encode()
+    assert json.loads(bench.answerer.filter(body))["NodeNames"] == []
 
 
 def test_a_pod_left_with_nothing_is_told_why_remembered_and_reported(bench: Bench) -> None:
@@ -134,11 +214,11 @@ def test_a_pod_that_waits_for_its_own_node_is_reported_as_emptied(bench: Bench) 
 def test_the_same_question_twice_has_the_same_answer(bench: Bench) -> None:
     full_plan(bench)
     for pod in (STRANGER, member("a")):
-        for names in (("n1",), ("n1", "n2"), ("n3",)):
-            first = bench.answerer.filter(question(pod, *names))
-            assert bench.answerer.filter(question(pod, *names)) == first
-            scores = bench.answerer.prioritize(question(pod, *names))
-            assert bench.answerer.prioritize(question(pod, *names)) == scores
+        for asked in (("n1",), ("n1", "n2"), ("n3",)):
+            first = bench.answerer.filter(question(pod, *asked))
+            assert bench.answerer.filter(question(pod, *asked)) == first
+            scores = bench.answerer.prioritize(question(pod, *asked))
+            assert bench.answerer.prioritize(question(pod, *asked)) == scores
 
 
 def test_prioritize_scores_the_planned_node(bench: Bench) -> None:
@@ -158,11 +238,81 @@ def preemption(pod: Member, **victims: int) -> bytes:
     return json.dumps({"Pod": wire(pod), "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}).encode()
 
 
+def preempted(bench: Bench, pod: Member, **victims: int) -> list[str]:
+    """The nodes where pods may be evicted for `pod`."""
+    return list(json.loads(bench.answerer.preempt(preemption(pod, **victims)))["NodeNameToMetaVictims"])
+
+
 def test_preempt_keeps_victims_off_planned_room_and_reports(bench: Bench) -> None:
     full_plan(bench)
-    reply = json.loads(bench.answerer.preempt(preemption(STRANGER, n1=1, n2=1, n3=0)))
-    assert list(reply["NodeNameToMetaVictims"]) == ["n2"]
+    assert preempted(bench, STRANGER, n1=1, n2=1, n3=0) == ["n2"]
     assert bench.outbox.reports == [Report(uid="x", node="n1", reason=Reason.PREEMPTED)]
+
+
+def coming_plan(bench: Bench, *, launched: bool = True) -> None:
+    """The machine of a's claim is on its way."""
+    bench.world.pods(member("a"))
+    bench.world.claim("c", entry("a"), provider_id="p" if launched else "")
+
+
+def test_a_needless_preemption_is_put_off_once_for_a_pod_and_plan(bench: Bench) -> None:
+    bench.board.vetoes.begin(())
+    coming_plan(bench)
+    assert preempted(bench, member("a"), n1=1) == []
+    assert preempted(bench, member("a"), n1=1) == ["n1"], "it is asked again: what was planned did not come in time"
+    bench.world.table.drop_claim("c")
+    bench.world.claim("d", entry("a"), provider_id="q")
+    assert preempted(bench, member("a"), n1=1) == [], "of another plan it knows nothing yet"
+    assert preempted(bench, member("a"), n1=1) == ["n1"]
+
+
+def test_a_node_that_joins_puts_it_off_once_more(bench: Bench) -> None:
+    bench.board.vetoes.begin(())
+    coming_plan(bench)
+    assert preempted(bench, member("a"), n1=1) == []
+    bench.world.node("n2", ready=False, provider_id="p")
+    assert preempted(bench, member("a"), n1=1) == [], "kube-scheduler asks because of it, before its taints fall"
+    assert preempted(bench, member("a"), n1=1) == ["n1"]
+
+
+def test_a_node_that_joins_this_very_moment_is_waited_for(bench: Bench) -> None:
+    bench.board.vetoes.begin(())
+    coming_plan(bench)
+    assert preempted(bench, member("a"), n1=1) == []
+    board = bench.board
+    joined = Node(metadata=ObjectMeta(name="n2"), spec=NodeSpec(provider_id="p"))
+    with board.lock:  # the other thread gets in when we begin to wait
+        arrival = threading.Thread(target=board.node_changed, args=(None, joined))
+        arrival.start()
+        assert preempted(bench, member("a"), n1=1) == []
+    arrival.join(5)
+
+
+def test_a_plan_without_a_machine_puts_no_preemption_off(bench: Bench) -> None:
+    bench.board.vetoes.begin(())
+    coming_plan(bench, launched=False)
+    assert preempted(bench, member("a"), n1=1) == ["n1"]
+
+
+def test_a_plan_that_was_there_before_us_puts_no_preemption_off(bench: Bench) -> None:
+    coming_plan(bench)
+    assert preempted(bench, member("a"), n1=1) == ["n1"], "nobody has looked yet at what was there"
+    bench.board.vetoes.begin(bench.board.table.live_plans)
+    assert preempted(bench, member("a"), n1=1) == ["n1"]
+
+
+def test_held_room_puts_a_preemption_off_once_where_there_is_no_other(bench: Bench) -> None:
+    bench.board.vetoes.begin(())
+    full_plan(bench)
+    assert preempted(bench, STRANGER, n1=1) == []
+    assert preempted(bench, STRANGER, n1=1) == ["n1"]
+    assert preempted(bench, member("y", owner="other", klass="other"), n1=1) == []
+
+
+def test_what_victims_take_counts_as_free_beside_the_plan(bench: Bench) -> None:
+    bench.world.pods(member("a"), member("v0", owner="v", klass="v", node="n1"))
+    bench.world.planned_node("n1", entry("a"), cores=2)
+    assert preempted(bench, STRANGER, n1=1, n2=1) == ["n1", "n2"]
 
 
 STALE = {
@@ -217,13 +367,33 @@ def test_a_message_that_cannot_be_read_gets_an_error_in_the_reply(bench: Bench, 
     assert reply["Error"]
     assert reply["NodeNames"] is None
     assert json.loads(bench.answerer.prioritize(body)) == []
-    assert json.loads(bench.answerer.preempt(body)) == {"NodeNameToMetaVictims": {}}
+    with pytest.raises(ProtocolError):  # an empty answer would forbid the preemption
+        bench.answerer.preempt(body)
+
+
+def test_a_pod_nested_too_deeply_is_answered_like_any_other(bench: Bench) -> None:
+    full_plan(bench)
+    evil = wire(STRANGER) | {"metadata": {"name": "evil", **wire(STRANGER)["metadata"]}}
+    evil["metadata"]["name"] = "evil"
+    asked = json.dumps({"Pod": evil, "Nodes": None, "NodeNames": ["n1", "n2"]}).encode()
+    assert bench.answerer.filter(deep(asked)) == bench.answerer.filter(asked)
+    assert bench.answerer.prioritize(deep(asked)) == bench.answerer.prioritize(asked)
+    victims = {"n1": {"Pods": [{"UID": "v1"}], "NumPDBViolations": 0}}
+    asked = json.dumps({"Pod": evil, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}).encode()
+    assert bench.answerer.preempt(deep(asked)) == bench.answerer.preempt(asked)
+
+
+def test_a_question_of_which_only_the_pod_cannot_be_read_lets_everything_pass(bench: Bench) -> None:
+    full_plan(bench)
+    asked = b'{"Pod":{"metadata":{"uid":5}},"Nodes":null,"NodeNames":["n0","n1"]}'
+    reply = json.loads(bench.answerer.filter(asked))
+    assert (reply["NodeNames"], reply["Error"]) == (["n0", "n1"], "")
+    victims = b'{"n1":{"Pods":[{"UID":"v1"}],"NumPDBViolations":0}}'
+    asked = b'{"Pod":{"metadata":{"uid":5}},"NodeNameToVictims":null,"NodeNameToMetaVictims":' + victims + b"}"
+    assert json.loads(bench.answerer.preempt(asked)) == {"NodeNameToMetaVictims": json.loads(victims)}
 
 
 def node(name: str) -> Node:
-    from provisioner.apis.core import NodeStatus
-    from provisioner.apis.meta import ObjectMeta
-
     return Node(metadata=ObjectMeta(name=name), status=NodeStatus(allocatable={"cpu": "1", "pods": "110"}))
 
 
@@ -249,18 +419,16 @@ def test_a_node_that_appears_while_it_is_waited_for_ends_the_wait(bench: Bench) 
     assert metrics.REGISTRY.get_sample_value(outcome, {"outcome": "known"}) == before + 1
 
 
-def test_a_plan_that_cannot_be_read_is_left_out_and_the_node_is_kept(bench: Bench) -> None:
-    from provisioner.apis import names
-    from provisioner.apis.meta import ObjectMeta
+def test_a_plan_that_cannot_be_read_is_left_out_and_counted_once(bench: Bench) -> None:
+    from tests.support.cluster import claim
 
-    before = metrics.REGISTRY.get_sample_value("dovetail_extender_bad_objects_total", {"kind": "Node"}) or 0.0
-    bad = Node(metadata=ObjectMeta(name="n1", annotations={names.PLAN_ANNOTATION: "{"}))
-    bench.board.node_changed(None, bad)
-    bench.board.node_changed(bad, bad)
-    assert bench.board.table.knows("n1")
-    assert metrics.REGISTRY.get_sample_value("dovetail_extender_bad_objects_total", {"kind": "Node"}) == before + 1
-    bench.board.node_changed(bad, None)
-    assert not bench.board.table.knows("n1")
+    before = metrics.REGISTRY.get_sample_value("dovetail_extender_bad_objects_total", {"kind": "NodeClaim"}) or 0.0
+    bad = claim("c1", annotations={names.PLAN_ANNOTATION: "{"})
+    bench.board.claim_changed(None, bad)
+    bench.board.claim_changed(bad, bad)
+    assert metrics.REGISTRY.get_sample_value("dovetail_extender_bad_objects_total", {"kind": "NodeClaim"}) == before + 1
+    bench.board.claim_changed(bad, None)
+    assert bench.board.table.plans == 0
 
 
 # --- over HTTP, without a socket ------------------------------------------------------------------------------------
@@ -290,7 +458,11 @@ def test_a_body_that_is_too_long_is_no_http_error(http: Any) -> None:
     assert "longer than" in json.loads(answer.data)["Error"]
     assert answer.headers["connection"] == "close"
     assert http.post("/scheduler/prioritize", data=b" " * (MAX_BODY_BYTES + 1)).data == b"[]"
-    assert http.post("/scheduler/preempt", data=b" " * (MAX_BODY_BYTES + 1)).data == b'{"NodeNameToMetaVictims":{}}'
+
+
+@pytest.mark.parametrize("body", [b"{", b" " * (MAX_BODY_BYTES + 1)], ids=["not JSON", "too long"])
+def test_a_preemption_that_cannot_be_read_is_not_vetoed(http: Any, body: bytes) -> None:
+    assert http.post("/scheduler/preempt", data=body).status_code == 400  # kube-scheduler goes on without us
 
 
 def test_health_and_readiness(bench: Bench, http: Any) -> None:
@@ -300,6 +472,66 @@ def test_health_and_readiness(bench: Bench, http: Any) -> None:
     answer = http.get("/readyz")
     assert (answer.status_code, answer.data) == (503, b"the watch has not synced\n")
     assert http.get("/healthz").status_code == 200
+
+
+class Holder:
+    """A thread that has the table and does not give it back."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._has, self._give_back = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._hold)
+        self._thread.start()
+        assert self._has.wait(20)
+
+    def _hold(self) -> None:
+        with self._board.lock:
+            self._has.set()
+            self._give_back.wait(20)
+
+    def give_back(self) -> None:
+        self._give_back.set()
+        self._thread.join(20)
+
+
+def test_a_table_that_cannot_be_had_lets_every_node_pass_and_is_seen_by_the_probe(bench: Bench, http: Any) -> None:
+    """It cost each question of kube-scheduler's a second, and liveness noticed nothing."""
+    full_plan(bench)
+    holder = Holder(bench.board)
+    try:
+        assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n1", "n2"]
+        assert json.loads(http.post("/scheduler/prioritize", data=question(STRANGER, "n1")).data) == []
+        kept = json.loads(http.post("/scheduler/preempt", data=preemption(STRANGER, n2=1)).data)
+        assert list(kept["NodeNameToMetaVictims"]) == ["n2"]
+        answer = http.get("/healthz")
+        assert (answer.status_code, answer.data) == (503, b"the plan table could not be had for 1 s\n")
+    finally:
+        holder.give_back()
+    assert http.get("/healthz").status_code == 200
+    assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n2"]
+
+
+def test_slow_judgements_in_a_row_let_everything_pass_at_once(bench: Bench, http: Any) -> None:
+    full_plan(bench)
+    for _ in range(SLOW_IN_A_ROW):
+        bench.answerer.breaker.record(SLOW_SECONDS)
+    assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n1", "n2"]
+    assert http.get("/healthz").status_code == 200, "it may get better by itself"
+    bench.clock.advance(HUNG_SECONDS)
+    assert http.get("/healthz").data == b"no question was judged in time for 30 s\n"
+    assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n2"], "one is tried after the pause"
+    assert http.get("/healthz").status_code == 200
+
+
+def test_a_judgement_that_fails_fast_does_not_let_others_pass(bench: Bench) -> None:
+    """Or one tenant's odd pod would cost everybody the plan."""
+    full_plan(bench)
+    tallies = bench.board.table._tallies
+    del bench.board.table._tallies  # every judgement fails
+    for _ in range(SLOW_IN_A_ROW * 2):
+        assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n1", "n2"]
+    bench.board.table._tallies = tallies
+    assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n2"]
 
 
 @pytest.mark.parametrize("prefix", ["scheduler", "/scheduler/", "/"])

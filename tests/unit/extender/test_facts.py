@@ -39,7 +39,7 @@ def node(**changes: Any) -> Node:
 
 def test_a_node_that_is_ready() -> None:
     facts = node_facts(node(), TIMELINE)
-    assert (facts.name, facts.provider_id, facts.claim, facts.problem) == ("n1", "p", "", "")
+    assert (facts.name, facts.provider_id, facts.claim_uid, facts.problem) == ("n1", "p", "", "")
     assert facts.allocatable == Resources.of({"cpu": 3900, "memory": 1 << 30, "pods": 110})
     assert (facts.schedulable, facts.ready_at, facts.leaving) == (True, 990.0, False)
 
@@ -69,29 +69,34 @@ def test_nodes_that_leave() -> None:
     assert node_facts(node(metadata__deletionTimestamp="2026-11-21T12:00:00Z"), TIMELINE).leaving
 
 
-def test_the_owner_reference_names_the_claim() -> None:
-    owners = [{"kind": "Other", "name": "x"}, {"kind": "NodeClaim", "name": "c1"}]
-    assert node_facts(node(metadata__ownerReferences=owners), TIMELINE).claim == "c1"
+OURS = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "c1", "uid": "u1"}
 
 
-def test_a_plan_on_a_node() -> None:
-    facts = node_facts(node(metadata__annotations={names.PLAN_ANNOTATION: encode_plan(PLAN)}), TIMELINE)
-    assert facts.plan == PLAN
+def test_the_owner_reference_has_the_uid_of_the_claim() -> None:
+    owners = [{"kind": "Other", "name": "x", "uid": "x"}, {**OURS, "apiVersion": "example.com/v1", "uid": "y"}, OURS]
+    assert node_facts(node(metadata__ownerReferences=owners), TIMELINE).claim_uid == "u1"
+    assert node_facts(node(metadata__ownerReferences=owners[:2]), TIMELINE).claim_uid == ""
+
+
+def test_a_plan_that_a_kubelet_writes_on_its_own_node_lures_no_pods() -> None:
+    lure = {names.PLAN_ANNOTATION: encode_plan(PLAN)}
+    assert node_facts(node(metadata__annotations=lure), TIMELINE) == node_facts(node(), TIMELINE)
+
+
+def test_an_amount_that_cannot_be_read_is_named_and_left_out() -> None:
+    facts = node_facts(node(status__allocatable={"cpu": "four"}), TIMELINE)
+    assert "four" in facts.problem
+    assert facts.allocatable == EMPTY
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"metadata__annotations": {names.PLAN_ANNOTATION: "nonsense"}}, "dovetail.dev/plan: not a plan"),
-        ({"metadata__annotations": {names.PLAN_ANNOTATION: '{"v":9,"pods":[]}'}}, "version 9"),
-        ({"status__allocatable": {"cpu": "four"}}, "four"),
-    ],
+    ("text", "says"),
+    [("nonsense", "dovetail.dev/plan: not a plan"), ('{"v":9,"pods":[]}', "version 9")],
 )
-def test_a_part_that_cannot_be_read_is_named_and_left_out(changes: dict[str, Any], says: str) -> None:
-    facts = node_facts(node(**changes), TIMELINE)
+def test_a_plan_that_cannot_be_read_is_named_and_left_out(text: str, says: str) -> None:
+    facts = claim_facts(claim(annotations={names.PLAN_ANNOTATION: text}), TIMELINE)
     assert says in facts.problem
     assert facts.plan == Plan()
-    assert (facts.allocatable == EMPTY) == ("status__allocatable" in changes)
 
 
 def claim(**meta: Any) -> NodeClaim:
@@ -151,12 +156,101 @@ def test_pods_that_do_not_wait() -> None:
     assert not decode_member(pod(metadata={"deletionTimestamp": "2026-11-21T12:00:00Z"})).waiting
 
 
-def test_daemons_and_static_pods() -> None:
-    daemon = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "o", "controller": True}
-    assert decode_member(pod(metadata={"ownerReferences": [daemon]})).daemon
-    assert decode_member(pod(metadata={"annotations": {names.CONFIG_MIRROR: "x"}})).static
+DAEMONSET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "o", "controller": True}
+
+
+def term(*nodes: str, operator: str = "In") -> dict[str, Any]:
+    return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": list(nodes)}]}
+
+
+def daemon(
+    *terms: dict[str, Any], owner: dict[str, Any] | None = None, name: str = "ds-x7k2p", node_name: str = ""
+) -> bytes:
+    required = {"nodeSelectorTerms": list(terms)}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}} if terms else {}
+    return pod(
+        metadata={"name": name, "ownerReferences": [owner or DAEMONSET]},
+        spec={"affinity": affinity, "nodeName": node_name},
+    )
+
+
+DAEMONS = {
+    "pinned by one term": daemon(term("n1")),
+    "pinned by every term": daemon(
+        term("n1"), {**term("n1"), "matchExpressions": [{"key": "a", "operator": "Exists"}]}
+    ),
+    "bound to the node that it is pinned to": daemon(term("n1"), node_name="n1"),
+    "of a long name": daemon(term("n1"), owner={**DAEMONSET, "name": "d" * 63}, name="d" * 58 + "x7k2p"),
+    "of a former version": daemon(term("n1"), owner={**DAEMONSET, "apiVersion": "apps/v1beta2"}),
+}
+FAKES = {
+    "pinned to no node": daemon(),
+    "pinned in one of two terms": daemon(term("n1"), {"matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+    "pinned to either of two nodes": daemon(term("n1", "n2")),
+    "pinned to a node in each term": daemon(term("n1"), term("n2")),
+    "kept off a node": daemon(term("n1", operator="NotIn")),
+    "bound to another node than it is pinned to": daemon(term("n1"), node_name="n2"),
+    "owned by a DaemonSet of another group": daemon(term("n1"), owner={**DAEMONSET, "apiVersion": "apps.kruise.io/v1"}),
+    "owned by a DaemonSet of the core group": daemon(term("n1"), owner={**DAEMONSET, "apiVersion": "v1"}),
+    "owned by another kind": daemon(term("n1"), owner={**DAEMONSET, "kind": "ReplicaSet"}),
+    "owned, but not controlled": daemon(term("n1"), owner={**DAEMONSET, "controller": False}),
+    "owned by nobody in particular": daemon(term("n1"), owner={**DAEMONSET, "uid": ""}),
+    "named after another": daemon(term("n1"), name="other-x7k2p"),
+    "named like the DaemonSet itself": daemon(term("n1"), name="ds"),
+}
+
+
+@pytest.mark.parametrize("data", DAEMONS.values(), ids=DAEMONS)
+def test_pods_that_the_daemonset_controller_made(data: bytes) -> None:
+    assert decode_member(data).daemon
+
+
+@pytest.mark.parametrize("data", FAKES.values(), ids=FAKES)
+def test_pods_that_only_look_like_it(data: bytes) -> None:
+    assert not decode_member(data).daemon
+
+
+STATIC = {
+    "a mirror's annotation": {"annotations": {names.CONFIG_MIRROR: "x"}},
+    "a Node as owner": {
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": True}]
+    },
+}
+
+
+@pytest.mark.parametrize("metadata", STATIC.values(), ids=STATIC)
+def test_a_pod_that_calls_itself_static_is_like_any_other(metadata: dict[str, Any]) -> None:
+    """kube-scheduler never asks about real ones: they are bound when they are made."""
+    one = decode_member(pod(metadata=metadata))
+    assert one.waiting
+    assert not one.daemon
+
+
+def test_a_pod_without_an_owner() -> None:
     alone = decode_member(pod(metadata={"ownerReferences": []}))
-    assert (alone.daemon, alone.static, alone.owner) == (False, False, "")
+    assert (alone.daemon, alone.owner) == (False, "")
+
+
+def test_no_pod_of_another_namespace_is_a_brother_whatever_owner_it_names() -> None:
+    here, there = decode_member(pod()), decode_member(pod(metadata={"namespace": "other"}))
+    assert here.owner == there.owner
+    assert here.family != there.family
+
+
+def test_annotations_of_a_pod_steer_nothing() -> None:
+    said = {
+        names.PLAN_ANNOTATION: encode_plan(PLAN),
+        names.HOLD_RELEASED_ANNOTATION: "x",
+        names.STAMPED_ANNOTATION: "x",
+    }
+    assert decode_member(pod(metadata={"annotations": said})) == decode_member(pod())
+
+
+def test_what_a_kubelet_may_label_its_node_with_tells_of_no_claim_and_no_plan() -> None:
+    """NodeRestriction lets it set every label outside of kubernetes.io and k8s.io, ours too."""
+    labels = {names.NODEPOOL_LABEL: "general", names.INITIALIZED_LABEL: "true", names.REGISTERED_LABEL: "true"}
+    facts = node_facts(node(metadata__labels=labels), TIMELINE)
+    assert (facts.claim_uid, facts.leaving) == ("", False)
 
 
 def test_instants_keep_their_distance_on_the_monotonic_clock() -> None:

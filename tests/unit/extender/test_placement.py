@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.placement import PASS, preemptible, score
+from extender.placement import PASS, Victims, needs_nobodys_room, preemptible, score
+from extender.plan import Machine, Member
 from extender.protocol import NodeNames
 from provisioner.values.resources import Resources
 from tests.support.extender import World, cpus, entry, member
@@ -85,9 +86,9 @@ def daemons_there(world: World) -> None:
 
 
 def plan_on_a_node(world: World) -> None:
-    """A plan for an existing node, which runs brothers of the planned pod already."""
+    """A plan for an existing node, which runs brothers of the planned pod already: they are counted in it."""
     world.pods(A, member("old1", node="n1"), member("old2", node="n1"))
-    world.node("n1", 3, plan=[entry("a")])
+    world.planned_node("n1", entry("a", "old1", "old2"), cores=3)
 
 
 def replanned(world: World) -> None:
@@ -120,7 +121,6 @@ CASES = {
         with_slack, member("x", owner="o", klass="o", cores=0), "n1", "n1"
     ),
     "a daemon goes anywhere": Case(two_planned, member("x", owner="ds", daemon=True), "n1 n2", "n1 n2"),
-    "a static pod goes anywhere": Case(two_planned, member("x", owner="", static=True), "n1", "n1"),
     "a pod of higher priority does not count lesser plans": Case(
         two_planned, member("x", owner="o", priority=1), "n1", "n1"
     ),
@@ -269,13 +269,13 @@ def test_a_plan_ends_with_its_claim_and_its_node(how: str) -> None:
     assert world.passing(STRANGER, "n1") == ["n1"]
 
 
-@pytest.mark.parametrize("how", ["owner reference", "provider ID", "status"])
+@pytest.mark.parametrize("how", ["owner's UID", "provider ID", "status"])
 @pytest.mark.parametrize("first", ["claim", "node"])
 def test_claim_and_node_find_each_other(how: str, first: str) -> None:
     world = World()
     world.pods(A)
-    node_has = {"claim": "c"} if how == "owner reference" else {"provider_id": "p"} if how == "provider ID" else {}
-    claim_has = {"provider_id": "p"} if how == "provider ID" else {"node": "n1"} if how == "status" else {}
+    node_has = {"claim_uid": "u"} if how == "owner's UID" else {"provider_id": "p"} if how == "provider ID" else {}
+    claim_has = {"provider_id": "p"} if how == "provider ID" else {"node": "n1"} if how == "status" else {"uid": "u"}
     if first == "claim":
         world.claim("c", entry("a"), **claim_has)  # type: ignore[arg-type]
     world.node("n1", 1, **node_has)  # type: ignore[arg-type]
@@ -283,6 +283,43 @@ def test_claim_and_node_find_each_other(how: str, first: str) -> None:
         world.claim("c", entry("a"), **claim_has)  # type: ignore[arg-type]
     assert world.passing(A, "n0", "n1") == ["n1"]
     assert not world.table.expects_nodes
+
+
+def test_of_two_nodes_with_one_provider_id_neither_has_the_plan_until_the_claim_says_which() -> None:
+    """A kubelet may register with the provider ID of another machine."""
+    world = World()
+    world.pods(A)
+    world.claim("c", entry("a"), provider_id="p")
+    world.node("real", 1, provider_id="p")
+    assert world.passing(STRANGER, "real") == []
+    world.node("liar", 1, provider_id="p")
+    assert world.passing(A, "liar", "other") == ["liar", "other"], "it is not steered anywhere"
+    world.claim("c", entry("a"), provider_id="p", node="real")
+    assert world.passing(A, "liar", "real") == ["real"]
+    assert world.passing(STRANGER, "liar", "real") == ["liar"]
+    world.claim("c", entry("a"), provider_id="p")
+    world.table.drop_node("liar", world.now)
+    assert world.passing(A, "liar", "real") == ["real"]
+
+
+def test_the_claims_own_word_goes_before_what_nodes_say() -> None:
+    world = World()
+    world.pods(A)
+    world.claim("c", entry("a"), provider_id="p", uid="u", node="real")
+    world.node("liar", 1, provider_id="p", claim_uid="u")
+    world.node("real", 1)
+    assert world.passing(A, "liar", "real") == ["real"]
+
+
+@pytest.mark.parametrize("said", [-1e9, 1e9], ids=["long ago", "in a far future"])
+def test_a_node_that_lies_about_when_it_became_ready_holds_no_longer_than_others(said: float) -> None:
+    world = World(hold_seconds=60)
+    world.pods(A)
+    world.claim("c", entry("a"), node="n1")
+    world.node("n1", 1, ready_at=world.now + said)
+    assert world.passing(STRANGER, "n1") == []
+    world.pass_time(60)
+    assert world.passing(STRANGER, "n1") == ["n1"]
 
 
 def test_a_claim_without_a_node_makes_unknown_names_interesting() -> None:
@@ -307,30 +344,67 @@ def test_the_planned_node_scores_ten_and_others_nothing() -> None:
     assert score(STRANGER, world.table.standing(STRANGER, world.now), names("n1", "n2")) == []
 
 
-VICTIMS = {"n1": 1, "n2": 2, "n3": 0}
+def evicted(count: int, cores: float = 0) -> Victims:
+    return Victims(count, cpus(cores, pods=count))
 
 
-def test_preemption_keeps_off_planned_room_and_drops_nodes_without_victims() -> None:
+VICTIMS = {"n1": evicted(1, 1), "n2": evicted(2, 2), "n3": evicted(0)}
+
+
+def preemptible_by(world: World, pod: Member, candidates: dict[str, Victims]) -> list[str]:
+    return preemptible(pod, world.table.standing(pod, world.now), world.table.holds, candidates)
+
+
+def full_of_others(world: World) -> None:
+    """n1 has two cores: one is used by a pod that may be evicted, one is held for a."""
+    world.pods(A, member("victim", owner="v", klass="v", priority=-5, node="n1"))
+    world.planned_node("n1", entry("a"), cores=2)
+
+
+def test_preemption_drops_nodes_without_victims_and_what_filter_would_refuse() -> None:
     world = World()
     two_planned(world)
-    standing = world.table.standing(STRANGER, world.now)
-    assert preemptible(STRANGER, standing, world.table.holds, {**VICTIMS, "n4": 1}) == ["n4"]
-    above = member("x", owner="o", priority=5)
-    assert preemptible(above, world.table.standing(above, world.now), world.table.holds, VICTIMS) == ["n1", "n2"]
+    small = {name: evicted(1, 0.5) for name in ("n1", "n2", "n4")}
+    assert preemptible_by(world, STRANGER, {**small, "n3": evicted(0)}) == ["n4"]
+    assert preemptible_by(world, member("x", owner="o", priority=5), VICTIMS) == ["n1", "n2"]
+
+
+def test_preemption_counts_the_room_of_the_victims() -> None:
+    world = World()
+    full_of_others(world)
+    assert preemptible_by(world, STRANGER, {"n1": evicted(1, 1)}) == ["n1"]
+    assert preemptible_by(world, member("x", owner="o", cores=2), {"n1": evicted(1, 1)}) == []
+    assert preemptible_by(world, STRANGER, {"n1": evicted(1)}) == [], (
+        "of a victim that no watch told of nothing is known"
+    )
 
 
 def test_a_planned_pod_may_preempt_on_its_own_node() -> None:
     world = World()
     two_planned(world)
-    assert preemptible(A, world.table.standing(A, world.now), world.table.holds, VICTIMS) == ["n1"]
+    assert preemptible_by(world, A, {"n1": evicted(1)}) == ["n1"]
 
 
-def test_preemption_is_vetoed_while_capacity_is_coming_and_no_longer_than_a_plan_holds() -> None:
+def test_preemption_is_needless_while_capacity_is_coming_and_no_longer_than_a_plan_holds() -> None:
     world = World(hold_seconds=60)
     claim_in_flight(world)
-    assert preemptible(A, world.table.standing(A, world.now), world.table.holds, {"n9": 1}) == []
+    assert needs_nobodys_room(A, world.table.standing(A, world.now))
+    assert not needs_nobodys_room(STRANGER, world.table.standing(STRANGER, world.now))
     world.pass_time(60)
-    assert preemptible(A, world.table.standing(A, world.now), world.table.holds, {"n9": 1}) == ["n9"]
+    assert not needs_nobodys_room(A, world.table.standing(A, world.now))
+
+
+def test_how_far_a_planned_machine_is() -> None:
+    world = World()
+    claim_in_flight(world)
+    assert world.table.machine("c-n1") is Machine.NONE
+    assert world.table.machine("c-n2") is Machine.JOINED
+    world.claim("c-n1", entry("a"), provider_id="p1")
+    assert world.table.machine("c-n1") is Machine.LAUNCHED
+    world.node("n1", ready=False, provider_id="p1")
+    assert world.table.machine("c-n1") is Machine.JOINED
+    world.table.drop_claim("c-n1")
+    assert world.table.machine("c-n1") is Machine.NONE
 
 
 def test_a_hold_knows_what_each_priority_needs() -> None:

@@ -43,11 +43,11 @@ Step = Callable[[World], None]
 
 
 def claim_step(name: str, plan: list[PlanEntry], node: str, *, leaving: bool) -> Step:
-    return lambda world: world.claim(name, *plan, node=node, leaving=leaving, born_at=0.0)
+    return lambda world: world.claim(name, *plan, node=node, leaving=leaving, born_at=world.now)
 
 
-def node_step(name: str, plan: list[PlanEntry], *, ready: bool, leaving: bool) -> Step:
-    return lambda world: world.node(name, plan=plan, ready=ready, leaving=leaving)
+def node_step(name: str, *, ready: bool, leaving: bool) -> Step:
+    return lambda world: world.node(name, ready=ready, leaving=leaving)
 
 
 steps: st.SearchStrategy[Step] = st.one_of(
@@ -55,7 +55,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.sampled_from(UIDS).map(lambda uid: lambda world: world.table.drop_pod(uid)),
     st.builds(claim_step, st.sampled_from(("c1", "c2")), plans, st.sampled_from(("", *NODES)), leaving=st.booleans()),
     st.sampled_from(("c1", "c2")).map(lambda name: lambda world: world.table.drop_claim(name)),
-    st.builds(node_step, st.sampled_from(NODES), plans, ready=st.booleans(), leaving=st.booleans()),
+    st.builds(node_step, st.sampled_from(NODES), ready=st.booleans(), leaving=st.booleans()),
     st.sampled_from(NODES).map(lambda name: lambda world: world.table.drop_node(name, world.now)),
 )
 
@@ -137,7 +137,7 @@ def test_nobody_is_refused_once_every_hold_has_ended(history: list[Step]) -> Non
     for step in history:
         step(world)
     for name in NODES:  # as long as a node is not ready nobody could go there anyway
-        world.node(name, plan=(world.table._nodes[name].plan.pods if world.table.knows(name) else ()), ready=True)
+        world.node(name, ready=True)
     world.pass_time(HOLD_SECONDS + 2)
     for pod in ASKERS:
         verdict = world.ask(pod, *NODES, "free")
@@ -224,3 +224,59 @@ def test_hundreds_of_equal_pods_are_followed_one_by_one() -> None:
         world.bind(pod, f"n{i // 4}")
         assert world.table.planned == 199 - i
     assert not world.table.holds
+
+
+# --- plans for nodes that exist --------------------------------------------------------------------------------------
+
+
+def test_a_plan_that_a_claim_gets_long_after_its_node_was_ready_has_its_full_time() -> None:
+    world = World()
+    world.pods(member("a"))
+    world.claim("c", node="n1")
+    world.node("n1", 1)
+    world.pass_time(10 * HOLD_SECONDS)
+    world.claim("c", entry("a"), node="n1", born_at=1000.0)
+    assert set(world.table.holds) == {"n1"}
+    world.pass_time(HOLD_SECONDS - 1)
+    assert set(world.table.holds) == {"n1"}
+    world.pass_time(2)
+    assert not world.table.holds
+
+
+def test_so_has_one_to_which_pods_are_added() -> None:
+    world = World()
+    world.pods(member("old", node="n1"), member("a"))
+    world.planned_node("n1", entry("old"))
+    world.pass_time(10 * HOLD_SECONDS)
+    world.claim("c-n1", entry("old", "a"), node="n1", born_at=1000.0)
+    assert set(world.table.holds) == {"n1"}
+
+
+def test_a_plan_that_was_there_before_we_were_has_none_left() -> None:
+    world = World()
+    world.pods(member("a"))
+    world.node("n1", 1, ready_at=0.0)
+    world.claim("c", entry("a"), node="n1", born_at=0.0)
+    assert not world.table.holds
+
+
+def test_a_pod_that_was_taken_off_its_plan_holds_nothing() -> None:
+    world = World()
+    world.pods(member("a"), member("b", klass="other"))
+    world.planned_node("n1", entry("a"), entry("b", klass="other"))
+    world.claim("c-n1", entry("b", klass="other"), node="n1")
+    assert world.table.holds["n1"].needed(0) == cpus(1)
+
+
+# --- whose node it is -------------------------------------------------------------------------------------------------
+
+
+def test_two_nodes_with_the_provider_id_of_one_claim_get_none_of_its_pods() -> None:
+    world = World()
+    world.pods(member("a"))
+    world.claim("c", entry("a"), provider_id="p")
+    world.node("n1", 1, provider_id="p")
+    world.node("liar", 1, provider_id="p")
+    assert not world.table.holds
+    world.claim("c", entry("a"), provider_id="p", node="n1")  # our own registration says which
+    assert set(world.table.holds) == {"n1"}

@@ -157,9 +157,31 @@ def test_what_was_held_when_we_began_is_released_too() -> None:
     bench = Bench()
     bench.world.pods(member("a"))
     bench.world.planned_node("n1", entry("a"), cores=1)
+    assert bench.releaser.tick() == ["n1"], "who was refused by somebody before us asks again"
     assert bench.releaser.tick() == []
     bench.clock.advance(120)
     assert bench.releaser.tick() == ["n1"]
+    assert bench.releaser.tick() == []
+
+
+def test_pods_that_were_refused_before_a_restart_are_woken_though_the_reason_ended_meanwhile() -> None:
+    """The node's plan is over, nothing is held: nobody would ever have touched it."""
+    bench = Bench()
+    bench.world.node("n1")
+    bench.world.pods(member("x", owner="other", klass="other"))
+    bench.watch.synced.clear()
+    assert bench.releaser.tick() == [], "not before we know anything"
+    bench.watch.synced.set()
+    bench.server.fail = ApiError(500, "InternalError", "not now")
+    assert bench.releaser.tick() == []
+    assert bench.releaser.tick() == ["n1"]
+    assert bench.releaser.tick() == []
+
+
+def test_where_there_is_no_node_nobody_was_refused() -> None:
+    bench = Bench()
+    assert bench.releaser.tick() == []
+    bench.world.node("n1")
     assert bench.releaser.tick() == []
 
 
@@ -196,6 +218,6 @@ def test_a_refused_pod_that_is_planned_there_later_is_woken() -> None:
     refusals.record(pod, "", ["n1"])
     (kind,) = refusals.kinds()
     assert refusals.due(kind, world.table, world.now) == ""
-    world.node("n1", 2, plan=[entry("x", owner="o", klass="o")])
+    world.claim("c-n1", entry("a"), entry("x", owner="o", klass="o"), node="n1")
     assert world.table.holds["n1"].needed(0) == cpus(2, pods=2)
     assert refusals.due(kind, world.table, world.now) == "n1"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from certs.authority import Authority
 from extender import reports as sending
-from extender.reports import CAPACITY, AddressError, Identity, Reporter, check_address, is_loopback
+from extender.reports import CAPACITY, AddressError, Identity, Reporter, check_address
 from provisioner.apis.core import Lease
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.reports import (
@@ -112,14 +112,6 @@ def test_addresses_that_may_not(url: str, says: str) -> None:
 def test_https_needs_both_sides_certificates() -> None:
     with pytest.raises(AddressError, match="--reports-key"):
         check_address("https://10.0.0.1/", Identity("ca", "cert"))
-
-
-def test_loopback() -> None:
-    assert is_loopback("localhost")
-    assert is_loopback("127.9.9.9")
-    assert is_loopback("::1")
-    assert not is_loopback("0.0.0.0")
-    assert not is_loopback("example.org")
 
 
 # --- sending --------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The command line and gunicorn's settings; nothing is started."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from certs.authority import Authority
-from extender.server import Config, Server, command
+from extender.server import Config, command, server
 from tests.support.clock import FakeClock
 
 
@@ -29,18 +30,29 @@ def tls(tmp_path: Path) -> Config:
 def test_plain_http_stays_on_loopback() -> None:
     Config(bind=("127.0.0.1", 1)).check()
     Config(bind=("::1", 1)).check()
-    for host in ("0.0.0.0", "10.0.0.1", "::"):
-        with pytest.raises(ValueError, match="is not loopback and there is no TLS"):
+    for host in ("0.0.0.0", "10.0.0.1", "::", ""):
+        with pytest.raises(ValueError, match="is not loopback"):
             Config(bind=(host, 1)).check()
 
 
-def test_with_tls_any_address_will_do(tls: Config) -> None:
+def test_elsewhere_clients_have_to_show_a_certificate(tls: Config) -> None:
     tls.check()
+    with pytest.raises(ValueError, match="--tls-client-ca"):
+        replace(tls, tls_client_ca="").check()
+    replace(tls, bind=("127.0.0.1", 1), tls_client_ca="").check()
+
+
+def test_off_loopback_clients_need_a_certificate(tls: Config) -> None:
+    anonymous = replace(tls, tls_client_ca="")
+    with pytest.raises(ValueError, match="and --tls-client-ca"):
+        anonymous.check()
+    replace(anonymous, bind=("127.0.0.1", 8090)).check()
 
 
 BAD = {
     "--tls-cert and --tls-key belong together": {"tls_cert": "x"},
     "--tls-client-ca needs": {"tls_client_ca": "x"},
+    "--bind :1 is not loopback": {"bind": ("", 1)},
     "--prefix": {"prefix": "scheduler"},
     "--hold-ttl": {"hold_seconds": -1.0},
     "--tls-cert /none": {"tls_cert": "/none", "tls_key": "/none"},
@@ -54,32 +66,25 @@ def test_flags_that_do_not_go_together(says: str, options: dict[str, str]) -> No
 
 
 def test_the_context_is_kept_until_a_file_changes(tls: Config) -> None:
-    server = Server(tls)
-    assert server._tls is not None
-    first = server._tls.current()
-    assert server._tls.current() is first
+    serving = tls.serving
+    assert serving is not None
+    first = serving.current()
+    assert serving.current() is first
     path = Path(tls.tls_cert)
     content = path.read_bytes()
     path.write_bytes(b"garbage")
-    assert server._tls.current() is first  # a bad write does not stop the server
+    assert serving.current() is first  # a bad write does not stop the server
     path.write_bytes(content + b"\n")
-    assert server._tls.current() is not first
+    assert serving.current() is not first
 
 
-def test_gunicorn_is_set_up_for_one_caller_with_a_long_breath() -> None:
-    settings = Server(Config(bind=("::1", 8090))).cfg.settings
-    want = {
-        "workers": 1,
-        "worker_class_str": "PatientWorker",
-        "keepalive": 120,
-        "preload_app": False,
-        "accesslog": None,
-    }
-    server = Server(Config())
-    assert server.cfg.worker_class_str == want.pop("worker_class_str")
-    for name, value in want.items():
-        assert getattr(server.cfg, name) == value
-    assert settings["bind"].get() == ["[::1]:8090"]
+def test_the_server_is_set_up_for_one_caller_with_a_long_breath(tls: Config) -> None:
+    plain = server(Config(bind=("::1", 8090)))
+    assert plain.cfg.bind == ["[::1]:8090"]
+    assert plain.limits.idle_seconds > 90, "Go closes its connections after that time, and has to be first"
+    assert plain.limits.answer_seconds < 1, "kube-scheduler waits for httpTimeout"
+    assert plain.context is None
+    assert server(tls).context is not None
 
 
 @pytest.mark.parametrize(

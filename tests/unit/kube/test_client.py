@@ -5,7 +5,8 @@ import msgspec
 import pytest
 
 from provisioner.kube import resources
-from provisioner.kube.client import MAX_TRIES, Client
+from provisioner.kube.client import CALL_SECONDS, MAX_TRIES, Client
+from provisioner.kube.config import TOTAL_TIMEOUT_SECONDS
 from provisioner.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -18,8 +19,9 @@ from provisioner.kube.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from provisioner.kube.lease import LostLease
 from tests.support.clock import FakeClock
-from tests.support.kube import FakeApi, Script, ok, page, refusal, thing
+from tests.support.kube import FakeAnswer, FakeApi, Script, Sent, deep, ok, page, refusal, thing
 
 MAPS = resources.CONFIGMAPS
 REFUSED = ConnectionFailed("refused", maybe_applied=False)
@@ -56,6 +58,116 @@ def test_an_object_of_another_form_is_an_error_that_names_the_kind() -> None:
     kube, _, _ = client(ok({"metadata": {"name": 5}}))
     with pytest.raises(DecodeError, match="configmaps: Expected `str`"):
         kube.get(MAPS, "a", "ns")
+
+
+def test_fields_nested_too_deeply_are_left_out_of_what_is_read() -> None:
+    sound = ok(thing("evil", 7, namespace="ns"))
+    listed = page(5, thing("a"), thing("evil"))
+    kube, _, _ = client(FakeAnswer(data=deep(sound.data)), FakeAnswer(data=deep(listed.data)))
+    assert kube.get(MAPS, "evil", "ns").metadata.resource_version == "7"
+    assert [item.metadata.name for item in kube.list(MAPS)] == ["a", "evil"]
+
+
+BAD_ANSWERS = {
+    "no JSON": b"<html>",
+    "half an object": b'{"metadata": {"name": "a"',
+    "no UTF-8": b'{"metadata": {"name": "\xff"}}',
+    "nothing but depth": b"[" * 5000,
+}
+
+
+@pytest.mark.parametrize("data", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
+def test_an_answer_that_cannot_be_read_is_an_error_of_ours(data: bytes) -> None:
+    kube, _, _ = client(FakeAnswer(data=data), FakeAnswer(data=data + b"]"))
+    with pytest.raises(DecodeError):
+        kube.get(MAPS, "a", "ns")
+    with pytest.raises(DecodeError):
+        kube.list(MAPS)
+
+
+def test_a_list_with_an_item_that_is_no_json_is_whole_or_an_error() -> None:
+    broken = page(5, thing("a"), thing("x", 2), thing("b"))
+    kube, _, _ = client(FakeAnswer(data=broken.data.replace(b'"2"', b'"2",,')))
+    with pytest.raises(DecodeError, match="GET /api/v1/configmaps"):
+        kube.list(MAPS)
+
+
+class Leave:
+    """Permission that ends after so many questions."""
+
+    def __init__(self, questions: int) -> None:
+        self.questions = questions
+
+    def check(self) -> None:
+        self.questions -= 1
+        if self.questions < 0:
+            raise LostLease("no leave")
+
+    def left(self) -> float:
+        return float("inf")
+
+
+WRITES: dict[str, Callable[[Client], object]] = {
+    "create": lambda kube: kube.create(MAPS, thing("a"), "ns"),
+    "replace": lambda kube: kube.replace(MAPS, "a", thing("a"), "ns"),
+    "patch": lambda kube: kube.patch(MAPS, "a", {}, "ns"),
+    "apply": lambda kube: kube.apply(MAPS, "a", thing("a"), "me", "ns"),
+    "delete": lambda kube: kube.delete(MAPS, "a", "ns"),
+    "evict": lambda kube: kube.evict("a", "ns", "u"),
+    "raw": lambda kube: kube.raw("PATCH", "/api/v1/x", {}),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_no_write_goes_out_without_leave(write: Callable[[Client], object]) -> None:
+    kube, api, _ = client()
+    with pytest.raises(LostLease):
+        write(kube.under(Leave(0)))
+    assert api.sent == []
+
+
+def test_leave_is_asked_for_again_before_every_try() -> None:
+    kube, api, clock = client(refusal(429), refusal(429), refusal(429), ok(thing("a")))
+    with pytest.raises(LostLease):
+        kube.under(Leave(4)).create(MAPS, thing("a"), "ns")  # each try asks twice: here, and where its bytes go out
+    assert len(api.sent) == 2
+    assert len(clock.slept) == 2
+
+
+def test_reading_needs_no_leave() -> None:
+    kube, _, _ = client(ok(thing("a")), page(1, thing("a")))
+    allowed = kube.under(Leave(0))
+    allowed.get(MAPS, "a", "ns")
+    assert len(allowed.list(MAPS)) == 1
+
+
+def test_a_call_ends_in_two_minutes_however_often_it_may_be_tried() -> None:
+    clock = FakeClock()
+
+    def slow(sent: Sent) -> Script:
+        clock.advance(TOTAL_TIMEOUT_SECONDS)
+        return ConnectionFailed("no whole answer", maybe_applied=True)
+
+    api = FakeApi(respond=slow, clock=clock)
+    with pytest.raises(ConnectionFailed):
+        Client(api, clock).get(MAPS, "a", "ns")
+    assert len(api.sent) == 2
+    assert clock.monotonic() < CALL_SECONDS + TOTAL_TIMEOUT_SECONDS
+
+
+def test_writes_under_way_are_counted() -> None:
+    during: list[int] = []
+
+    def respond(sent: Sent) -> Script:
+        during.append(kube.writing)
+        return ok(thing("a")) if sent.method == "GET" else ConnectionFailed("cut", maybe_applied=True)
+
+    clock = FakeClock()
+    kube = Client(FakeApi(respond=respond, clock=clock), clock)
+    kube.get(MAPS, "a", "ns")
+    with pytest.raises(ConnectionFailed):
+        kube.create(MAPS, thing("a"), "ns")
+    assert (during, kube.writing) == ([0, 1], 0)
 
 
 def test_every_write_has_its_verb_its_media_type_and_is_counted() -> None:

@@ -49,6 +49,11 @@ def test_the_kind_of_an_error_is_its_meaning(code: int, reason: str, kind: type[
     assert (error.status, error.reason, str(error)) == (code, reason, f"GET /x: {code} {reason}: no")
 
 
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[" * 5000, b'{"message": 5}', b'{"details": ' + b"[" * 5000])
+def test_a_refusal_whose_body_cannot_be_read_is_known_by_its_status(body: bytes) -> None:
+    assert isinstance(error_from(409, body), Conflict)
+
+
 def test_a_refused_field_is_named() -> None:
     body = status(422, "Invalid", causes=[{"field": "spec.weight", "message": "too big"}, {"message": "and more"}])
     assert error_from(422, body).causes == ("spec.weight: too big", "and more")

@@ -6,10 +6,10 @@ import pytest
 
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ConnectionFailed
-from provisioner.kube.lease import Fence, LeaderElector, LostLease
+from provisioner.kube.lease import Ending, Fence, LeaderElector, LostLease, Term
 from provisioner.kube.limits import TokenBucket
 from tests.support.clock import FakeClock
-from tests.support.kube import FakeAnswer, FakeApi, Script, Sent, ok, refusal
+from tests.support.kube import FakeAnswer, FakeApi, Script, Sent, nested, ok, refusal
 
 
 class LeaseServer:
@@ -19,13 +19,18 @@ class LeaseServer:
         self.lease: dict[str, dict[str, object]] | None = None
         self.version = 0
         self.fail: Script | None = None
+        self.only_by_name = False  # a role that names the Lease allows no POST
 
     def respond(self, sent: Sent) -> Script:
         if self.fail is not None:
             return self.fail
-        if sent.method == "POST":
+        if sent.method == "POST" and self.only_by_name:
+            return refusal(403, "Forbidden")
+        applied = sent.content_type.startswith("application/apply-patch")
+        if sent.method == "POST" or applied:
             if self.lease is not None:
-                return refusal(409, "AlreadyExists")
+                return refusal(409, "Conflict" if applied else "AlreadyExists")  # another manager owns its holder
+            assert sent.query.get("force", "false") == "false"
             self.lease = {"metadata": dict(sent.body["metadata"]), "spec": dict(sent.body["spec"])}
             return self._written()
         if self.lease is None:
@@ -99,11 +104,12 @@ class World:
         )
         self.fences: list[Fence] = []
         self.losses: list[bool] = []
+        self.ending: Ending | None = None
         self._started = threading.Event()
 
     def run(self) -> "World":
         """One term; `losses` holds whether the fence still stood when the loss was told."""
-        self.elector.run(self._on_started, self._on_lost)
+        self.ending = self.elector.run(self._on_started, self._on_lost)
         return self
 
     def fence(self) -> Fence:
@@ -144,6 +150,36 @@ def test_a_lease_that_nobody_has_is_made_and_given_back_at_the_end() -> None:
     assert world.server.lease["spec"]["leaseDurationSeconds"] == 1
     assert not world.fence().valid
     assert world.losses == []
+
+
+def test_an_annotation_that_comes_later_is_on_the_lease_with_the_next_renewal_that_succeeds() -> None:
+    """The address for reports waits for its certificates."""
+    seen: list[object] = []
+
+    def script(wait: int) -> None:
+        if wait == 2:
+            world.elector.annotate({"b": "2"})
+            world.server.fail = ConnectionFailed("cut")
+        if wait == 3:
+            world.server.fail = None
+        if wait == 6:
+            world.elector.stop()
+        assert world.server.lease is not None
+        seen.append(world.server.lease["metadata"].get("annotations"))
+
+    world = World(script, a="1")
+    world.run()
+    assert seen == [{"a": "1"}] * 3 + [{"a": "1", "b": "2"}] * 3
+    patches = [sent.body["metadata"].get("annotations") for sent in world.api.sent if sent.method == "PATCH"]
+    assert patches.count({"a": "1", "b": "2"}) == 2, "one that failed, and one that did not"
+
+
+def test_where_leases_may_be_made_by_their_name_only_it_is_applied() -> None:
+    held: list[object] = []
+    world = stop_after(3, lambda world: held.append(world.server.holder))
+    world.server.only_by_name = True
+    world.run()
+    assert held == ["me"]
 
 
 def test_annotations_are_there_while_it_leads_and_gone_afterwards() -> None:
@@ -225,6 +261,10 @@ OUTAGES = {
     "a server at fault": refusal(500),
     "an overloaded server": refusal(429),
     "a rule that was taken away": refusal(403),
+    "an answer that is no JSON": FakeAnswer(data=b"<html>"),
+    "an answer that is no Lease": FakeAnswer(data=b'{"spec": {"leaseDurationSeconds": "soon"}}'),
+    "an answer that is nothing but depth": FakeAnswer(data=b"[" * 5000),
+    "a fault of our own": RuntimeError("nobody thought of this"),
 }
 
 
@@ -245,6 +285,95 @@ def test_when_renewal_fails_the_fence_falls_before_anybody_else_can_lead(failure
     assert world.losses == [False]
     assert fell[0] - last_good[0] < 15, "others wait 15 s from our last renewal"
     assert fell[0] - last_good[0] >= 10, "a short outage costs nothing"
+
+
+@pytest.mark.parametrize("failure", OUTAGES.values(), ids=OUTAGES)
+def test_a_candidate_goes_on_trying_whatever_it_is_told(failure: Script) -> None:
+    def script(wait: int) -> None:
+        world.server.fail = None if wait >= 5 else failure
+        if wait == 8:
+            world.elector.stop()
+
+    world = World(script)
+    world.server.fail = failure
+    assert world.run().ending is Ending.STOPPED
+    assert len(world.fences) == 1
+
+
+def test_a_lease_nested_too_deeply_is_read_all_the_same() -> None:
+    def deepen(sent: Sent) -> Script:
+        answer = world.server.respond(sent)
+        assert isinstance(answer, FakeAnswer)
+        return FakeAnswer(data=answer.data[:-1] + b', "x": ' + nested(1000) + b"}") if answer.status == 200 else answer
+
+    world = stop_after(30)
+    world.api.respond = deepen
+    assert world.run().ending is Ending.STOPPED
+    assert (world.losses, world.server.holder) == ([], "")
+
+
+def test_a_start_that_fails_ends_the_term_gives_the_lease_back_and_can_be_tried_again() -> None:
+    started: list[bool] = []
+    fell = threading.Event()
+
+    def start(fence: Fence) -> None:
+        started.append(fence.valid)
+        if len(started) == 1:
+            world.fences.append(fence)
+            raise OSError("no such file")
+
+    def script(wait: int) -> None:
+        if len(started) < 2:
+            threading.Event().wait(0.05)  # the start has a thread of its own
+        if len(started) == 1 and world.fences and not world.fences[0].valid:
+            fell.set()
+        if len(started) == 2:
+            world.elector.stop()
+
+    world = World(script)
+    assert world.elector.run(start, lambda: None) is Ending.FAILED
+    assert fell.is_set()
+    assert world.server.holder == ""
+    assert world.elector.run(start, lambda: None) is Ending.STOPPED
+    assert started == [True, True]
+
+
+def test_a_lease_is_not_given_back_while_a_write_may_be_under_way() -> None:
+    def script(wait: int) -> None:
+        if wait == 3:
+            world.elector.stop(release=False)
+
+    world = World(script)
+    assert world.run().ending is Ending.STOPPED
+    assert world.server.holder == "me"
+    assert not world.fence().valid
+
+
+def test_a_term_is_the_fence_under_way() -> None:
+    clock = FakeClock()
+    term = Term()
+    with pytest.raises(LostLease, match="not the leader"):
+        term.check()
+    assert term.left() == 0
+    term.begin(Fence(clock, 10))
+    term.check()
+    assert term.left() == 10
+    clock.advance(10)
+    with pytest.raises(LostLease, match="no longer the leader"):
+        term.check()
+    term.begin(Fence(clock, 30))
+    term.check()
+    term.end()
+    with pytest.raises(LostLease):
+        term.check()
+
+
+def test_a_fence_that_was_brought_down_is_not_moved_by_a_renewal_that_comes_late() -> None:
+    clock = FakeClock()
+    fence = Fence(clock, 10)
+    fence.fall()
+    fence.extend(100)
+    assert not fence.valid
 
 
 def test_a_term_that_is_never_renewed_ends_as_early() -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import random
 from collections.abc import Iterator
@@ -10,11 +11,24 @@ from hypothesis import strategies as st
 from provisioner.apis.core import ConfigMap
 from provisioner.kube import resources
 from provisioner.kube.errors import ConnectionFailed
+from provisioner.kube.resources import Identity
 from provisioner.kube.watch import EventKind, Reflector, split_lines
 from tests.support.clock import FakeClock
-from tests.support.kube import FakeApi, Script, bookmark, event, page, refusal, thing, watching
+from tests.support.kube import (
+    FakeAnswer,
+    FakeApi,
+    Script,
+    bookmark,
+    deep,
+    event,
+    page,
+    refusal,
+    thing,
+    watching,
+)
 
 MAPS = resources.CONFIGMAPS
+FLAT = dataclasses.replace(MAPS, namespaced=False)  # names in the tests below are short
 INITIAL = {
     "watch": "true",
     "allowWatchBookmarks": "true",
@@ -38,8 +52,8 @@ class Recording:
     def on_sync(self) -> None:
         self.heard.append("sync")
 
-    def bad(self, key: str, error: Exception) -> None:
-        self.heard.append(f"bad {key}")
+    def bad(self, identity: Identity, error: Exception) -> None:
+        self.heard.append(f"bad {resources.key_of(identity)}")
 
     def take(self) -> list[str]:
         heard, self.heard = self.heard, []
@@ -53,7 +67,7 @@ class Raising(Recording):
     def on_sync(self) -> None:
         raise RuntimeError("a fault of the handler")
 
-    def bad(self, key: str, error: Exception) -> None:
+    def bad(self, identity: Identity, error: Exception) -> None:
         raise RuntimeError("a fault of the handler")
 
 
@@ -63,7 +77,7 @@ def reflector(
     clock = FakeClock()
     api = FakeApi(*answers, clock=clock)
     recording = Recording()
-    watch = Reflector(api, MAPS, handlers=[*(handlers or []), recording], clock=clock, rng=random.Random(1))
+    watch = Reflector(api, FLAT, handlers=[*(handlers or []), recording], clock=clock, rng=random.Random(1))
     return watch, api, recording, clock
 
 
@@ -194,7 +208,7 @@ def test_an_object_that_cannot_be_read_is_reported_and_stays_as_it_was() -> None
     watch, api, recording, _ = reflector(
         watching(
             event("ADDED", thing("a", 1)),
-            event("ADDED", broken | {"metadata": {"name": "x", "resourceVersion": "2"}}),
+            event("ADDED", thing("x", 2) | {"data": 5}),
             bookmark(10, end=True),
             event("MODIFIED", broken),
             event("ADDED", thing("b", 12)),
@@ -276,6 +290,173 @@ def test_a_garbled_line_breaks_the_stream_off_and_loses_nothing() -> None:
     watch.step()
     assert recording.heard[2:] == ["ADDED - b@11", "ADDED - c@12"]
     assert api.sent[2].query["resourceVersion"] == "11"
+
+
+def test_a_line_that_stays_garbled_is_passed_by_and_everything_is_listed_when_its_stream_ends() -> None:
+    garbled = b'{"type":"ADDED","obj\n'
+    watch, api, recording, clock = reflector(
+        synced(thing("a", 1)),
+        watching(garbled),
+        watching(garbled, event("ADDED", thing("c", 12))),
+        synced(thing("a", 1), thing("b", 11), thing("c", 12), version=13),
+    )
+    watch.step()
+    assert watch.step() >= 1
+    clock.advance(300)
+    assert [watch.step(), watch.step()] == [0, 0]
+    assert recording.heard[2:] == ["ADDED - c@12", "ADDED - b@11", "sync"]
+    assert watch.decode_failures == 1
+    assert "sendInitialEvents" in api.sent[3].query
+
+
+DEEP = {"nested 1,000 levels": 1000, "nested 10,000 levels, the most that an API server takes": 10_000}
+
+
+@pytest.mark.parametrize("levels", DEEP.values(), ids=DEEP)
+def test_an_object_with_fields_nested_too_deeply_is_read_without_them_and_what_follows_too(levels: int) -> None:
+    watch, api, recording, _ = reflector(
+        watching(
+            event("ADDED", thing("a", 1)),
+            deep(event("ADDED", thing("evil", 2)), levels),
+            event("ADDED", thing("b", 3)),
+            bookmark(10, end=True),
+            deep(event("MODIFIED", thing("evil", 11)), levels),
+        ),
+        watching(deep(event("DELETED", thing("evil", 12)), levels)),
+        watching(),
+    )
+    assert watch.step() == 0
+    assert recording.take() == ["ADDED - a@1", "ADDED - evil@2", "ADDED - b@3", "sync", "MODIFIED evil@2 evil@11"]
+    assert list(watch.bad) == ["evil"]
+    watch.step()
+    watch.step()
+    assert recording.take() == ["DELETED evil@11 -"]
+    assert (api.sent[2].query["resourceVersion"], watch.relists, watch.bad) == ("12", 1, {})
+
+
+def test_a_page_with_an_object_nested_too_deeply_is_read() -> None:
+    answer = page(5, thing("a", 1), thing("evil", 2), thing("b", 3))
+    answer.data = deep(answer.data)
+    watch, _, recording, _ = reflector(refusal(400), answer)
+    watch.step()
+    watch.step()
+    assert recording.heard == ["ADDED - a@1", "ADDED - evil@2", "ADDED - b@3", "sync"]
+
+
+def test_one_item_of_a_page_that_is_no_json_is_left_out_and_not_the_page() -> None:
+    answer = page(5, thing("a", 1), thing("x", 2), thing("b", 3))
+    answer.data = answer.data.replace(b'"2"', b'"2",,')
+    watch, _, recording, _ = reflector(refusal(400), answer)
+    watch.step()
+    assert watch.step() == 0
+    assert recording.heard == ["ADDED - a@1", "bad x", "ADDED - b@3", "sync"]
+
+
+def test_the_identity_of_what_the_decoder_refuses_is_read_from_the_bytes_and_not_from_an_annotation() -> None:
+    fake = '{"metadata":{"name":"a","namespace":"","uid":"uid-a","resourceVersion":"1"}}'
+    broken = event("MODIFIED", thing("x", 11, annotations={"a": fake, 'metadata":{"name': "a"}))
+    watch, api, recording, _ = reflector(
+        synced(thing("a", 1), thing("x", 2)), watching(broken.replace(b'"kind"', b'"kind",')), watching()
+    )
+    for _ in range(3):
+        watch.step()
+    assert recording.heard[3:] == ["bad x"]
+    assert (api.sent[2].query["resourceVersion"], sorted(watch.store.keys())) == ("11", ["a", "x"])
+
+
+def test_an_item_without_a_readable_identity_suspends_every_deletion_that_a_list_implies() -> None:
+    gone = event("ERROR", {"code": 410, "reason": "Expired"})
+    nameless = thing("x", 30) | {"metadata": {"name": 5, "resourceVersion": "30", "uid": "u"}}
+    watch, api, recording, clock = reflector(
+        synced(thing("a", 1), thing("b", 2)),
+        watching(gone),
+        synced(thing("b", 2), nameless, version=40),
+        watching(),
+        synced(thing("b", 2), version=50),
+    )
+    for _ in range(3):
+        watch.step()
+    assert recording.heard[3:] == ["bad ", "sync"]
+    assert sorted(watch.store.keys()) == ["a", "b"], "the nameless one may be a"
+    assert watch.decode_failures == 1
+    clock.advance(300)
+    watch.step()
+    watch.step()
+    assert recording.heard[5:] == ["DELETED a@1 -", "sync"], "it is asked again when the stream has ended"
+    assert [("sendInitialEvents" in sent.query) for sent in api.sent] == [True, False, True, False, True]
+
+
+def test_a_known_object_whose_successor_of_the_same_name_cannot_be_read_is_gone() -> None:
+    successor = thing("a", 11, uid="second") | {"data": 5}
+    watch, _, recording, _ = reflector(synced(thing("a", 1, uid="first")), watching(event("ADDED", successor)))
+    watch.step()
+    watch.step()
+    assert recording.heard[2:] == ["DELETED a@1 -", "bad a"]
+    assert list(watch.bad) == ["a"]
+
+
+def test_a_bad_object_is_named_until_it_can_be_read_or_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(version: int) -> bytes:
+        return event("MODIFIED", thing("a", version) | {"data": 5})
+
+    watch, _, _, _ = reflector(
+        synced(thing("a", 1)),
+        watching(broken(11), broken(12), broken(13)),
+        watching(event("MODIFIED", thing("a", 14))),
+        watching(broken(15)),
+        watching(event("DELETED", thing("a", 16))),
+    )
+    seen = []
+    for _ in range(5):
+        watch.step()
+        seen.append(dict(watch.bad))
+    assert [list(bad) for bad in seen] == [[], ["a"], [], ["a"], []]
+    assert seen[1]["a"].problem.startswith("Expected `object`")
+    assert seen[1]["a"].left_out
+    told = [record for record in caplog.records if "object" in getattr(record, "fields", {})]
+    assert len(told) == 2, "once each time that it turns bad, not with every event"
+
+
+def test_a_handler_that_fails_makes_the_object_a_bad_one_until_it_succeeds() -> None:
+    class Moody(Recording):
+        def on_event(self, kind: EventKind, old: ConfigMap | None, new: ConfigMap | None) -> None:
+            if new is not None and new.metadata.resource_version == "2":
+                raise OverflowError("too big")
+
+    watch, _, _, _ = reflector(synced(thing("a", 2)), watching(event("MODIFIED", thing("a", 11))), handlers=[Moody()])
+    watch.step()
+    assert [(bad.problem, bad.left_out) for bad in watch.bad.values()] == [("OverflowError: too big", False)]
+    watch.step()
+    assert watch.bad == {}
+
+
+def test_staleness_counts_what_was_applied_and_not_what_was_sent() -> None:
+    class Looping(FakeApi):
+        """Answers every watch at once, with a line that cannot be read."""
+
+        def stream(self, path: str, *, read_timeout: float) -> FakeAnswer:
+            return super().stream(path, read_timeout=read_timeout) if self.answers else watching(b"{]\n")
+
+    clock = FakeClock()
+    watch = Reflector(Looping(synced(thing("a", 1)), clock=clock), MAPS, clock=clock, rng=random.Random(1))
+    for _ in range(150):
+        watch.step()
+        clock.advance(1)
+    assert watch.staleness() == 150
+    assert "were last heard of 150 s ago" in watch.complaint()
+
+
+def test_a_kind_in_which_nothing_happens_is_fresh_while_its_stream_stands() -> None:
+    def quiet(clock: FakeClock) -> Iterator[bytes | Exception]:
+        clock.advance(60)
+        yield silence()
+
+    clock = FakeClock()
+    answers = [synced(thing("a", 1)), *[FakeAnswer(pieces=quiet(clock)) for _ in range(10)]]
+    watch = Reflector(FakeApi(*answers, clock=clock), MAPS, clock=clock, rng=random.Random(1))
+    for _ in range(11):
+        watch.step()
+        assert watch.staleness() <= 60
 
 
 def test_a_connection_that_is_cut_goes_on_from_the_last_version() -> None:

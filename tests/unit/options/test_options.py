@@ -90,6 +90,7 @@ FORMS = {
         "aws_feature_gates",
         AwsFeatureGates(nodeclass_cel=True, unknown=("Other",)),
     ),
+    "a debug mode": (["--check-state=true"], {}, "check_state", True),
     "an own setting of AWS": ([], {"DOVETAIL_REBALANCE": "drain"}, "rebalance", "drain"),
     "an empty scheduler configuration": (["--scheduler-config={}"], {}, "scheduler_config", ()),
 }

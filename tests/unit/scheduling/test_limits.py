@@ -2,7 +2,7 @@
 
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue
-from provisioner.scheduling.limits import Ledger, Slack, stairs_of
+from provisioner.scheduling.limits import Ledger, Slack, shares, stairs_of
 from provisioner.values.resources import Resources
 from tests.support.problems import GPU, LARGE, MEDIUM, SMALL
 
@@ -78,3 +78,8 @@ def test_types_that_do_not_rise_in_size_with_price_bound_by_the_largest() -> Non
     slack.learn(0, None, {"cpu": 4})
     assert slack.covers(2, (0, 0))
     assert not slack.covers(3, (0, 0))
+
+
+def test_claims_share_half_of_what_remains() -> None:
+    assert shares({"cpu": 16_000, "nodes": 3}, 4) == {"cpu": 2_000, "nodes": 0}
+    assert shares({"cpu": -5}, 2) == {"cpu": 0}

@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from types import FrameType
@@ -12,6 +12,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok.catalogue import generated
+from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling import vectors
 from provisioner.scheduling.problem import Pool, Problem
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
@@ -24,8 +25,11 @@ from tests.support.problems import (
     MEDIUM,
     SMALL,
     TYPES,
+    apart,
+    app,
     instance_type,
     node,
+    of_app,
     pod,
     pods,
     pool,
@@ -220,6 +224,30 @@ def test_a_type_that_a_loosened_limit_would_allow_again_was_not_charged_and_is_n
         ("dear", ("dear",)),
     ]
     assert checker.violations(asked, result) == []
+
+
+def worst(claims: Sequence[PlannedClaim], types: Mapping[str, InstanceType]) -> int:
+    """CPU of the largest types that all these claims may become."""
+    return sum(max(types[name].capacity["cpu"] for name in claim.instance_types) for claim in claims)
+
+
+@pytest.mark.parametrize("count", [1, 2, 6, 7, 8])
+@pytest.mark.parametrize("limit", ["64", "65", "80", "300", "1k"])
+def test_whatever_types_are_launched_the_limits_of_a_pool_are_kept(count: int, limit: str) -> None:
+    sizes = {f"t{cpu}": instance_type(f"t{cpu}", str(cpu), f"{4 * cpu}Gi", 0.1 * cpu) for cpu in (8, 12, 16, 32, 96)}
+    one = of_app("db", "7", affinity=apart(names.HOSTNAME_LABEL, app("db")))
+    asked = problem(pods(count, one), pool(types=tuple(sizes.values()), limits={"cpu": limit}))
+    result = solve(asked)
+    assert len(result.claims) == count
+    total = Resources.parse({"cpu": limit})["cpu"]
+    assert worst(result.claims, sizes) <= total
+    assert checker.violations(asked, result) == []
+
+
+def test_a_pool_far_from_its_limits_names_every_type() -> None:
+    (claim,) = solve(problem([pod("p")], pool(types=TYPES, limits={"cpu": "10k"}))).claims
+    (free,) = solve(problem([pod("p")], pool(types=TYPES))).claims
+    assert claim.instance_types == free.instance_types
 
 
 def test_pods_of_one_class_without_room_are_all_listed_with_the_same_reasons() -> None:

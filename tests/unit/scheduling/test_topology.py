@@ -4,10 +4,12 @@ import pytest
 
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.scheduling.demands import Count
-from provisioner.scheduling.topology import ALL, Axis, DomainCounter, HostCounter, above, uneven, water_fill
+from provisioner.scheduling.topology import ALL, Axis, DomainCounter, Eligible, HostCounter, above, uneven, water_fill
 
 ON_HOSTS = Count(key=HOSTNAME_LABEL, peers=(), owners=False, spread=True, eligibility=None)
 IN_ZONES = Count(key=ZONE_LABEL, peers=(), owners=False, spread=True, eligibility=None)
+
+EVERYWHERE = Eligible(None, ALL)
 
 SHARES: dict[str, tuple[list[int], list[int], int, int | None, list[tuple[int, int]]]] = {
     "one pod goes to the emptiest": ([2, 0, 1], [0, 1, 2], 1, None, [(1, 1)]),
@@ -27,7 +29,7 @@ def test_shares(case: tuple[list[int], list[int], int, int | None, list[tuple[in
 
 
 def test_places_by_number_of_pods() -> None:
-    counter = HostCounter(ON_HOSTS, ALL)
+    counter = HostCounter(ON_HOSTS, EVERYWHERE)
     counter.add(0, 1, 2)
     counter.add(1, 2, 1)
     assert [counter.with_at_least(level) for level in range(4)] == [ALL, 0b11, 0b01, 0]
@@ -36,13 +38,13 @@ def test_places_by_number_of_pods() -> None:
 
 
 def test_a_place_that_does_not_count_is_not_counted() -> None:
-    counter = HostCounter(ON_HOSTS, 0b10)
+    counter = HostCounter(ON_HOSTS, Eligible(None, 0b10))
     counter.add(0, 1, 2)
     assert not counter.anywhere
 
 
 def test_hosts_that_became_too_full_are_seen() -> None:
-    counter = HostCounter(ON_HOSTS, ALL)
+    counter = HostCounter(ON_HOSTS, EVERYWHERE)
     counter.add(0, 1, 2)
     counter.add(1, 2, 1)
     counter.held[1, 1] = 0b01
@@ -69,7 +71,7 @@ def test_a_place_settles_in_one_domain() -> None:
 
 def test_domains_that_became_uneven_are_seen() -> None:
     axis = Axis(ZONE_LABEL, ["a", "b"])
-    counter = DomainCounter(IN_ZONES, axis, ALL)
+    counter = DomainCounter(IN_ZONES, axis, EVERYWHERE)
     axis.enter(0b1, [0])
     counter.add(0, 2)
     counter.held[1, 1] = counter.counts[0]

@@ -47,14 +47,14 @@ WAITS: dict[str, tuple[Pod, str]] = {
 def test_a_pod_that_waits(case: tuple[Pod, str]) -> None:
     waiting, zone = case
     asked = problem([waiting], pool(types=(TWO_ZONES,)), bins=[node("old", "1", labels={ZONE: "c"})], storage=KEPT)
-    assert pending_by_zone(asked) == {zone: 1}
+    assert pending_by_zone(asked, asked.pods) == {zone: 1}
 
 
 def test_a_zone_where_nothing_can_be_bought_is_none() -> None:
     wanting_b = pods(2, shape(selector={ZONE: "b"}))
-    assert pending_by_zone(problem(wanting_b, pool(types=(MACHINES,)))) == {"none": 2}
+    assert pending_by_zone(problem((), pool(types=(MACHINES,))), wanting_b) == {"none": 2}
 
 
 def test_every_pod_counts_once() -> None:
     mixed = [*pods(3), *pods(2, shape(selector={ZONE: "a"}), "in-a")]
-    assert pending_by_zone(problem(mixed, pool(types=(TWO_ZONES,)))) == {"flexible": 3, "a": 2}
+    assert pending_by_zone(problem((), pool(types=(TWO_ZONES,))), mixed) == {"flexible": 3, "a": 2}

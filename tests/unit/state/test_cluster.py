@@ -1,15 +1,13 @@
-"""The cluster state: joining, room, plans and their ends."""
-
-from datetime import timedelta
+"""What the state shows of the cluster: room, pods that wait, pods that leave, and what a snapshot costs."""
 
 import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
-from provisioner.apis.pods import Pod
-from provisioner.state.cluster import ClaimUnneeded, Cluster, NominationLost, PodSettled
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.state.cluster import Cluster
 from tests.support.clock import NOON
-from tests.support.cluster import World, bound, claim, node, plan_text, pod
+from tests.support.cluster import World, bound, claim, node, pod, pool
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -39,74 +37,6 @@ def test_a_planned_pod_is_not_pending() -> None:
     assert [found.name for found in world.cluster.snapshot().pending] == ["two"]
 
 
-def test_a_pod_that_found_another_place_gives_its_room_back() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    world.machine("a", pods=(one,))
-    world.machine("b")
-    effects = world.cluster.pod_changed(one, bound(one, "b"))
-    assert effects == [PodSettled("a", "one", "absorbed")]
-    assert world.view("a").room["cpu"] == 3900
-
-
-def test_an_unlaunched_claim_that_lost_all_its_pods_is_not_needed() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    world.cluster.claim_changed(None, claim("a", pods=(one,)))
-    world.machine("b")
-    assert ClaimUnneeded("a") in world.cluster.pod_changed(one, bound(one, "b"))
-
-
-def test_a_launched_claim_that_lost_its_pods_stays_for_emptiness_to_judge() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    world.machine("a", pods=(one,))
-    world.machine("b")
-    assert ClaimUnneeded("a") not in world.cluster.pod_changed(one, bound(one, "b"))
-
-
-def test_a_recreated_pod_takes_its_brothers_place() -> None:
-    world, one, successor = World(), pod("one"), pod("one-again")
-    world.add(one)
-    world.cluster.claim_changed(None, claim("a", pods=(one,)))
-    world.cluster.pod_changed(one, None)
-    world.add(successor)
-    assert world.cluster.is_planned("one-again")
-    assert [found.name for found in world.cluster.promised("a")] == ["one-again"]
-
-
-def test_a_place_that_nobody_takes_is_given_back_after_a_while() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    world.machine("a", pods=(one,))
-    world.cluster.pod_changed(one, None)
-    assert world.view("a").room["cpu"] == 2900
-    world.clock.advance(31)
-    world.cluster.expire()
-    assert world.view("a").room["cpu"] == 3900
-
-
-def test_a_promise_ends_two_minutes_after_its_machine_is_ready() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    world.machine("a", pods=(one,))
-    world.clock.advance(119)
-    assert world.cluster.expire() == []
-    world.clock.advance(2)
-    assert world.cluster.expire() == [PodSettled("a", "one", "expired")]
-    assert [found.name for found in world.cluster.snapshot().pending] == ["one"]
-
-
-def test_a_pod_whose_room_others_took_is_planned_again_at_once() -> None:
-    world, planned, stranger = World(), pod("planned", cpu="3"), pod("stranger", cpu="2")
-    world.add(planned)
-    world.machine("a", pods=(planned,))
-    world.add(bound(stranger, "a"))
-    world.cluster.snapshot()
-    assert world.cluster.expire() == [PodSettled("a", "planned", "displaced")]
-    assert [found.name for found in world.cluster.snapshot().pending] == ["planned"]
-
-
 def test_the_pods_of_a_leaving_machine_are_planned_until_a_plan_covers_them() -> None:
     world = World()
     here = pod("here", node="a")
@@ -121,28 +51,6 @@ def test_the_pods_of_a_leaving_machine_are_planned_until_a_plan_covers_them() ->
     assert world.cluster.is_planned("there")
 
 
-def test_a_daemon_that_is_still_due_takes_room_and_once_there_only_its_own() -> None:
-    from provisioner.apis.core import DaemonSet
-
-    daemonset = msgspec.convert(
-        {
-            "metadata": {"name": "agent", "namespace": "kube-system", "uid": "ds"},
-            "spec": {
-                "template": {
-                    "spec": {"containers": [{"name": "agent", "resources": {"requests": {"cpu": "500m"}}}]},
-                }
-            },
-        },
-        DaemonSet,
-    )
-    world = World()
-    world.machine("a")
-    world.cluster.daemonset_changed(None, daemonset)
-    assert world.view("a").room["cpu"] == 3400
-    world.add(pod("agent-1", owner="ds", kind="DaemonSet", node="a", cpu="500m"))
-    assert world.view("a").room["cpu"] == 3400
-
-
 def test_an_uninitialised_machine_shows_no_taint_that_will_fall() -> None:
     world = World()
     made = claim("a", provider_id="kwok://a", true=(names.LAUNCHED, names.REGISTERED))
@@ -153,63 +61,9 @@ def test_an_uninitialised_machine_shows_no_taint_that_will_fall() -> None:
     assert [taint.key for taint in world.view("a").taints] == ["team"]
 
 
-def test_an_older_answer_never_replaces_a_newer_one() -> None:
-    world = World()
-    world.cluster.claim_changed(None, claim("a", version=1000, provider_id="kwok://a"))
-    world.cluster.claim_written(claim("a", version=999))
-    found = world.cluster.claim("a")
-    assert found is not None
-    assert found.status.provider_id == "kwok://a"
-
-
-def test_a_late_answer_does_not_bring_a_deleted_claim_back() -> None:
-    world, made = World(), claim("a")
-    world.cluster.claim_changed(None, made)
-    world.cluster.claim_changed(made, None)
-    world.cluster.claim_written(made)
-    assert world.cluster.claim("a") is None
-
-
-def test_a_create_that_failed_frees_its_pods() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    announced = msgspec.structs.replace(
-        claim("a", pods=(one,)), metadata=msgspec.structs.replace(claim("a", pods=(one,)).metadata, uid="")
-    )
-    world.cluster.claim_written(announced)
-    assert world.cluster.is_planned("one")
-    world.cluster.claim_failed("a")
-    assert not world.cluster.is_planned("one")
-
-
-def test_a_cleared_nomination_of_a_promised_pod_is_told() -> None:
-    world, one = World(), pod("one")
-    nominated = msgspec.structs.replace(one, nominated_node_name="a")
-    world.add(nominated)
-    world.machine("a", pods=(one,))
-    assert world.cluster.pod_changed(nominated, one) == [NominationLost("a", one)]
-
-
-def test_plans_are_read_against_everything_after_a_restart() -> None:
-    world, one, two = World(), pod("one"), pod("two")
-    restarted = Cluster(lambda _: {}, world.clock.now)
-    restarted.claim_changed(None, claim("a", pods=(one, two), provider_id="kwok://a", true=(names.LAUNCHED,)))
-    restarted.node_changed(None, node("a"))
-    restarted.pod_changed(None, bound(one, "a"))
-    restarted.pod_changed(None, two)
-    restarted.settle()
-    assert (restarted.is_planned("one"), restarted.is_planned("two")) == (False, True)
-
-
-def test_a_plan_that_cannot_be_read_leaves_the_claim_in_use() -> None:
-    world = World()
-    world.cluster.claim_changed(None, claim("a", annotations={names.PLAN_ANNOTATION: "nonsense"}))
-    assert not dict(world.view("a").planned)
-
-
 def test_the_first_listing_starts_no_consolidation_clock_and_later_binds_do() -> None:
     world = World()
-    cluster = Cluster(lambda _: {}, world.clock.now)
+    cluster = Cluster(lambda _: {}, world.clock)
     cluster.pod_changed(None, pod("old", node="a"))
     cluster.settle()
     assert cluster.last_pod_event("a") is None
@@ -219,55 +73,173 @@ def test_the_first_listing_starts_no_consolidation_clock_and_later_binds_do() ->
     assert cluster.last_pod_event("a") == NOON
 
 
-def test_room_kept_on_a_machine_of_now_ends_by_itself() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
+def newer(one: NodeClaim, **metadata: object) -> NodeClaim:
+    """The claim one version later."""
+    version = str(int(one.metadata.resource_version) + 1)
+    return msgspec.structs.replace(
+        one, metadata=msgspec.structs.replace(one.metadata, resource_version=version, **metadata)
+    )
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def flexible(name: str, *types: str) -> NodeClaim:
+    """A claim that may become any of these types, planned as the first."""
+    body = msgspec.to_builtins(claim(name, planned=types[0]))
+    named = {"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": list(types)}
+    body["spec"]["requirements"] = [*body["spec"]["requirements"], named]
+    return msgspec.convert(body, NodeClaim, strict=False)
+
+
+def charged(world: World, name: str = "general") -> dict[str, int]:
+    used = next(view.used for view in world.cluster.snapshot().pools if view.pool.metadata.name == name)
+    return {key: amount for key, amount in used.items() if key in (names.CPU, names.NODES)}
+
+
+def test_limits_are_charged_with_the_most_that_a_claim_may_become_until_it_is_launched() -> None:
+    world = World()
+    world.cluster.pool_changed(None, pool(limits={"cpu": "64"}))
+    asked = flexible("a", "c-4x-amd64-linux", "c-16x-amd64-linux")
+    world.cluster.claim_changed(None, asked)
+    assert charged(world) == {"cpu": 16_000, "nodes": 1}
+    launched = claim("a", provider_id="kwok://a", true=(names.LAUNCHED,))
+    world.cluster.claim_changed(asked, launched)
+    assert charged(world) == {"cpu": 4_000, "nodes": 1}, "settled at launch"
+    world.cluster.claim_changed(launched, None)
+    assert charged(world) == {}
+
+
+def test_a_limit_that_comes_later_is_charged_too() -> None:
+    world = World()
+    world.cluster.pool_changed(None, pool())
+    world.cluster.claim_changed(None, flexible("a", "c-4x-amd64-linux", "c-16x-amd64-linux"))
+    assert charged(world) == {"cpu": 4_000, "nodes": 1}
+    world.cluster.pool_changed(pool(), pool(limits={"cpu": "64"}))
+    assert charged(world) == {"cpu": 16_000, "nodes": 1}
+
+
+# --- own writes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_taint_that_we_wrote_counts_before_the_watch_tells_it_and_an_older_event_does_not_undo_it() -> None:
+    world = World()
     world.machine("a")
-    world.cluster.promise("a", (one,), timedelta(seconds=20))
-    assert world.view("a").room["cpu"] == 2900
-    world.clock.advance(21)
+    before = world.cluster.node("a")
+    assert before is not None
+    taint = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
+    stale = node("a", labels={names.NODEPOOL_LABEL: "general"})
+    written = node("a", taints=(taint,), labels={names.NODEPOOL_LABEL: "general"})
+    world.cluster.node_written(written)
+    assert world.view("a").deleting
+    world.cluster.node_changed(before, stale)
+    assert world.view("a").deleting
+    after = node("a", labels={names.NODEPOOL_LABEL: "general"})
+    world.cluster.node_changed(stale, after)
+    assert not world.view("a").deleting
+
+
+def test_a_claim_that_we_deleted_is_going_before_the_watch_tells_it() -> None:
+    world, made = World(), claim("a")
+    world.cluster.claim_changed(None, made)
+    world.cluster.claim_deleted(made)
+    assert world.view("a").deleting
+    world.cluster.claim_changed(made, made)  # told before the server took our request
+    assert world.view("a").deleting
+
+
+def test_a_node_that_we_deleted_is_going_before_the_watch_tells_it() -> None:
+    world = World()
+    world.machine("a")
+    found = world.cluster.node("a")
+    assert found is not None
+    world.cluster.node_deleted(found)
+    assert world.view("a").deleting
+
+
+def test_the_watch_is_believed_again_a_while_after_an_own_write() -> None:
+    # a control plane that was restored from a backup tells lower versions for ever
+    world, made = World(), claim("a", version=1000)
+    world.cluster.claim_changed(None, made)
+    world.cluster.claim_written(claim("a", version=1001, labels={"team": "new"}))
+    world.clock.advance(61)
+    world.cluster.claim_changed(made, claim("a", version=5, labels={"team": "old"}))
+    found = world.cluster.claim("a")
+    assert found is not None
+    assert found.metadata.labels == {"team": "old"}
+
+
+# --- what a snapshot costs ----------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_shares_everything_that_did_not_change_with_the_one_before() -> None:
+    world = World()
+    world.cluster.pool_changed(None, pool())
+    for name in ("a", "b"):
+        world.machine(name)
+    world.add(pod("waits"))
+    before = world.cluster.snapshot()
+    after = world.cluster.snapshot()
+    for part in ("nodes", "pools", "daemons", "pending", "leaving", "around"):
+        assert getattr(after, part) is getattr(before, part), part
+    world.add(pod("one", node="a"))
+    changed = world.cluster.snapshot()
+    assert changed.pools is before.pools
+    assert changed.pending is before.pending
+    assert [view.key.name for view in changed.nodes] == ["a", "b"]
+    assert changed.nodes[0] is not before.nodes[0]
+    assert changed.nodes[1] is before.nodes[1]
+
+
+def test_a_heartbeat_changes_no_view() -> None:
+    world = World()
+    world.machine("a")
+    before = world.view("a")
+    beat: Node | None = world.cluster.node("a")
+    assert beat is not None
+    again = msgspec.structs.replace(beat, metadata=msgspec.structs.replace(beat.metadata, resource_version="99999"))
+    world.cluster.node_changed(beat, again)
+    assert world.view("a") is before
+
+
+def test_nodes_are_in_order_initialised_ones_first() -> None:
+    world = World()
+    for name in ("d", "b"):
+        world.machine(name)
+    for name in ("c", "a"):
+        world.cluster.claim_changed(None, claim(name))
+    world.cluster.node_changed(None, node("e"))
+    assert [str(view.key) for view in world.cluster.snapshot().nodes] == ["b", "d", "node/e", "a", "c"]
+
+
+def test_nothing_is_kept_of_what_is_gone() -> None:
+    world = World()
+    for number in range(200):
+        one, made = pod(f"p{number}", node=f"n{number}"), claim(f"c{number}", pods=(pod(f"w{number}"),))
+        waits, fake = pod(f"w{number}"), pod(f"f{number}", owner=f"ds{number}", kind="DaemonSet", node=f"n{number}")
+        world.add(one, waits, fake)
+        world.cluster.claim_changed(None, made)
+        world.cluster.snapshot()
+        world.cluster.node_changed(None, node(f"n{number}"))
+        for gone in (one, waits, fake):
+            world.cluster.pod_changed(gone, None)
+        world.cluster.claim_changed(made, None)
+        world.cluster.node_changed(node(f"n{number}"), None)
+    world.clock.advance(3600)
     world.cluster.expire()
-    assert world.view("a").room["cpu"] == 3900
+    world.cluster.snapshot()
+    assert sizes(world.cluster) == {}
 
 
-def planned_on(machine: Node, *pods: Pod) -> Node:
-    """The Node with a plan on it."""
-    annotations = {names.PLAN_ANNOTATION: plan_text(pods)}
-    return msgspec.structs.replace(machine, metadata=msgspec.structs.replace(machine.metadata, annotations=annotations))
-
-
-def test_a_plan_on_a_node_that_another_leader_wrote_keeps_its_room_for_a_while() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    world.machine("a")
-    machine = world.cluster.node("a")
-    assert machine is not None
-    annotated = planned_on(machine, one)
-    world.cluster.node_changed(machine, annotated)
-    assert world.view("a").room["cpu"] == 2900
-    assert world.cluster.promised("a") == (one,)
-    world.clock.advance(21)
-    world.cluster.expire()
-    world.cluster.node_changed(annotated, annotated)
-    assert world.view("a").room["cpu"] == 3900, "the same text is not read twice"
-    assert world.cluster.finished_node_plans() == ["a"], "and its annotation may go"
-
-
-def test_a_plan_that_we_write_ourselves_is_not_read_back() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    world.machine("a")
-    machine = world.cluster.node("a")
-    assert machine is not None
-    world.cluster.node_plan_written("a", plan_text((one,)))
-    world.cluster.node_changed(machine, planned_on(machine, one))
-    assert world.cluster.promised("a") == ()
-
-
-def test_a_pod_on_an_unmanaged_node_that_it_was_promised_is_on_plan() -> None:
-    world, one = World(), pod("one")
-    world.add(one)
-    world.cluster.node_changed(None, node("n"))
-    world.cluster.promise("node/n", (one,), timedelta(seconds=20))
-    effects = world.cluster.pod_changed(one, bound(one, "n"))
-    assert effects == [PodSettled("node/n", "one", "planned")]
+def sizes(thing: object, path: str = "", depth: int = 4) -> dict[str, int]:
+    """Every container of our own objects below `thing` that is not empty."""
+    found: dict[str, int] = {}
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    for name in [*getattr(thing, "__dict__", {}), *slots]:
+        value = getattr(thing, name, None)
+        if isinstance(value, dict | set | list | tuple):
+            if value and not isinstance(value, tuple):
+                found[f"{path}{name}"] = len(value)
+        elif depth and type(value).__module__.startswith("provisioner.state"):
+            found |= sizes(value, f"{path}{name}.", depth - 1)
+    return found

@@ -4,9 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange
+from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
@@ -36,32 +38,33 @@ def limit_range(cpu: str) -> LimitRange:
 
 def daemon_pod(name: str, cpu: str, *, age: float = 0.0, node: str = "a") -> Pod:
     made = NOON - timedelta(seconds=age)
-    return msgspec.structs.replace(pod(name, owner="agent", kind="DaemonSet", node=node, cpu=cpu), created=made)
+    one = pod(name, owner="agent", kind="DaemonSet", namespace="agents", node=node, cpu=cpu)
+    return msgspec.structs.replace(one, created=made)
 
 
 # --- pods -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_shows_the_pods_that_are_promised_to_it_and_those_that_are_there() -> None:
+def test_a_machine_shows_the_pods_that_are_planned_on_it_and_those_that_are_there() -> None:
     world, planned, here = World(), pod("planned"), pod("here", node="a")
     world.add(planned, here)
     world.machine("a", pods=(planned,))
     view = world.view("a")
     assert [one.name for one in view.pods] == ["here"]
-    assert [one.name for one in view.promised] == ["planned"]
+    assert [one.name for one in view.assigned] == ["planned"]
     world.cluster.pod_changed(planned, bound(planned, "a"))
     view = world.view("a")
-    assert ([one.name for one in view.pods], view.promised) == (["here", "planned"], ())
+    assert ([one.name for one in view.pods], view.assigned) == (["here", "planned"], ())
 
 
 def test_a_claim_without_a_node_shows_its_planned_pods_as_they_are_now() -> None:
     world, one = World(), pod("one")
     world.add(one)
     world.cluster.claim_changed(None, claim("a", pods=(one,)))
-    assert world.view("a").promised == (one,)
+    assert world.view("a").assigned == (one,)
     changed = msgspec.structs.replace(one, labels={"app": "new"})
     world.cluster.pod_changed(one, changed)
-    assert world.view("a").promised == (changed,)
+    assert world.view("a").assigned == (changed,)
 
 
 def test_a_place_that_waits_for_a_successor_shows_no_pod() -> None:
@@ -69,7 +72,7 @@ def test_a_place_that_waits_for_a_successor_shows_no_pod() -> None:
     world.add(one)
     world.machine("a", pods=(one,))
     world.cluster.pod_changed(one, None)
-    assert world.view("a").promised == ()
+    assert world.view("a").assigned == ()
     assert world.view("a").room["cpu"] == 2900
 
 
@@ -180,3 +183,72 @@ def test_a_daemon_set_that_is_gone_takes_nothing() -> None:
     world.cluster.daemonset_changed(daemon_set("100m"), None)
     assert world.cluster.snapshot().daemons == ()
     assert world.view("empty").room["cpu"] == 3900
+
+
+FAKES: dict[str, dict[str, Any]] = {
+    "is in another namespace": {"namespace": "tenant"},
+    "names another DaemonSet": {"owner_name": "other"},
+    "names a DaemonSet of another API group": {"group": "apps.kruise.io/v1alpha1"},
+    "names another object of its name": {"owner_uid": "another"},
+    "is not bound": {"node": ""},
+}
+
+
+@pytest.mark.parametrize("fake", FAKES.values(), ids=FAKES.keys())
+def test_a_pod_says_nothing_about_a_daemon_set_that(fake: dict[str, Any]) -> None:
+    world = World()
+    world.machine("empty")
+    world.cluster.daemonset_changed(None, daemon_set("100m"))
+    one = daemon_pod("one", "3", node=fake.get("node", "other"))
+    owner = OwnerReference(
+        api_version=fake.get("group", "apps/v1"),
+        kind="DaemonSet",
+        name=fake.get("owner_name", "agent"),
+        uid=fake.get("owner_uid", "agent"),
+        controller=True,
+    )
+    world.add(msgspec.structs.replace(one, owner=owner, namespace=fake.get("namespace", "agents")))
+    assert expected(world) == 100
+
+
+def test_a_pod_that_only_names_a_daemon_set_does_not_stand_in_for_one_that_is_due() -> None:
+    world = World()
+    world.machine("empty")
+    world.cluster.daemonset_changed(None, daemon_set("100m"))
+    fake = msgspec.structs.replace(daemon_pod("fake", "1", node="empty"), namespace="tenant")
+    world.add(fake)
+    assert world.view("empty").room["cpu"] == 3900 - 1000 - 100
+    world.add(daemon_pod("real", "100m", node="empty"))
+    assert world.view("empty").room["cpu"] == 3900 - 1000 - 100
+
+
+ONLY: dict[str, tuple[str, str, bool]] = {
+    "the architecture that is planned": (names.ARCH_LABEL, "amd64", True),
+    "another architecture": (names.ARCH_LABEL, "arm64", False),
+    "the operating system that is planned": (names.OS_LABEL, "linux", True),
+    "another operating system": (names.OS_LABEL, "windows", False),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "counts"), ONLY.values(), ids=ONLY.keys())
+def test_a_claim_of_a_pool_of_several_kinds_counts_daemons_that_want(key: str, value: str, counts: bool) -> None:
+    world = World()
+    wanted = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [wanted]}}}
+    body = msgspec.to_builtins(daemon_set("100m"))
+    body["spec"]["template"]["spec"]["affinity"] = affinity
+    world.cluster.daemonset_changed(None, msgspec.convert(body, DaemonSet))
+    several = claim("a", planned="c-4x-amd64-linux")
+    several = msgspec.structs.replace(several, spec=msgspec.structs.replace(several.spec, requirements=()))
+    world.cluster.claim_changed(None, several)
+    assert world.view("a").room["cpu"] == (3800 if counts else 3900)
+    assert key not in world.view("a").labels, "pods may not count on it: another type may be launched"
+
+
+def test_a_daemon_that_is_still_due_takes_room_and_once_there_only_its_own() -> None:
+    world = World()
+    world.machine("a")
+    world.cluster.daemonset_changed(None, daemon_set("500m"))
+    assert world.view("a").room["cpu"] == 3400
+    world.add(daemon_pod("agent-1", "500m", node="a"))
+    assert world.view("a").room["cpu"] == 3400

@@ -1,12 +1,11 @@
 """Pods on machines that go: their places are kept through the eviction; and objects that nobody can read."""
 
-from datetime import timedelta
-
 import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.state.keys import NodeKey
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
 
@@ -29,7 +28,7 @@ def evicted(one: Pod) -> Pod:
 def test_a_pod_on_a_leaving_machine_is_planned_once(world: World) -> None:
     world.add(pod("a", node="old"))
     assert [one.name for one in world.cluster.snapshot().leaving] == ["a"]
-    world.cluster.claim_written(claim("fresh", pods=(pod("a"),)))
+    world.cluster.claim_changed(None, claim("fresh", pods=(pod("a"),)))
     assert world.cluster.snapshot().leaving == ()
 
 
@@ -37,7 +36,7 @@ def test_a_leaving_pod_that_fits_a_machine_of_now_keeps_that_room(world: World) 
     leaving = pod("a", node="old", cpu="3")
     world.add(leaving)
     before = world.view("new").room["cpu"]
-    world.cluster.promise("new", [leaving], timedelta(seconds=20))
+    assert world.cluster.assign(NodeKey("new"), [leaving]) == []
     assert world.cluster.snapshot().leaving == ()
     assert world.view("new").room["cpu"] == before - 3000
 
@@ -45,19 +44,19 @@ def test_a_leaving_pod_that_fits_a_machine_of_now_keeps_that_room(world: World) 
 def test_the_successor_takes_the_place_while_the_evicted_pod_still_ends(world: World) -> None:
     old = pod("a", node="old")
     world.add(old)
-    world.cluster.claim_written(claim("fresh", pods=(old,)))
+    world.cluster.claim_changed(None, claim("fresh", pods=(old,)))
     world.cluster.pod_changed(old, evicted(old))
     world.add(pod("b"))
     assert world.cluster.is_planned("b")
     assert world.cluster.snapshot().pending == ()
     world.cluster.pod_changed(evicted(old), None)
-    assert [one.name for one in world.cluster.promised("fresh")] == ["b"]
+    assert world.assigned("fresh") == ["b"]
 
 
 def test_the_successor_of_a_statefulset_pod_takes_the_place_when_the_old_one_is_gone(world: World) -> None:
     old = pod("a", uid="a-1", owner="db", kind="StatefulSet", node="old")
     world.add(old)
-    world.cluster.claim_written(claim("fresh", pods=(old,)))
+    world.cluster.claim_changed(None, claim("fresh", pods=(old,)))
     world.cluster.pod_changed(old, evicted(old))
     world.clock.advance(60)  # a long grace period; the place waits
     world.cluster.expire()
@@ -70,7 +69,7 @@ def test_the_successor_of_a_statefulset_pod_takes_the_place_when_the_old_one_is_
 def test_a_pod_that_is_bound_to_a_machine_that_stays_frees_its_place(world: World) -> None:
     one = pod("a")
     world.add(one)
-    world.cluster.claim_written(claim("fresh", pods=(one,)))
+    world.cluster.claim_changed(None, claim("fresh", pods=(one,)))
     world.cluster.pod_changed(one, bound(one, "new"))
     assert not world.cluster.is_planned("a")
 
@@ -87,4 +86,4 @@ def test_a_claim_that_cannot_be_read_hides_no_machine(world: World) -> None:
         type(claim("x")),
     )
     world.cluster.claim_changed(None, bad)
-    assert {view.key for view in world.cluster.snapshot().nodes} == {"old", "new", "bad"}
+    assert {view.key.name for view in world.cluster.snapshot().nodes} == {"old", "new", "bad"}

@@ -51,3 +51,28 @@ def test_buckets_are_karpenters() -> None:
         600.0,
     )
     assert list(metrics.DURATION_BUCKETS) == sorted(metrics.DURATION_BUCKETS)
+
+
+def test_a_summary_has_quantiles_of_what_was_observed_and_keeps_a_bounded_number() -> None:
+    latency = metrics.summary("test_summary_seconds", "For this test.", ("pool",))
+    for value in range(2 * metrics.SUMMARY_SAMPLES):
+        latency.observe(float(value), "a")
+    lines = list(latency.lines())
+    assert 'test_summary_seconds{pool="a",quantile="0"} 1000.0\n' in lines
+    assert 'test_summary_seconds{pool="a",quantile="0.5"} 1500.0\n' in lines
+    assert 'test_summary_seconds{pool="a",quantile="1"} 1999.0\n' in lines
+    assert 'test_summary_seconds_count{pool="a"} 2000\n' in lines
+    assert metrics.summary("test_summary_seconds", "For this test.", ("pool",)) is latency
+    with pytest.raises(ValueError, match="labels"):
+        metrics.summary("test_summary_seconds", "For this test.")
+
+
+def test_a_scrape_comes_in_pieces() -> None:
+    remove = metrics.written_by(lambda: (f"test_piece_{number} 1\n" for number in range(10_000)))
+    try:
+        pieces = list(metrics.chunks())
+    finally:
+        remove()
+    assert len(pieces) >= 3
+    assert max(len(piece) for piece in pieces[1:]) < 2 * metrics.CHUNK_BYTES
+    assert b"".join(pieces).endswith(b"test_piece_9999 1\n")

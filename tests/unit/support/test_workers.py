@@ -6,7 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.support.workers import DONE, KeyedQueue, Pool, Result, Schedule, pool, run_parallel
+from provisioner.support import heartbeat
+from provisioner.support.heartbeat import Pulses
+from provisioner.support.workers import (
+    DONE,
+    KeyedQueue,
+    Pool,
+    Result,
+    Schedule,
+    StillRunningError,
+    pool,
+    run_parallel,
+)
+from tests.support.clock import FakeClock
+from tests.support.eventually import eventually
 
 WAIT = 10.0  # seconds that nothing here comes near
 
@@ -277,3 +290,102 @@ def test_a_call_never_waits_behind_another_while_a_thread_may_be_started() -> No
         with pool(24) as threads:
             for outcome in run_parallel(threads, lambda _: together.wait(), range(24)):  # noqa: B023  (called in the block)
                 outcome.unwrap()
+
+
+def test_a_call_that_hangs_is_left_behind_and_ends_by_itself() -> None:
+    may_go, done = threading.Event(), threading.Event()
+
+    def work(item: int) -> int:
+        if item == 1:
+            assert may_go.wait(WAIT)
+            done.set()
+        return item
+
+    with pool(2) as workers:
+        outcomes = run_parallel(workers, work, range(4), patience=0.2)
+        assert [one.value for one in outcomes] == [0, None, 2, 3]
+        assert isinstance(outcomes[1].error, StillRunningError)
+        may_go.set()
+        assert done.wait(WAIT)
+
+
+def test_calls_that_had_not_begun_when_nobody_waited_any_more_are_left_out() -> None:
+    may_go, begun = threading.Event(), list[int]()
+
+    def work(item: int) -> None:
+        begun.append(item)
+        assert may_go.wait(WAIT)
+
+    with pool(1) as workers:
+        outcomes = run_parallel(workers, work, range(3), patience=0.1)
+        assert all(isinstance(one.error, StillRunningError) for one in outcomes)
+        may_go.set()
+        assert [one.value for one in run_parallel(workers, lambda item: item, [7])] == [7]
+    assert begun == [0]
+
+
+def test_an_offer_does_not_hasten_a_key_that_failed() -> None:
+    tried: list[str] = []
+
+    def reconcile(key: str) -> Result:
+        tried.append(key)
+        return Result(failed=key == "bad")
+
+    queue = KeyedQueue("offers", reconcile, FakeClock())
+    queue.start()
+    for _ in range(20):
+        queue.offer("bad")
+        queue.offer("good")
+        eventually(queue.idle, "the offers are taken", WAIT, 0.001)
+    queue.stop()
+    assert tried.count("bad") == 1
+    assert tried.count("good") == 20
+
+
+@pytest.fixture
+def pulses(monkeypatch: pytest.MonkeyPatch) -> tuple[Pulses, FakeClock]:
+    """The pulses of this process, on a clock that the test moves."""
+    clock = FakeClock()
+    found = Pulses(clock)
+    monkeypatch.setattr(heartbeat, "_OURS", found)
+    return found, clock
+
+
+def test_a_reconciler_that_hangs_is_told_by_its_thread_and_a_queue_without_work_is_well(
+    pulses: tuple[Pulses, FakeClock],
+) -> None:
+    found, clock = pulses
+    begun, release = threading.Event(), threading.Event()
+
+    def hang(key: str) -> None:
+        begun.set()
+        release.wait(WAIT)
+
+    queue = KeyedQueue("slow", hang)
+    queue.start()
+    clock.advance(2 * heartbeat.PATIENCE_SECONDS)
+    assert found.problem() == ""
+    queue.add("a")
+    assert begun.wait(WAIT)
+    clock.advance(heartbeat.PATIENCE_SECONDS + 1)
+    assert found.problem() == "thread slow-0 has not moved for 901 s"
+    release.set()
+    eventually(queue.idle, "it goes on")
+    eventually(lambda: found.problem() == "", "it is well again")
+    queue.stop()
+
+
+def test_a_call_that_hangs_is_told_by_its_thread(pulses: tuple[Pulses, FakeClock]) -> None:
+    found, clock = pulses
+    begun, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        release.wait(WAIT)
+
+    with pool(1, "creates") as threads:
+        threads.submit(hang)
+        assert begun.wait(WAIT)
+        clock.advance(heartbeat.PATIENCE_SECONDS + 1)
+        assert found.problem() == "thread creates-0 has not moved for 901 s"
+        release.set()

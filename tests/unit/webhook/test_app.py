@@ -8,6 +8,7 @@ from flask.testing import FlaskClient
 
 from provisioner.support import metrics
 from tests.support.clock import FakeClock
+from tests.support.kube import deep
 from tests.unit.webhook.test_review import body
 from webhook.app import Admission, create_app
 from webhook.review import MAX_BODY_BYTES
@@ -81,6 +82,20 @@ def test_every_failure_admits_the_pod() -> None:
         before = counted(outcome)
         assert post(data) == (200, json.loads(_allowed("u1"))), outcome
         assert counted(outcome) == before + 1, outcome
+
+
+def test_a_pod_nested_too_deeply_is_stamped_like_any_other() -> None:
+    before = counted("stamped")
+    status, reply = post(deep(body(object={"metadata": {"name": "evil", "namespace": "shop"}, "spec": {}})))
+    assert (status, reply["response"]["allowed"], "patch" in reply["response"]) == (200, True, True)
+    assert counted("stamped") == before + 1
+
+
+def test_a_review_of_which_only_the_uid_can_be_read_is_admitted() -> None:
+    before = counted("bad-review")
+    assert post(body(namespace=5)) == (200, json.loads(_allowed("u1")))
+    assert post(body().replace(b'"dryRun"', b"dryRun")) == (200, json.loads(_allowed("u1")))
+    assert counted("bad-review") == before + 2
 
 
 def _allowed(uid: str) -> bytes:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import jsonpatch
+from tests.support.kube import deep
 from webhook import review
 from webhook.review import MAX_WARNING_CHARS, ReviewError, decode_pod, decode_review, encode_reply
 
@@ -66,6 +67,28 @@ UNANSWERABLE = {
 def test_what_cannot_be_answered_is_an_error(data: bytes, text: str) -> None:
     with pytest.raises(ReviewError, match=text):
         decode_review(data)
+
+
+@pytest.mark.parametrize("levels", [1000, 10_000])
+def test_a_pod_with_fields_nested_too_deeply_is_read_without_them(levels: int) -> None:
+    pod = {"metadata": {"name": "evil", "labels": {"a": "b"}}, "spec": {"schedulerName": "mine"}}
+    request = decode_review(deep(body(object=pod), levels))
+    found = decode_pod(request.object)
+    assert (found.metadata.labels, found.spec.scheduler_name) == ({"a": "b"}, "mine")
+
+
+@pytest.mark.parametrize("levels", [930, 960, 980, 990, 995, 999])
+def test_the_edge_of_what_the_decoder_takes_is_no_edge_for_us(levels: int) -> None:
+    pod = {"metadata": {"name": "evil", "namespace": "shop"}, "spec": {"schedulerName": "mine"}}
+    assert decode_pod(decode_review(deep(body(object=pod), levels)).object).spec.scheduler_name == "mine"
+
+
+def test_the_uid_of_a_review_that_is_no_json_is_read_from_its_bytes() -> None:
+    fake = {"a": '"request":{"uid":"fake"}'}
+    damaged = body(object={"metadata": {"annotations": fake}}).replace(b'"dryRun"', b'"dryRun",')
+    with pytest.raises(ReviewError, match="not an AdmissionReview") as error:
+        decode_review(damaged)
+    assert error.value.uid == "u1"
 
 
 def test_a_damaged_pod_leaves_the_request_readable() -> None:

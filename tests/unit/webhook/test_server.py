@@ -32,10 +32,12 @@ CONFIG = Config(
     kubeconfig=None,
     bind=("127.0.0.1", 1),
     metrics_bind=("127.0.0.1", 2),
+    health_bind=None,
     namespace="dv",
     cert_dir=Path("/nowhere"),
     secret="tls",
     existing_secret=False,
+    existing_bundle=False,
     service="hook",
     configuration="conf",
     register_url="",
@@ -66,3 +68,8 @@ def test_registration_names_the_configuration() -> None:
 
 def test_an_existing_secret_has_names_of_its_own() -> None:
     assert replace(CONFIG, existing_secret=True).names is None
+
+
+def test_an_existing_bundle_is_not_injected() -> None:
+    assert CONFIG.rotation().inject
+    assert not replace(CONFIG, existing_bundle=True).rotation().inject

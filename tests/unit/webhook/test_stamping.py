@@ -170,6 +170,8 @@ def test_a_warning_names_the_namespace_or_the_configmap() -> None:
 ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}
 OWN_ARCH = {"key": "kubernetes.io/arch", "operator": "NotIn", "values": ["arm64"]}
 OLD_ARCH = {"key": "beta.kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
+FIELD = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+ZONED = {"matchExpressions": [ZONE]}
 HANDS_OFF = {
     "the key in nodeSelector": {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
     "its deprecated name in nodeSelector": {"nodeSelector": {"beta.kubernetes.io/arch": "amd64"}},
@@ -178,6 +180,8 @@ HANDS_OFF = {
     "the key in every term": {"affinity": required(expressions(OWN_ARCH), expressions(ZONE, OLD_ARCH))},
     "a term that matches nothing, beside one with the key": {"affinity": required({}, expressions(OWN_ARCH))},
     "only terms that match nothing": {"affinity": required({}, expressions())},
+    "the one node that the pod is for": {"affinity": required({"matchFields": [FIELD]})},
+    "one node in every term": {"affinity": required({"matchFields": [FIELD]}, {"matchFields": [FIELD], **ZONED})},
 }
 
 
@@ -196,7 +200,8 @@ class Into:
 
 
 PREFERENCE = [{"weight": 1, "preference": expressions(OWN_ARCH)}]
-FIELD = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+NOT_FIELD = {**FIELD, "operator": "NotIn"}
+WINDOWS_LABEL = {"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}
 INTO = {
     "an empty affinity": Into({}, [expressions(ARCH)]),
     "an affinity between pods only": Into({"podAffinity": {"x": 1}}, [expressions(ARCH)]),
@@ -210,8 +215,14 @@ INTO = {
     "only the term that lacks it": Into(
         required(expressions(OWN_ARCH), expressions(ZONE)), [expressions(OWN_ARCH), expressions(ZONE, ARCH)]
     ),
-    "a term of fields only": Into(
-        required({"matchFields": [FIELD]}), [{"matchFields": [FIELD], "matchExpressions": [ARCH]}]
+    "a term that keeps off a node": Into(
+        required({"matchFields": [NOT_FIELD]}), [{"matchFields": [NOT_FIELD], "matchExpressions": [ARCH]}]
+    ),
+    "only the term that names no node": Into(
+        required({"matchFields": [FIELD]}, expressions(ZONE)), [{"matchFields": [FIELD]}, expressions(ZONE, ARCH)]
+    ),
+    "only the term that may be Linux": Into(
+        required(expressions(WINDOWS_LABEL), expressions(ZONE)), [expressions(WINDOWS_LABEL), expressions(ZONE, ARCH)]
     ),
     "never a term that matches nothing": Into(required({}, expressions(ZONE)), [{}, expressions(ZONE, ARCH)]),
 }
@@ -236,13 +247,78 @@ EXEMPT = {
     "kube-node-lease": (pod(), "kube-node-lease"),
     "our own namespace": (pod(), "dovetail-system"),
 }
-EXEMPT["a pod of a DaemonSet"][0]["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d"}]
+DAEMONSET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web", "controller": True}
+PINNED = required({"matchFields": [FIELD]})
+EXEMPT["a pod of a DaemonSet"][0]["metadata"]["ownerReferences"] = [DAEMONSET]
+EXEMPT["a pod of a DaemonSet"][0]["spec"]["affinity"] = PINNED
 
 
 @pytest.mark.parametrize(("document", "namespace"), EXEMPT.values(), ids=EXEMPT)
 def test_never_stamped(document: dict[str, Any], namespace: str) -> None:
     facts = replace(FACTS, namespace=namespace, defaults={"arch": "arm64", "scheduler": "enabled"})
     assert decision_for(document, facts) == Decision(Outcome.EXEMPT)
+
+
+FAKES = {
+    "pinned to no node": ({}, {}),
+    "pinned in one of two terms": ({}, {"affinity": required({"matchFields": [FIELD]}, expressions(ZONE))}),
+    "of another group": ({"apiVersion": "apps.kruise.io/v1alpha1"}, {"affinity": PINNED}),
+    "not controlled by it": ({"controller": False}, {"affinity": PINNED}),
+    "of another name": ({"name": "other"}, {"affinity": PINNED}),
+}
+
+
+@pytest.mark.parametrize(("owner", "spec"), FAKES.values(), ids=FAKES)
+def test_a_pod_that_only_names_a_daemonset_is_like_any_other(owner: dict[str, Any], spec: dict[str, Any]) -> None:
+    document = pod(**spec)
+    document["metadata"]["ownerReferences"] = [{**DAEMONSET, **owner}]
+    facts = replace(FACTS, defaults={"scheduler": "enabled"})
+    assert stamped(document, facts)["spec"]["schedulerName"] == "dovetail-scheduler"
+
+
+WINDOWS_PODS = {
+    "by its field": {"os": {"name": "windows"}},
+    "by an option of the pod": {"securityContext": {"windowsOptions": {"hostProcess": True}}},
+    "by an option of a container": {
+        "containers": [{"name": "c", "securityContext": {"windowsOptions": {"runAsUserName": "x"}}}]
+    },
+    "by an option of an init container": {
+        "initContainers": [{"name": "c", "securityContext": {"windowsOptions": {"runAsUserName": "x"}}}]
+    },
+    "by a label that only its nodes have": {"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}},
+}
+
+
+@pytest.mark.parametrize("spec", WINDOWS_PODS.values(), ids=WINDOWS_PODS)
+def test_a_windows_pod_is_not_stamped_against_its_own_spec(spec: dict[str, Any]) -> None:
+    facts = replace(FACTS, defaults={"os": "linux", "arch": "arm64", "capacity-type": "spot"})
+    decision = decision_for(pod(**spec), facts)
+    assert decision.stamped == ("capacity-type",)
+    assert decision.warnings == tuple(
+        f"dovetail: key {key} of ConfigMap dovetail-defaults: '{value}', but the pod's own spec is for windows: "
+        f"kubernetes.io/{key} was not stamped"
+        for key, value in (("arch", "arm64"), ("os", "linux"))
+    )
+
+
+@pytest.mark.parametrize("spec", WINDOWS_PODS.values(), ids=WINDOWS_PODS)
+def test_of_a_list_a_windows_pod_gets_what_fits(spec: dict[str, Any]) -> None:
+    facts = replace(FACTS, defaults={"os": "linux,windows", "arch": "amd64,arm64"})
+    (term,) = terms_of(stamped(pod(**spec), facts))
+    values = {expression["key"]: expression["values"] for expression in term["matchExpressions"]}
+    assert values == {"kubernetes.io/arch": ["amd64"], "kubernetes.io/os": ["windows"]}
+
+
+def test_a_linux_pod_is_not_stamped_for_windows() -> None:
+    decision = decision_for(pod({"dovetail.dev/os": "windows"}, os={"name": "linux"}))
+    assert decision.operations == ()
+    assert "the pod's own spec is for linux" in decision.warnings[0]
+
+
+def test_a_windows_pod_by_its_selector_gets_no_architecture_that_windows_has_not() -> None:
+    decision = decision_for(arm64(nodeSelector={"kubernetes.io/os": "windows"}))
+    assert decision.operations == ()
+    assert "kubernetes.io/arch was not stamped" in decision.warnings[0]
 
 
 @dataclass(frozen=True)

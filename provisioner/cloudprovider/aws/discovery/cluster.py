@@ -6,11 +6,10 @@ Differs: the CIDR of Services comes from the API server where EKS does not know 
 """
 
 import base64
-import json
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from provisioner.cloudprovider.aws.calling import Clients
@@ -20,9 +19,10 @@ from provisioner.cloudprovider.aws.userdata.inputs import Cluster
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError
+from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.values import jsontext
 
 REFRESH_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 5.0
@@ -30,6 +30,7 @@ _DNS: Final = ("kube-dns", "kube-system")
 _SERVICE_CIDR: Final = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
 _DIGITS: Final = re.compile(r"\d+")
 _log = logs.get_logger(__name__)
+_decode = jsontext.decoder(dict)
 
 
 class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
@@ -69,7 +70,7 @@ class EksCluster:
             found.get("endpoint", ""),
             (found.get("certificateAuthority") or {}).get("data", ""),
             minor_of(found.get("version", "")),
-            network.get("serviceIpv4Cidr") or network.get("serviceIpv6Cidr") or "",
+            next((cidr for key in _cidrs(network) if (cidr := network.get(key))), ""),
             (found.get("resourcesVpcConfig") or {}).get("vpcId", ""),
         )
 
@@ -81,15 +82,15 @@ class Sources:
     Attributes:
         eks: of DescribeCluster.
         server_minor: the API server's own word.
-        dns: address of the Service kube-dns.
-        cidr: of Services, from the API server.
+        dns: address of the Service kube-dns; "" where there is none, None where nobody could say.
+        cidr: of Services, from the API server; likewise.
         authority: the PEM file that we ourselves trust the API server by.
     """
 
     eks: EksCluster | None = None
     server_minor: int = 0
-    dns: str = ""
-    cidr: str = ""
+    dns: str | None = ""
+    cidr: str | None = ""
     authority: bytes = b""
 
 
@@ -97,28 +98,42 @@ def decide(settings: AwsSettings, sources: Sources) -> Cluster:
     """The cluster, as far as it is known; settings win over what was discovered.
 
     Raises:
-        NotKnownYet: the endpoint, the authority or the version is missing.
+        NotKnownYet: the endpoint, the authority or the version is missing, or whether pods have IPv4 or IPv6 addresses.
     """
     eks = sources.eks or EksCluster("", "", "", 0, "", "")
     endpoint = settings.cluster_endpoint or eks.endpoint
     own = base64.b64encode(sources.authority).decode()
     bundle = settings.cluster_ca_bundle or own or eks.ca_bundle
     minor = (eks.minor if settings.eks_control_plane else 0) or sources.server_minor
+    dns, cidr = sources.dns or "", eks.cidr or sources.cidr or ""
+    family = bool(dns or cidr) or None not in {sources.dns, sources.cidr}  # with neither of them it is IPv4's
     known = {
         "its endpoint (set CLUSTER_ENDPOINT, or allow eks:DescribeCluster)": endpoint,
         "its certificate authority (set CLUSTER_CA_BUNDLE)": bundle,
         "its version": minor,
+        "whether its pods have IPv4 or IPv6 addresses (allow eks:DescribeCluster, or reading Service kube-system/kube-dns)": family,
     }
     missing = tuple(what for what, value in known.items() if not value)
     if missing:
         raise NotKnownYet(missing)
-    return Cluster(settings.cluster_name, endpoint, bundle, minor, eks.cidr or sources.cidr, sources.dns)
+    return Cluster(settings.cluster_name, endpoint, bundle, minor, cidr, dns)
+
+
+def _cidrs(network: Mapping[str, Any]) -> tuple[str, str]:
+    """Where the CIDR of Services stands, the cluster's own family first."""
+    both = ("serviceIpv4Cidr", "serviceIpv6Cidr")
+    return both[::-1] if network.get("ipFamily") == "ipv6" else both
 
 
 def minor_of(version: str) -> int:
     """The minor of "1.33" or "33+"; 0 where there is none."""
     found = _DIGITS.match(version.rpartition(".")[2])
     return int(found[0]) if found else 0
+
+
+def _newer(now: str | None, before: str | None) -> str | None:
+    """What was known stays where there is nothing newer."""
+    return now or before or (now if now is not None else before)
 
 
 class ClusterFacts:
@@ -134,7 +149,7 @@ class ClusterFacts:
         self, aws: Clients, client: Client, settings: AwsSettings, clock: Clock, authority: bytes = b""
     ) -> None:
         self._aws, self._client, self._settings, self._clock = aws, client, settings, clock
-        self._sources = Sources(authority=authority)
+        self._sources = Sources(dns=None, cidr=None, authority=authority)
         self._failures: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cluster-facts", daemon=True)
@@ -157,10 +172,10 @@ class ClusterFacts:
         minor, dns = self._server_minor(), self._dns()
         eks = self._ask_eks() if self._wants_eks() else None
         found = Sources(
-            eks or before.eks, minor or before.server_minor, dns or before.dns, before.cidr, before.authority
+            eks or before.eks, minor or before.server_minor, _newer(dns, before.dns), before.cidr, before.authority
         )
         if not (found.eks and found.eks.cidr) and not found.cidr:
-            found = Sources(found.eks, found.server_minor, found.dns, self._service_cidr(), found.authority)
+            found = replace(found, cidr=_newer(self._service_cidr(), before.cidr))
         self._sources = found
         try:
             known = self.cluster()
@@ -204,25 +219,27 @@ class ClusterFacts:
 
     def _server_minor(self) -> int:
         try:
-            return minor_of(str(json.loads(self._client.raw("GET", "/version"))["minor"]))
+            return minor_of(str(_decode(self._client.raw("GET", "/version"))["minor"]))
         except (ApiError, ValueError, KeyError, TypeError) as error:
             self._failed("/version", str(error))
             return 0
 
-    def _dns(self) -> str:
+    def _dns(self) -> str | None:
+        """The address of the Service; "" where there is none, None where nobody says."""
         try:
             return self._client.get(resources.SERVICES, *_DNS).spec.cluster_ip
         except ApiError as error:
             self._failed("Service kube-system/kube-dns", str(error))
-            return ""
+            return "" if isinstance(error, NotFound) else None
 
-    def _service_cidr(self) -> str:
+    def _service_cidr(self) -> str | None:
+        """The CIDR of Services, likewise."""
         try:
-            found = json.loads(self._client.raw("GET", _SERVICE_CIDR))
+            found = jsontext.decode_trimmed(_decode, self._client.raw("GET", _SERVICE_CIDR))[0]
             return str(found["spec"]["cidrs"][0])
         except (ApiError, ValueError, LookupError, TypeError) as error:
             self._failed("ServiceCIDR kubernetes", str(error))
-            return ""
+            return "" if isinstance(error, NotFound) else None
 
     def _failed(self, what: str, why: str) -> None:
         """Log each failure once, until it changes."""

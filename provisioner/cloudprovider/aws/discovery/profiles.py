@@ -23,6 +23,7 @@ from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
 from provisioner.cloudprovider.aws.discovery.memory import Remembered
 from provisioner.cloudprovider.aws.errors import Kind, classify_exception
 from provisioner.cloudprovider.errors import CloudError, Retry
+from provisioner.support import logs
 
 KEEP: Final = timedelta(minutes=15)
 ROLE_MISSING_KEEP: Final = timedelta(minutes=1)
@@ -31,6 +32,7 @@ PROTECTED: Final = timedelta(hours=1)
 
 REGION_TAG: Final = "topology.kubernetes.io/region"
 _ALLOWED_NAME: Final = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
+_log = logs.get_logger(__name__)
 
 
 class ProfileError(CloudError):
@@ -227,18 +229,20 @@ class Profiles:
                 return current
         name = self.naming.name(node_class, role)
         profile = self._get(name) if name != current else profile
+        made = False
         if profile is None:
-            profile = self._create(node_class, name)
+            profile, made = self._create(node_class, name)
         if not self.naming.ours(profile, node_class):
             raise ProfileError(
                 "InstanceProfileNotOurs",
                 f"the instance profile {name} that spec.role needs was made by somebody else: delete it, or name a "
                 "profile of your own in spec.instanceProfile",
             )
-        self._attach(profile, role)
+        self._attach(profile, role, made=made)
         return name
 
-    def _create(self, node_class: EC2NodeClass, name: str) -> Profile:
+    def _create(self, node_class: EC2NodeClass, name: str) -> tuple[Profile, bool]:
+        """The profile, and whether it was made now: one that was there before, machines may be using."""
         tags = self.naming.tags(node_class)
         try:
             answer = self._iam().create_instance_profile(
@@ -251,11 +255,11 @@ class Profiles:
             found = self._get(name) if failure.kind is Kind.EXISTS or failure.maybe_done else None
             if found is None:
                 raise DiscoveryError("iam:CreateInstanceProfile", failure) from error
-            return found
-        return Profile.of(answer["InstanceProfile"])
+            return found, False
+        return Profile.of(answer["InstanceProfile"]), True
 
-    def _attach(self, profile: Profile, role: str) -> None:
-        """Make `role` the profile's only role: it holds one at most."""
+    def _attach(self, profile: Profile, role: str, *, made: bool) -> None:
+        """Make `role` the profile's only role: it holds one at most. A profile that was made for it goes again where there is no such role."""
         for other in profile.roles:
             if other != role:
                 self._call(
@@ -271,7 +275,10 @@ class Profiles:
         except Exception as error:
             failure = classify_exception(error)
             if failure.kind is Kind.NOT_FOUND and "instance profile" not in failure.message.lower():
-                self._delete_quietly(profile.name)
+                if made:
+                    self._delete_quietly(profile.name)
+                else:
+                    self._put_back(profile)
                 raise ProfileError(
                     "RoleNotFound",
                     f'spec.role: there is no role "{role}" in this account; create it, or correct the name',
@@ -279,6 +286,16 @@ class Profiles:
             found = self._get(profile.name)
             if found is None or role not in found.roles:
                 raise DiscoveryError("iam:AddRoleToInstanceProfile", failure) from error
+
+    def _put_back(self, profile: Profile) -> None:
+        """Give a profile the role that it had: machines that run get their credentials by it."""
+        for role in profile.roles[:1]:
+            try:
+                self._call("AddRoleToInstanceProfile", set(), InstanceProfileName=profile.name, RoleName=role)
+            except DiscoveryError as error:
+                _log.warning(
+                    "an instance profile could not be given its role back", name=profile.name, error=str(error)
+                )
 
     def _get(self, name: str) -> Profile | None:
         try:

@@ -213,7 +213,7 @@ class Rehearsal:
             security_groups=tuple(one.id for one in node_class.status.security_groups),
             capacity_type=names.CAPACITY_ON_DEMAND,
             group="" if group is None else group.id,
-            ipv6=":" in cluster.dns,
+            ipv6=cluster.ipv6,
         )
         made = template(node_class, machine, tags, self._region, reservations=self._reserved)
         try:

@@ -84,8 +84,14 @@ def tried(failure: Failure | None, resource: str = "") -> Answer:
     if failure is None:
         return Answer(Verdict.OK, resource)
     match failure.kind:
-        case Kind.DRY_RUN | Kind.NOT_FOUND | Kind.INVALID | Kind.EXISTS:
-            return Answer(Verdict.OK, resource)  # AWS looks at permissions first
+        case Kind.DRY_RUN | Kind.NOT_FOUND | Kind.EXISTS:
+            return Answer(Verdict.OK, resource)  # whoever may not look is not told what is there
+        case Kind.INVALID:  # AWS may look at the request before it looks at permissions
+            return Answer(
+                Verdict.UNKNOWN,
+                resource,
+                f"AWS refused the trial itself, so it says nothing of the permission: {failure}",
+            )
         case Kind.DENIED:
             return Answer(Verdict.MISSING, resource, failure.message or failure.code, failure.advice)
         case _:

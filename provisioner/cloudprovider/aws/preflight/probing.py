@@ -164,7 +164,7 @@ class Trials:
         sample = self._sample
         if not (sample.image and sample.subnet):
             raise NothingToTry("no class has an image and a subnet to try a launch with")
-        offer = Offer(sample.instance_type, sample.zone, names.CAPACITY_ON_DEMAND)
+        offer = Offer(names.CAPACITY_ON_DEMAND, sample.instance_type, sample.zone)
         request = fleet.request(
             [fleet.Override(template, offer, sample.subnet, sample.image, 0.0)],
             capacity_type=names.CAPACITY_ON_DEMAND,

@@ -41,7 +41,7 @@ def parts_of(user_data: str) -> tuple[mime.Part, ...]:
     """The user's parts: those of a MIME document, else one NodeConfig or one script.
 
     Raises:
-        UserDataError: the MIME document cannot be read.
+        UserDataError: the MIME document cannot be read, or it is YAML nested too deeply.
     """
     if not user_data.strip():
         return ()
@@ -117,3 +117,5 @@ def _is_mapping(text: str) -> bool:
         return isinstance(yaml.safe_load(text), dict)
     except (yaml.YAMLError, ValueError):  # ValueError: a scalar such as 2026-99-99 that looks like a date
         return False
+    except RecursionError:
+        raise UserDataError("it is YAML nested too deeply") from None

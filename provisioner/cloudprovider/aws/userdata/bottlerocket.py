@@ -46,6 +46,8 @@ def settings_of(user_data: str) -> dict[str, Any]:
         settings = tomllib.loads(user_data).get("settings", {})
     except tomllib.TOMLDecodeError as error:
         raise UserDataError(f"it is no TOML: {error}") from None
+    except RecursionError:
+        raise UserDataError("it is TOML nested too deeply") from None
     if not isinstance(settings, dict):
         raise UserDataError("settings is no table")
     for name in ("autoscaling", "bootstrap-commands", "kubernetes"):

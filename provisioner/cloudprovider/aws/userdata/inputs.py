@@ -34,6 +34,11 @@ class Cluster:
     cidr: str = ""
     dns: str = ""
 
+    @property
+    def ipv6(self) -> bool:
+        """Whether its Services, and so its pods, have IPv6 addresses."""
+        return ":" in (self.dns or self.cidr)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeInput:
@@ -69,8 +74,8 @@ class NodeInput:
 
     @property
     def ipv6(self) -> bool:
-        """Whether pods have IPv6 addresses, which the first DNS server tells."""
-        return bool(self.cluster_dns) and ":" in self.cluster_dns[0]
+        """Whether pods have IPv6 addresses: the first DNS server tells, else what is known of the cluster."""
+        return ":" in self.cluster_dns[0] if self.cluster_dns else self.cluster.ipv6
 
 
 def node_labels(labels: Mapping[str, str], capacity_type: str, family: str) -> dict[str, str]:

@@ -35,10 +35,21 @@ def test_exactly_99_percent_is_enough() -> None:
     assert dataclasses.replace(GOOD, placement_percent=99.0).exit_code == 0
 
 
+def test_without_a_goal_placement_is_only_told() -> None:
+    outcome = dataclasses.replace(GOOD, placement_percent=41.0, placement_goal=None)
+    assert outcome.exit_code == 0
+    assert "planned placement 41 %" in outcome.line()
+
+
 BAD = {
     "a pod that does not run": ({"running": 999}, "999 of 1000 pods were running when the time was up"),
     "a node that is left": ({"nodes_left": 1}, "1 nodes were left after every Deployment was scaled to 0"),
     "placement just below its goal": ({"placement_percent": 98.99}, "planned placement 98.9 % is below 99 %"),
+    "nominated pods just below their goal": (
+        {"nomination_goal": 95.0, "nominated_percent": 94.99},
+        "placement of the nominated pods 94.9 % is below 95 %",
+    ),
+    "nobody was nominated": ({"nomination_goal": 95.0}, "no pod was nominated"),
     "no plan at all": ({"placement_percent": math.nan}, "no pod had a plan"),
     "nothing ever ran": (
         {"running": 0, "first_running_seconds": math.nan, "all_running_seconds": math.nan},

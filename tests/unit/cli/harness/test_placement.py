@@ -67,11 +67,6 @@ CASES = {
         pods(a="n1", b="n2"),
         Placement(2, 1, 1, 0),
     ),
-    "a plan for an existing node": (
-        [("node/n1", plan(a="x"))],
-        pods(a="n1"),
-        Placement(1, 1, 0, 0),
-    ),
     "a count beyond the uids counts": (
         [("claim/1", Plan(pods=(PlanEntry(owner="rs", klass="x", count=3, uids=("a",)),)))],
         pods(a="n1", b="n1", c="n2"),
@@ -86,7 +81,7 @@ def test_judge(plans: list[tuple[str, Plan]], placed: list[PlacedPod], want: Pla
     table = PlanTable()
     for source, entry in plans:
         table.add(source, entry)
-    assert table.judge(placed, {**NODES, "node/n1": "n1"}) == want
+    assert table.judge(placed, NODES) == want
 
 
 def test_a_plan_told_twice_counts_once() -> None:

@@ -1,6 +1,7 @@
 """What the observer makes of pods, nodes and claims; time is told by the test."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -16,7 +17,15 @@ from provisioner.cli.harness.scoreboard import PRICE_LABEL, Counts, Scoreboard
 from provisioner.kube.resources import NODES
 
 
-def pod(uid: str, *, node: str = "", phase: str = "Pending", owner: str = "ReplicaSet", stamped: bool = False) -> Pod:
+def pod(
+    uid: str,
+    *,
+    node: str = "",
+    phase: str = "Pending",
+    owner: str = "ReplicaSet",
+    stamped: bool = False,
+    nominated: str = "",
+) -> Pod:
     document: dict[str, Any] = {
         "metadata": {
             "name": uid,
@@ -30,7 +39,7 @@ def pod(uid: str, *, node: str = "", phase: str = "Pending", owner: str = "Repli
             "nodeName": node,
             "containers": [{"name": "main", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}],
         },
-        "status": {"phase": phase},
+        "status": {"phase": phase, "nominatedNodeName": nominated},
     }
     return decode_pod(json.dumps(document).encode())
 
@@ -101,14 +110,23 @@ def test_a_pod_that_was_deleted_before_it_was_seen_is_nothing() -> None:
     assert board.counts().pods == 0
 
 
-def test_a_node_that_comes_with_its_claims_plan_does_not_count_it_twice() -> None:
+def test_a_plan_on_a_node_counts_for_nothing() -> None:
     board = Scoreboard()
-    nameless = encode_plan(Plan(pods=(PlanEntry(owner="o", klass=pod("any").shape.key, count=2),)))
-    board.claim(claim("c1", nameless, "n1"), 1.0)
-    board.node(node("n1", annotations={names.PLAN_ANNOTATION: nameless}))
-    for uid in ("a", "b"):
-        board.pod(pod(uid, node="n1"), 2.0)
-    assert board.placement() == Placement(planned=2, on_plan=2, absorbed=0, unbound=0)
+    board.node(node("n1", annotations={names.PLAN_ANNOTATION: plan_for("a")}))
+    board.pod(pod("a", node="n1"), 2.0)
+    assert board.placement() == Placement(planned=0, on_plan=0, absorbed=0, unbound=0)
+
+
+def test_pods_that_are_bound_when_brothers_are_added_to_a_plan_do_not_make_the_figure_better() -> None:
+    board = Scoreboard()
+    board.claim(claim("c1", plan_for("a"), "n1"), 1.0)
+    board.claim(claim("c2", plan_for("b"), "n2"), 1.0)
+    board.pod(pod("b", node="n1"), 2.0)  # absorbed
+    board.pod(pod("c"), 3.0)
+    board.claim(claim("c1", plan_for("a", "b", "c"), "n1"), 4.0)
+    board.pod(pod("a", node="n1"), 5.0)
+    board.pod(pod("c", node="n1"), 5.0)
+    assert board.placement() == Placement(planned=3, on_plan=2, absorbed=1, unbound=0)
 
 
 def test_an_old_plan_told_again_does_not_take_the_pod_back() -> None:
@@ -150,3 +168,50 @@ def test_a_damaged_plan_is_counted_and_skipped() -> None:
     board.claim(claim("c1", "{"), 1.0)
     assert board.undecodable == 1
     assert board.counts().claims == 1
+
+
+def test_nominated_pods_are_judged_by_class_on_the_node_that_they_were_nominated_to() -> None:
+    board = Scoreboard()
+    for uid, nominated, bound in (
+        ("a", "n1", "n2"),
+        ("b", "n2", "n1"),
+        ("c", "n1", "n3"),
+        ("d", "n1", ""),
+        ("e", "", "n1"),
+    ):
+        board.pod(pod(uid, nominated=nominated), 1.0)
+        board.pod(pod(uid, node=bound), 2.0)
+    assert board.nominations() == Placement(planned=4, on_plan=2, absorbed=1, unbound=1)
+
+
+def test_a_nomination_that_was_taken_back_counts_and_the_last_one_decides() -> None:
+    board = Scoreboard()
+    for nominated in ("n1", "n2", ""):
+        board.pod(pod("a", nominated=nominated), 1.0)
+    board.pod(pod("a", node="n2"), 2.0)
+    assert board.nominations().percent == 100
+
+
+def test_what_is_nominated_while_it_is_bound_is_no_nomination() -> None:
+    board = Scoreboard()
+    board.pod(pod("a", node="n1", nominated="n1"), 1.0)
+    assert board.nominations().planned == 0
+
+
+def test_how_long_pods_wait_from_the_first_plan_until_they_are_bound() -> None:
+    board = Scoreboard()
+    board.claim(claim("early", plan_for("a")), 0.5)  # told of before its pod
+    for uid in ("a", "b", "c", "d"):
+        board.pod(pod(uid), 1.0)
+    board.claim(claim("c1", plan_for("b", "c")), 2.0)
+    board.claim(claim("c2", plan_for("b")), 7.0)  # planned again: the first time counts
+    for uid in ("a", "b", "d"):
+        board.pod(pod(uid, node="n1"), 9.0)
+    waits = board.waits({"default"})
+    assert {key: wait.seconds for key, wait in waits.items()} == {
+        "default/a": 8.5,
+        "default/b": 7.0,
+        "default/c": math.inf,
+        "default/d": 0.0,
+    }
+    assert board.waits({"other"}) == {}

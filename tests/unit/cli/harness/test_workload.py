@@ -1,11 +1,13 @@
 """The examples as the issue asks for them, and the builder of shorter runs."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from provisioner.apis import names
 from provisioner.cli.harness.workload import (
     Document,
     ExampleError,
@@ -17,6 +19,7 @@ from provisioner.cli.harness.workload import (
     renamed,
     scaled,
     split,
+    spread_workload,
 )
 
 
@@ -39,6 +42,36 @@ def test_every_namespace_that_the_workload_uses_comes_before_its_users() -> None
             known.add(document["metadata"]["name"])
         else:
             assert document["metadata"]["namespace"] in known
+
+
+def spread_over(document: Document) -> tuple[str, ...]:
+    """The keys that a Deployment is spread over with DoNotSchedule, by a selector that counts all of its own pods."""
+    template = document["spec"]["template"]
+    constraints = template["spec"].get("topologySpreadConstraints", ())
+    for one in constraints:
+        assert one["whenUnsatisfiable"] == "DoNotSchedule"
+        assert one["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    return tuple(sorted(one["topologyKey"] for one in constraints))
+
+
+BY_ZONE, BY_NODE = (names.ZONE_LABEL,), (names.HOSTNAME_LABEL,)
+BY_BOTH = (*BY_NODE, *BY_ZONE)
+
+
+def test_two_deployments_of_the_demo_spread_by_zone_one_by_hostname_and_one_by_both() -> None:
+    kinds = Counter(spread_over(document) for document in of_kind(example("workload.yaml"), "Deployment"))
+    assert kinds == {BY_ZONE: 2, BY_NODE: 1, BY_BOTH: 1, (): 8}
+
+
+def test_the_spread_benchmark_is_600_pods_half_by_zone_a_quarter_by_hostname_a_quarter_by_both() -> None:
+    namespace, *deployments = spread_workload(600)
+    assert namespace["kind"] == "Namespace"
+    pods = Counter[tuple[str, ...]]()
+    for document in deployments:
+        assert document["metadata"]["namespace"] == namespace["metadata"]["name"]
+        pods[spread_over(document)] += document["spec"]["replicas"]
+    assert len(deployments) == 12
+    assert pods == {BY_ZONE: 300, BY_NODE: 150, BY_BOTH: 150}
 
 
 def test_one_deployment_asks_for_arm64_by_the_pod_annotation() -> None:

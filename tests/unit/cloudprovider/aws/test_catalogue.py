@@ -9,7 +9,7 @@ import pytest
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws import labels, wire
-from provisioner.cloudprovider.aws.catalogue import Catalogue, Region
+from provisioner.cloudprovider.aws.catalogue import FEW_SHAPES, IDLE_SECONDS, Catalogue, Region
 from provisioner.cloudprovider.aws.discounts import Discount, Ledger, LedgerPrices
 from provisioner.cloudprovider.aws.offerings import Market, market_of, offerings_of
 from provisioner.cloudprovider.aws.prices import LAST_RESORT_USD_PER_HOUR, PriceBook
@@ -185,6 +185,36 @@ def test_only_what_changed_is_new(catalogue: Catalogue) -> None:
     assert third == first
 
 
+def shapes(count: int, start: int = 0) -> list[Shape]:
+    return [replace(SHAPE, amis=(ec2.AMI(id=f"ami-{number}"),)) for number in range(start, start + count)]
+
+
+def test_as_many_classes_as_there_are_cost_nothing_the_second_time(catalogue: Catalogue) -> None:
+    many = shapes(FEW_SHAPES + 6)
+    first = [catalogue.types(shape, Market(price), 1, at=float(number)) for number, shape in enumerate(many)]
+    again = [catalogue.types(shape, Market(price), 1, at=100.0 + number) for number, shape in enumerate(many)]
+    assert all(one is other for one, other in zip(first, again, strict=True))
+
+
+def test_classes_that_nobody_asks_for_are_forgotten_beyond_a_few(catalogue: Catalogue) -> None:
+    old, new = shapes(FEW_SHAPES + 6), shapes(3, start=1000)
+    for shape in (*old, *new):
+        catalogue.types(shape, Market(price), 1, at=0.0 if shape in old else IDLE_SECONDS + 1)
+    kept = [shape for shape in (*old, *new) if catalogue.known(shape) is not None]
+    assert kept == [*old[9:], *new]
+
+
+def test_a_type_that_no_image_boots_is_not_available(catalogue: Catalogue) -> None:
+    def available(arch: str) -> bool:
+        wanted = ec2.AMIRequirement(key=names.ARCH_LABEL, operator="In", values=(arch,))
+        shape = replace(SHAPE, amis=(ec2.AMI(id="ami-1", requirements=(wanted,)),))
+        found = {one.name: one for one in catalogue.types(shape, Market(price), 1)}
+        return any(offering.available for offering in found["m5.large"].offerings)
+
+    assert available("amd64")
+    assert not available("arm64")
+
+
 def test_learned_memory_makes_other_types(catalogue: Catalogue) -> None:
     shape = replace(SHAPE, amis=(ec2.AMI(id="ami-1"),))
     first = catalogue.types(shape, Market(price), 1, lambda name, image: None, 1)
@@ -211,6 +241,16 @@ def test_a_type_that_is_sold_nowhere_can_be_launched_nowhere() -> None:
     found = {one.name: one for one in catalogue.types(SHAPE, Market(price), 1)}
     assert found["c5.large"].requirements[names.ZONE_LABEL].operator is Operator.DOES_NOT_EXIST
     assert not any(one.available for one in found["c5.large"].offerings)
+
+
+def test_a_discount_changes_the_prices_that_it_is_about() -> None:
+    ledger = Ledger((Discount(0.01, type="m5.large"),))
+    book = PriceBook("us-east-1")
+    adjustments = (LedgerPrices(ledger, (), "us-east-1", NOON),)
+    market, _ = market_of(book.current(), adjustments, Shortages(), NOON, {})
+    assert market.adjusted("m5.large", "us-east-1a", "on-demand")
+    assert not market.adjusted("m5.large", "us-east-1a", "spot")
+    assert not market.adjusted("c5.large", "us-east-1a", "on-demand")
 
 
 def test_a_market_of_all_that_decides() -> None:

@@ -96,16 +96,23 @@ CASES: dict[str, tuple[NodeClaim, EC2NodeClass, Instance, str, str]] = {
     "in a reservation of the class": (
         a_claim(),
         a_class(capacityReservations=[RESERVATION]),
-        replace(MACHINE, reservation_id="cr-0123456789abcdef0"),
+        replace(MACHINE, capacity_type="reserved", reservation_id="cr-0123456789abcdef0"),
         "",
         "",
     ),
     "in another reservation": (
         a_claim(),
         a_class(capacityReservations=[RESERVATION]),
-        replace(MACHINE, reservation_id="cr-1"),
+        replace(MACHINE, capacity_type="reserved", reservation_id="cr-1"),
         "",
         drift.RESERVATION,
+    ),
+    "on demand, and EC2 counts it to an open reservation": (
+        a_claim(),
+        a_class(),
+        replace(MACHINE, capacity_type="on-demand", reservation_id="cr-1"),
+        "",
+        "",
     ),
     "in its placement group": (a_claim(group="pg-1"), a_class(), MACHINE, "pg-1", ""),
     "in no placement group": (a_claim(), a_class(), MACHINE, "pg-1", drift.PLACEMENT_GROUP),
@@ -142,6 +149,13 @@ UNKNOWN: dict[str, tuple[NodeClaim, EC2NodeClass, InstanceType | None, str]] = {
     "a claim without an image": (a_claim(""), a_class(), KIND, "its image"),
     "a class without images": (a_claim(), a_class(amis=[]), KIND, "the images of its class"),
     "a type that nobody knows": (a_claim(), a_class(), None, "its type"),
+    "a class without security groups": (
+        a_claim(),
+        a_class(securityGroups=[]),
+        KIND,
+        "the security groups of its class",
+    ),
+    "a class without subnets": (a_claim(), a_class(subnets=[]), KIND, "the subnets of its class"),
 }
 
 
@@ -151,6 +165,18 @@ def test_what_is_not_known_is_not_judged(
 ) -> None:
     with pytest.raises(drift.NotJudgedError, match=what):
         drift.drifted(one, of, MACHINE, kind)
+
+
+HIDDEN = {
+    "groups": (replace(MACHINE, security_group_ids=()), "its security groups"),
+    "subnet": (replace(MACHINE, subnet_id=""), "its subnet"),
+}
+
+
+@pytest.mark.parametrize(("machine", "what"), HIDDEN.values(), ids=HIDDEN)
+def test_what_ec2_does_not_describe_of_a_machine_is_not_judged(machine: Instance, what: str) -> None:
+    with pytest.raises(drift.NotJudgedError, match=what):
+        drift.drifted(a_claim(), a_class(), machine, KIND)
 
 
 class Source:
@@ -186,9 +212,10 @@ def judged(source: Source, one: NodeClaim, of: EC2NodeClass | None, *, listed: b
 
 def test_the_judge_asks_ec2_only_for_machines_that_were_not_listed() -> None:
     source = Source(MACHINE)
-    assert judged(source, a_claim(), a_class(securityGroups=[])) == drift.SECURITY_GROUP
+    other = a_class(securityGroups=[{"id": "sg-3"}])
+    assert judged(source, a_claim(), other) == drift.SECURITY_GROUP
     assert source.asked == 0
-    assert judged(source, a_claim(), a_class(securityGroups=[]), listed=False) == drift.SECURITY_GROUP
+    assert judged(source, a_claim(), other, listed=False) == drift.SECURITY_GROUP
     assert source.asked == 1
 
 
@@ -201,10 +228,10 @@ def test_the_first_question_has_all_machines_listed() -> None:
 
 
 def test_a_reservation_is_left_only_on_ec2s_newest_word() -> None:
-    source = Source(replace(MACHINE, reservation_id="cr-1"))
+    source = Source(replace(MACHINE, capacity_type="reserved", reservation_id="cr-1"))
     assert judged(source, a_claim(), a_class()) == "", "it has left the reservation since the list"
     assert source.asked == 1
-    source = Source(replace(MACHINE, reservation_id="cr-1"))
+    source = Source(replace(MACHINE, capacity_type="reserved", reservation_id="cr-1"))
     assert judged(source, a_claim(), a_class(), listed=False) == drift.RESERVATION
 
 
@@ -215,11 +242,21 @@ def test_the_hash_is_judged_without_ec2() -> None:
     assert source.asked == 0
 
 
-@pytest.mark.parametrize("error", [CloudError("throttled"), MachineNotFoundError("x")])
-def test_what_ec2_does_not_say_is_no_drift(error: CloudError) -> None:
+def test_a_machine_that_is_gone_has_not_drifted() -> None:
+    assert judged(Source(), a_claim(), a_class(), listed=False) == ""
+
+
+def test_what_ec2_does_not_say_is_not_judged() -> None:
+    """And what was judged before stays."""
     source = Source()
-    source.error = error
-    assert judged(source, a_claim(), a_class(), listed=False) == ""
+    source.error = CloudError("throttled")
+    with pytest.raises(CloudError, match="throttled"):
+        judged(source, a_claim(), a_class(), listed=False)
+
+
+def test_what_a_class_does_not_know_yet_is_not_judged() -> None:
+    with pytest.raises(CloudError, match="the subnets of its class"):
+        judged(Source(MACHINE), a_claim(), a_class(subnets=[]))
 
 
 def test_without_a_class_or_a_pool_nothing_drifts() -> None:

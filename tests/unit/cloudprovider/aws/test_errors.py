@@ -1,3 +1,4 @@
+import dataclasses
 from dataclasses import dataclass
 
 import pytest
@@ -254,6 +255,16 @@ EXCEPTIONS = {
     "cut off": (botocore_errors.ConnectionClosedError(endpoint_url="https://ec2"), Kind.CONNECTION, True),
     "never reached": (botocore_errors.ConnectTimeoutError(endpoint_url="https://ec2"), Kind.CONNECTION, False),
     "no such host": (botocore_errors.EndpointConnectionError(endpoint_url="https://ec2"), Kind.CONNECTION, False),
+    "TLS breaks in the middle": (
+        botocore_errors.SSLError(endpoint_url="https://ec2", error="DECRYPTION_FAILED_OR_BAD_RECORD_MAC"),
+        Kind.CONNECTION,
+        True,
+    ),
+    "a certificate that nobody trusts": (
+        botocore_errors.SSLError(endpoint_url="https://ec2", error="CERTIFICATE_VERIFY_FAILED"),
+        Kind.CONNECTION,
+        False,
+    ),
     "wrong parameters": (botocore_errors.ParamValidationError(report="r"), Kind.INVALID, False),
     "a defect": (KeyError("x"), Kind.UNKNOWN, True),
 }
@@ -263,6 +274,23 @@ EXCEPTIONS = {
 def test_classify_exception(error: Exception, kind: Kind, maybe_done: bool) -> None:
     failure = errors.classify_exception(error)
     assert (failure.kind, failure.maybe_done) == (kind, maybe_done)
+
+
+LAST = {
+    "an answer": botocore_errors.ClientError(
+        {"Error": {"Code": "RequestLimitExceeded", "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": 503}},
+        "CreateFleet",
+    ),
+    "no answer": botocore_errors.EndpointConnectionError(endpoint_url="https://ec2"),
+}
+
+
+@pytest.mark.parametrize("error", LAST.values(), ids=LAST)
+def test_the_last_attempt_says_nothing_of_those_before(error: Exception) -> None:
+    before = errors.classify_exception(error)
+    assert not before.maybe_done
+    errors.note_maybe_done(error.response if isinstance(error, botocore_errors.ClientError) else error)
+    assert errors.classify_exception(error) == dataclasses.replace(before, maybe_done=True)
 
 
 def test_a_launch_without_capacity_is_a_shortage() -> None:

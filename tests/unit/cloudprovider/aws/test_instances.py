@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from provisioner.cloudprovider.aws.instances import Instance, InstanceError, Instances, instance_id_of, provider_id
+from provisioner.cloudprovider.aws.instances import (
+    MOST_CALLS,
+    Instance,
+    InstanceError,
+    Instances,
+    instance_id_of,
+    provider_id,
+)
 from provisioner.cloudprovider.errors import MachineNotFoundError
 from provisioner.support.clock import SystemClock
 
@@ -149,6 +156,61 @@ def test_one_that_is_gone_does_not_keep_the_others_alive() -> None:
     said = instances(cloud)._terminate(["i-1", "i-2", "i-3"])
     assert said["i-1"] == said["i-3"] == "shutting-down"
     assert isinstance(said["i-2"], MachineNotFoundError)
+
+
+ONES_OWN = [
+    "OperationNotPermitted",
+    "UnauthorizedOperation",
+    "UnsupportedOperation",
+    "IncorrectInstanceState",
+    "Unheard",
+]
+TEN = [f"i-{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("code", ONES_OWN)
+@pytest.mark.parametrize("which", TEN)
+def test_one_that_may_not_be_ended_does_not_keep_the_others_alive(code: str, which: str) -> None:
+    cloud = Cloud(refused=frozenset({which}), code=code)
+    said = instances(cloud)._terminate(TEN)
+    assert {one for one, answer in said.items() if answer == "shutting-down"} == {*TEN} - {which}
+    assert isinstance(said[which], InstanceError)
+    assert len(cloud.calls) <= 12
+
+
+def test_one_that_was_refused_is_asked_for_alone_the_next_time() -> None:
+    cloud = Cloud(refused=frozenset({"i-3"}), code="OperationNotPermitted")
+    asking = instances(cloud)
+    asking._terminate(TEN)
+    cloud.calls.clear()
+    asking._terminate(["i-3", "i-20", "i-21"])
+    assert cloud.calls == [("terminate", ("i-20", "i-21")), ("terminate", ("i-3",))]
+
+
+FOR_ALL = {"RequestLimitExceeded": 1, "InternalError": 1, "ExpiredToken": 1, "UnauthorizedOperation": 4}
+
+
+@pytest.mark.parametrize(("code", "most"), FOR_ALL.items(), ids=FOR_ALL)
+def test_what_is_refused_to_all_is_not_asked_for_one_by_one(code: str, most: int) -> None:
+    cloud = Cloud(refused=frozenset(TEN), code=code)
+    said = instances(cloud)._terminate(TEN)
+    assert all(isinstance(answer, InstanceError) for answer in said.values())
+    assert len(cloud.calls) <= most
+
+
+def test_many_that_are_refused_cost_a_bounded_number_of_calls() -> None:
+    many = [f"i-{number}" for number in range(400)]
+    cloud = Cloud(refused=frozenset(many[::2]), code="OperationNotPermitted")
+    asking = instances(cloud)
+    left, rounds = list(many), 0
+    while {*left} - cloud.refused:
+        rounds += 1
+        cloud.calls.clear()
+        said = asking._terminate(left)
+        assert said.keys() == {*left}
+        assert len(cloud.calls) <= MOST_CALLS
+        left = [one for one in left if said[one] != "shutting-down"]
+        assert rounds < 60
 
 
 def test_one_that_is_gone_does_not_keep_the_others_untagged() -> None:

@@ -148,6 +148,7 @@ MALFORMED: dict[str, tuple[str, str]] = {
     "half of it": (ec2("EC2 Instance Rebalance Recommendation")[:-20], "no event"),
     "a list": ("[]", "no event"),
     "a version that is a number": ('{"version": 0}', "no event"),
+    "JSON that is nested too deeply": ('{"detail":' * 5000 + "1" + "}" * 5000, "no event"),
     "a detail that is a word": (
         ec2("EC2 Spot Instance Interruption Warning").replace('{"instance-id"', '"x", "y": {"instance-id"'),
         "cannot be read",

@@ -305,8 +305,26 @@ def test_context_and_priorities(annotations: dict[str, str], context: str, by_pr
     assert (order.context, order.by_priority) == (context, by_priority)
 
 
-def test_prices_that_are_not_ec2_s_are_given_to_it() -> None:
-    assert ordering.order_of(claim(), around(adjusted=True)).by_priority
+PRICES: dict[str, tuple[dict[str, list[str]], tuple[str, str, str], bool]] = {
+    "of what is ordered": (ON_DEMAND, ("m5.large", "b", "on-demand"), True),
+    "of another capacity type": ({}, ("m5.large", "b", "on-demand"), False),
+    "of another instance type": (ON_DEMAND, ("c5.large", "b", "on-demand"), False),
+}
+
+
+@pytest.mark.parametrize(("wanted", "ours", "by_priority"), PRICES.values(), ids=PRICES)
+def test_prices_that_are_not_ec2_s_are_given_to_it(
+    wanted: dict[str, list[str]], ours: tuple[str, str, str], by_priority: bool
+) -> None:
+    order = ordering.order_of(claim(wanted), around(adjusted=lambda *offering: offering == ours))
+    assert order.by_priority is by_priority
+
+
+def test_a_type_that_no_image_boots_is_left_out() -> None:
+    riscv = kind("r5v.large", sold("on-demand", "a", 0.01), arch="riscv")
+    assert named(ordering.order_of(claim(ON_DEMAND), around(types=(*TYPES, riscv)))) == named(
+        ordering.order_of(claim(ON_DEMAND), around())
+    )
 
 
 def test_equal_claims_have_equal_orders() -> None:

@@ -40,29 +40,43 @@ def test_no_more_than_wanted() -> None:
     assert after((9, 9)).size(LANE, 3) == 3
 
 
+OTHER = ("class", "other")
+
+
 def test_fleets_are_not_spaced_while_all_is_well() -> None:
     made = after((5, 5))
-    made.sent(0.0)
-    assert made.wait(0.0) == 0.0
-    assert not made.short(0.0)
+    made.sent(LANE, 0.0)
+    assert made.wait(LANE, 0.0) == 0.0
+    assert not made.short(LANE, 0.0)
 
 
-def test_fleets_are_spaced_while_ec2_is_short() -> None:
+def test_a_lane_is_not_slowed_by_one_that_is_short() -> None:
     made = after((5, 0))
-    assert made.wait(0.0) == pytest.approx(GAP)
-    sent, now = [], 0.0
+    made.sent(LANE, 0.0)
+    assert made.wait(OTHER, 0.0) == 0.0
+    for _ in range(500):
+        made.sent(OTHER, 0.0)
+    assert made.wait(LANE, 0.0) <= 2 * GAP
+
+
+def test_short_lanes_share_one_pace() -> None:
+    made = after((5, 0))
+    made.answered(OTHER, 5, 0, 0.0)
+    assert made.wait(LANE, 0.0) == made.wait(OTHER, 0.0) == pytest.approx(GAP)
+    sent, now = list[float](), 0.0
     while now < 30:
-        now += made.wait(now)
-        made.sent(now)
+        lane = (LANE, OTHER)[len(sent) % 2]
+        now += made.wait(lane, now)
+        made.sent(lane, now)
         sent.append(now)
     assert max(sum(start <= other < start + 10 for other in sent) for start in sent) <= 17
 
 
 def test_shortness_is_forgotten() -> None:
     made = after((5, 0))
-    assert made.short(SHORT - 0.1)
-    assert not made.short(SHORT)
-    assert made.wait(SHORT) == 0.0
+    assert made.short(LANE, SHORT - 0.1)
+    assert not made.short(LANE, SHORT)
+    assert made.wait(LANE, SHORT) == 0.0
 
 
 def test_a_lane_that_fails_is_held_longer_each_time() -> None:

@@ -104,6 +104,39 @@ def test_a_success_opens_what_is_closed() -> None:
     assert table.standing(SPOT, after(1)).available
 
 
+TAKEN = 180.0
+
+
+def test_what_was_taken_back_is_closed_for_three_minutes() -> None:
+    table = Shortages()
+    table.taken_back(SPOT, NOON, "SpotInterruption")
+    assert closed_for(table, SPOT, NOON) == pytest.approx(TAKEN, abs=0.1)
+    assert table.standing(SAME_FAMILY, NOON) is Standing.DOUBTED
+
+
+def test_also_where_it_was_short_already() -> None:
+    table = short(SPOT)
+    table.taken_back(SPOT, after(10), "SpotInterruption")
+    assert closed_for(table, SPOT, after(10)) == pytest.approx(TAKEN, abs=0.1)
+
+
+def test_a_machine_that_was_ordered_before_does_not_open_what_was_taken_back() -> None:
+    table = Shortages()
+    table.taken_back(SPOT, NOON, "SpotInterruption")
+    table.succeeded(SPOT, after(1), 500)
+    assert closed_for(table, SPOT, NOON) == pytest.approx(TAKEN, abs=0.1)
+    table.succeeded(SPOT, after(TAKEN + 1))
+    assert table.standing(SPOT, after(TAKEN + 2)).available
+
+
+def test_longer_where_it_failed_often() -> None:
+    table = short(SPOT)
+    for second in (60, 200, 500):
+        table.failed(SPOT, after(second), CODE)
+    table.taken_back(SPOT, after(510), "SpotInterruption")
+    assert closed_for(table, SPOT, after(510)) > TAKEN
+
+
 SAME_FAMILY = Offer("spot", "m5.xlarge", "a")
 UNTOUCHED = {
     "same type, other capacity type": Offer("on-demand", "m5.large", "a"),

@@ -296,6 +296,7 @@ def test_the_second_of_one_name_is_left_out(tmp_path: Path) -> None:
 
 USELESS: dict[str, tuple[object, str]] = {
     "no JSON": ("[{", "is not JSON"),
+    "JSON that is nested too deeply": ("[" * 5000 + "]" * 5000, "is not JSON"),
     "an object": ({"types": []}, "must be a JSON list of instance types, is an object"),
     "an empty list": ([], "has no usable instance type among 0 entries"),
     "only bad entries": ([{"name": "a"}], "has no usable instance type among 1 entries; the first: "),

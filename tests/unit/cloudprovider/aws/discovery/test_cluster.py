@@ -58,6 +58,35 @@ def test_the_cluster(case: tuple[AwsSettings, Sources, Cluster]) -> None:
     assert decide(given, sources) == want
 
 
+@pytest.mark.parametrize("unread", [{"dns": None}, {"cidr": None}, {"dns": None, "cidr": None}], ids=str)
+def test_whose_addresses_pods_have_must_be_known(unread: dict[str, Any]) -> None:
+    """IPv4 is what there is where nobody has anything to say, not where nobody could be asked."""
+    given = settings(cluster_endpoint="https://x")
+    with pytest.raises(NotKnownYet, match="IPv4 or IPv6"):
+        decide(given, Sources(server_minor=34, authority=FILE, **unread))
+    assert not decide(given, Sources(server_minor=34, authority=FILE)).ipv6
+
+
+FAMILIES: dict[str, tuple[Sources, bool]] = {
+    "the DNS Service tells": (Sources(server_minor=34, dns="fd00::a", cidr=None), True),
+    "where it could not be read, the Services of the API server do": (
+        Sources(server_minor=34, dns=None, cidr="fd00::/108"),
+        True,
+    ),
+    "or those of EKS": (
+        Sources(eks=EksCluster("a", "", "", 33, "fd00::/108", ""), server_minor=34, dns=None, cidr=None),
+        True,
+    ),
+    "IPv4 likewise": (Sources(server_minor=34, dns=None, cidr="10.96.0.0/12"), False),
+}
+
+
+@pytest.mark.parametrize(("sources", "ipv6"), FAMILIES.values(), ids=FAMILIES)
+def test_whose_addresses_pods_have(sources: Sources, ipv6: bool) -> None:
+    given = settings(cluster_endpoint="https://x", cluster_ca_bundle="Q0E=")
+    assert decide(given, sources).ipv6 is ipv6
+
+
 def test_what_is_missing_is_named_with_what_to_set() -> None:
     with pytest.raises(NotKnownYet) as caught:
         decide(settings(), Sources(dns="10.0.0.10"))
@@ -88,6 +117,18 @@ ANSWERS: dict[str, tuple[dict[str, Any], EksCluster]] = {
     ),
     "one of IPv6": (
         {"arn": "a", "version": "1.33", "kubernetesNetworkConfig": {"serviceIpv6Cidr": "fd00::/108"}},
+        EksCluster("a", "", "", 33, "fd00::/108", ""),
+    ),
+    "one of IPv6 that has an IPv4 range too": (
+        {
+            "arn": "a",
+            "version": "1.33",
+            "kubernetesNetworkConfig": {
+                "ipFamily": "ipv6",
+                "serviceIpv4Cidr": "10.100.0.0/16",
+                "serviceIpv6Cidr": "fd00::/108",
+            },
+        },
         EksCluster("a", "", "", 33, "fd00::/108", ""),
     ),
     "one that is being made": ({"arn": "a", "kubernetesNetworkConfig": None}, EksCluster("a", "", "", 0, "", "")),

@@ -65,7 +65,7 @@ def test_a_condition_on_what_we_know_is_not_unknown() -> None:
 TRIED = {
     "a dry run that would have worked": ("DryRunOperation", 412, Verdict.OK),
     "the thing is not there, so it was looked for": ("NoSuchEntity", 404, Verdict.OK),
-    "the request is wrong, which comes after permissions": ("InvalidParameterValue", 400, Verdict.OK),
+    "the request is wrong, which may come before permissions": ("InvalidParameterValue", 400, Verdict.UNKNOWN),
     "denied": ("UnauthorizedOperation", 403, Verdict.MISSING),
     "denied by IAM": ("AccessDenied", 403, Verdict.MISSING),
     "throttled": ("RequestLimitExceeded", 503, Verdict.UNKNOWN),

@@ -97,6 +97,11 @@ def test_the_service_cidr_must_be_known() -> None:
         render(node("AL2023", cluster=dataclasses.replace(CLUSTER, cidr="")))
 
 
+def test_yaml_that_is_nested_too_deeply_is_the_users_error() -> None:
+    with pytest.raises(UserDataError, match="nested too deeply"):
+        render(node("AL2023", user_data="a: " + "[" * 5000 + "]" * 5000))
+
+
 CONFIG = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kubelet:\n    flags: [--v=4]\n"
 USERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "nothing": ("", []),

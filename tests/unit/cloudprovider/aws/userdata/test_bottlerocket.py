@@ -194,6 +194,7 @@ def test_a_machine_of_no_auto_scaling_group_does_not_wait_for_one() -> None:
 
 BROKEN: dict[str, tuple[str, str]] = {
     "no TOML": ("[settings", "no TOML"),
+    "TOML that is nested too deeply": (f"a = {'[' * 5000}{']' * 5000}", "nested too deeply"),
     "settings that are a text": ('settings = "x"', "settings is no table"),
     "kubernetes that is a number": ("[settings]\nkubernetes = 1", "settings.kubernetes is no table"),
     "labels that are a list": ("[settings.kubernetes]\nnode-labels = []", "node-labels is no table"),

@@ -1,0 +1,184 @@
+"""A drain: which pods leave a Node next, and `Evictions`, which asks them to. Source: core spec 7.2-7.4."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.core import ObjectReference
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition
+from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import pod_reference
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests
+from provisioner.kube.events import Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, KeyedQueue, Result
+
+_SHORTEST_GRACE: Final = timedelta(seconds=1)
+_MULTIPLE_BUDGETS: Final = "more than one PodDisruptionBudget"
+_log = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStep:
+    """What draining wants now.
+
+    Attributes:
+        evict: pods of the first tier that still has any; only these are asked to leave.
+        waiting: pods of all tiers that still hold the drain.
+        force: pods that are deleted without asking, so that their grace period ends with the Node's.
+    """
+
+    evict: tuple[Pod, ...]
+    waiting: int
+    force: tuple[Pod, ...] = ()
+
+
+def drain_step(pods: Iterable[Pod], now: datetime, deadline: datetime | None = None) -> DrainStep:
+    """The next step of a drain; pure.
+
+    Tiers, one after another: ordinary pods, ordinary daemons, critical pods, critical daemons. Source: core spec 7.3.
+    A pod that is protected by karpenter.sh/do-not-disrupt holds the drain and is not asked, until `deadline`: when the
+    Node ends whatever runs on it; None for a Node that waits for its pods.
+    """
+    holding = [pod for pod in pods if is_drainable(pod, now) and pod.phase not in ("Succeeded", "Failed")]
+    if not holding:
+        return DrainStep((), 0)
+    tier = min(_tier(pod) for pod in holding)
+    force = {pod.uid for pod in holding if deadline is not None and _must_go(pod, now, deadline)}
+    evict = (pod for pod in holding if _tier(pod) == tier and is_active(pod) and is_evictable(pod, now))
+    return DrainStep(
+        tuple(sorted((pod for pod in evict if pod.uid not in force), key=lambda pod: pod.key)),
+        len(holding),
+        tuple(sorted((pod for pod in holding if pod.uid in force), key=lambda pod: pod.key)),
+    )
+
+
+def _must_go(pod: Pod, now: datetime, deadline: datetime) -> bool:
+    """Whether the pod's grace period would outlast the Node."""
+    if pod.deleted is not None:
+        return pod.deleted > max(deadline, now + _SHORTEST_GRACE)  # it has been told the shortest time otherwise
+    # seconds against seconds: a tenant may ask for a grace period that no date can hold
+    return pod.grace_seconds is not None and (deadline - now).total_seconds() < pod.grace_seconds
+
+
+def deadline_of(claim: NodeClaim) -> datetime | None:
+    """When the claim's Node ends whatever runs on it; None where nothing says so, or what says so cannot be read."""
+    try:
+        found = datetime.fromisoformat(claim.metadata.annotations.get(names.TERMINATION_TIMESTAMP, ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _tier(pod: Pod) -> tuple[bool, bool]:
+    return pod.shape.priority_class_name in names.CRITICAL_PRIORITY_CLASSES, is_daemon(pod)
+
+
+class Evictions:
+    """Asks for evictions, one queue for all Nodes; a refused one is tried again with back-off.
+
+    Works on the pods that it is given where the caches do not have them: they may be behind.
+    """
+
+    def __init__(
+        self, cluster: Cluster, client: Client, recorder: Recorder, metrics: Metrics, clock: Clock, *, workers: int
+    ) -> None:
+        self._cluster, self._client, self._recorder, self._metrics, self._clock = (
+            cluster,
+            client,
+            recorder,
+            metrics,
+            clock,
+        )
+        self._given: dict[str, Pod] = {}  # by UID, as long as they are wanted away
+        self._deadlines: dict[str, datetime] = {}  # by UID, of pods that are not asked any more
+        self.queue = KeyedQueue("eviction", self._reconcile, clock, workers=workers)
+
+    def add(self, pods: Iterable[Pod]) -> None:
+        """Want these pods evicted; asking twice changes nothing."""
+        for pod in pods:
+            self._given[pod.uid] = pod
+            self.queue.offer(pod.uid)  # one that failed comes again by itself, later
+
+    def force(self, pods: Iterable[Pod], deadline: datetime) -> None:
+        """Delete these pods so that they are gone by `deadline`; budgets and do-not-disrupt count no more."""
+        for pod in pods:
+            self._given[pod.uid] = pod
+            self._deadlines[pod.uid] = deadline
+            self.queue.add(pod.uid)
+
+    def _reconcile(self, uid: str) -> Result:
+        given = self._given.get(uid)
+        result = self._evict(uid, self._cluster.pod(uid) or given)
+        if not result.failed and self._given.get(uid) is given:
+            self._given.pop(uid, None)
+        return result
+
+    def _evict(self, uid: str, pod: Pod | None) -> Result:
+        deadline = self._deadlines.pop(uid, None)
+        if pod is not None and deadline is not None and _must_go(pod, self._clock.now(), deadline):
+            return self._delete(pod, deadline)
+        if pod is None or not is_active(pod) or not pod.node_name:
+            return DONE
+        if not is_evictable(pod, self._clock.now()):
+            return DONE  # the drain asks again when that changes
+        try:
+            self._client.evict(pod.name, pod.namespace, pod.uid)
+        except (NotFound, Conflict):
+            self._metrics.eviction("404")
+            return DONE
+        except TooManyRequests as error:
+            self._metrics.eviction("429")
+            self._refused(pod, f"evicting pod violates a PDB (Pod={pod.key})")
+            _log.debug("eviction refused", pod=pod.key, error=str(error))
+            return Result(failed=True)
+        except ServerError as error:
+            self._metrics.eviction(str(error.status))
+            if _MULTIPLE_BUDGETS in error.message:
+                self._refused(pod, f"eviction does not support multiple PDBs (Pod={pod.key})")
+            return Result(failed=True)
+        except ApiError as error:
+            self._metrics.eviction(str(error.status))
+            _log.info("eviction failed, it is tried again", pod=pod.key, error=str(error))
+            return Result(failed=True)
+        self._metrics.eviction("200")
+        reason = self._reason(pod)
+        self._metrics.pod_drained(reason)
+        self._recorder.publish(pod_reference(pod), "Normal", "Evicted", f"Evicted pod: {reason}")
+        return DONE
+
+    def _delete(self, pod: Pod, deadline: datetime) -> Result:
+        left = max(1, int((deadline - self._clock.now()).total_seconds()))
+        try:
+            self._client.delete(resources.PODS, pod.name, pod.namespace, uid=pod.uid, grace_seconds=left)
+        except (NotFound, Conflict):
+            return DONE
+        except ApiError as error:
+            _log.info("deleting a pod failed, it is tried again", pod=pod.key, error=str(error))
+            self._deadlines[pod.uid] = deadline
+            return Result(failed=True)
+        self._metrics.pod_drained(self._reason(pod))
+        message = f"Deleted the pod: its node ends at {deadline:%Y-%m-%dT%H:%M:%SZ}, it has {left} s of grace"
+        self._recorder.publish(pod_reference(pod), "Normal", "Disrupted", message)
+        return DONE
+
+    def _refused(self, pod: Pod, why: str) -> None:
+        reference = ObjectReference(api_version="v1", kind="Node", name=pod.node_name, uid=pod.node_name)
+        self._recorder.publish(
+            reference, "Warning", "FailedDraining", f"Failed to drain node, {why}", dedupe=(pod.key,)
+        )
+
+    def _reason(self, pod: Pod) -> str:
+        for claim in self._cluster.claims():
+            if claim.status.node_name == pod.node_name:
+                found = condition(claim.status.conditions, names.DISRUPTION_REASON)
+                return found.reason if found is not None else "Forceful Termination"
+        return ""

@@ -1,0 +1,43 @@
+"""Whether the caches are current: what may only be done with what the cluster really shows asks here first."""
+
+import threading
+from collections.abc import Iterable
+from typing import Protocol
+
+#: A kind in which nothing happens is asked about every 60 s; one that was not heard for longer than this is behind.
+SILENT_SECONDS = 75.0
+#: While its watch fails, a cache that was not heard for so long is behind.
+FAILING_SECONDS = 10.0
+
+
+class Watch(Protocol):
+    """What of `kube.watch.Reflector` is needed."""
+
+    @property
+    def resource(self) -> object: ...
+
+    @property
+    def synced(self) -> threading.Event: ...
+
+    @property
+    def error(self) -> Exception | None: ...
+
+    def staleness(self) -> float:
+        """Seconds since an event, a bookmark or a list was applied; infinite before the first."""
+        ...
+
+
+def stale(watches: Iterable[Watch]) -> str:
+    """Which watch is behind and for how long, for a log line; "" where all are current.
+
+    A watch that was cut without a word is only noticed after `SILENT_SECONDS`: whoever ends something asks the API server
+    besides.
+    """
+    for watch in watches:
+        age = watch.staleness()
+        if not watch.synced.is_set():
+            return f"{watch.resource} are not synced"
+        if age > SILENT_SECONDS or (watch.error is not None and age > FAILING_SECONDS):
+            why = f": {watch.error}" if watch.error is not None else ""
+            return f"{watch.resource} were last heard of {age:.0f} s ago{why}"
+    return ""

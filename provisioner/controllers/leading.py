@@ -1,0 +1,109 @@
+"""One candidacy of this process: it leads at most once, and when its term ends in any other way than by `stop`, so does the process.
+
+Three things end it when the fence falls, each without the others: the election, when it notices; a thread that watches the fence, also while the
+election hangs in a call; and the kernel, when no thread of ours runs. The kernel's timer is due half-way between the fall of the fence and the first
+moment at which another may lead, so a process that was stopped for longer sends nothing when it goes on.
+"""
+
+import threading
+from collections.abc import Callable
+
+from provisioner.kube.client import Client
+from provisioner.kube.lease import Ending, Fence, LeaderElector, LostLease, Term
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.ending import Process
+
+WATCH_SECONDS = 1.0
+LAST_WRITES_SECONDS = 5.0
+_log = logs.get_logger(__name__)
+
+
+class Leadership:
+    """Stands for election, leads, and ends the process with its term.
+
+    Args:
+        elector: of the Lease.
+        term: begins when we lead; every writer asks it.
+        client: what writes under this term.
+        begin: starts the work of the leader; where it raises, the process ends.
+        process: what is ended.
+        clock: for the wait for the last writes.
+    """
+
+    def __init__(
+        self,
+        elector: LeaderElector,
+        term: Term,
+        client: Client,
+        begin: Callable[[], None],
+        process: Process,
+        clock: Clock,
+    ) -> None:
+        self._elector, self._term, self._client, self._begin = elector, term, client, begin
+        self._process, self._clock = process, clock
+        self._stopping = threading.Event()
+        self._margin = (elector.lease_duration - elector.renew_deadline) / 2
+        self._thread = threading.Thread(target=self._elect, name="election", daemon=True)
+
+    def start(self) -> None:
+        """Stand for election from now on; once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write nothing more, wait for what is under way, and give the Lease back; what the leader does has been ended before.
+
+        A Lease is kept to its end when a write does not return: the next leader shall not find it coming after its own.
+        """
+        self._stopping.set()
+        self._process.end_in(0)
+        self._term.end()
+        deadline = self._clock.monotonic() + LAST_WRITES_SECONDS
+        while self._client.writing and self._clock.monotonic() < deadline:
+            self._clock.sleep(0.05)
+        if self._client.writing:
+            _log.warning("a write has not returned, the lease is left to run out", writes=self._client.writing)
+        self._elector.stop(release=not self._client.writing)
+        self._thread.join(5.0)
+
+    def _elect(self) -> None:
+        try:
+            ending = self._elector.run(self._started, lambda: None)
+        except BaseException as error:
+            _log.exception("the election failed")
+            self._end(f"the election failed: {error}")
+            return
+        match ending:
+            case Ending.LOST:
+                self._end("the lease is lost, and two must never act")
+            case Ending.FAILED:
+                self._end("the controllers could not be started")
+            case Ending.STOPPED:
+                self._end("the election has ended")
+
+    def _started(self, fence: Fence) -> None:
+        fence.check()
+        threading.Thread(target=self._watch, args=(fence,), name="fence", daemon=True).start()
+        self._term.begin(fence)
+        try:
+            self._begin()
+        except LostLease as error:
+            self._end(str(error))
+        except Exception as error:
+            fence.fall()
+            _log.exception("the controllers could not be started")
+            self._end(f"the controllers could not be started: {error}")
+
+    def _watch(self, fence: Fence) -> None:
+        while not self._stopping.is_set():
+            left = fence.left()
+            if left <= 0:
+                self._end("the lease was not renewed in time, and two must never act")
+                return
+            self._process.end_in(left + self._margin)
+            self._stopping.wait(min(left, WATCH_SECONDS))
+        self._process.end_in(0)
+
+    def _end(self, why: str) -> None:
+        if not self._stopping.is_set():
+            self._process.end(why)

@@ -1,0 +1,162 @@
+"""Metrics of single Nodes and of what their NodePools cost. Source: core spec 8.1 ("Nodes", "NodePools")."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.pods import is_daemon
+from provisioner.cloudprovider.types import InstanceType, offering_price
+from provisioner.state.snapshot import NodeView
+from provisioner.support.exposition import family, labels_text
+from provisioner.values.quantity import QuantityError
+from provisioner.values.resources import Resources
+
+_NODE_LABELS: Final = ("node_name", "phase", "managed")
+
+
+class _Family(NamedTuple):
+    name: str
+    doc: str
+
+
+_ALLOCATABLE: Final = _Family("karpenter_nodes_allocatable", "What a node has for pods, by resource.")
+_POD_REQUESTS: Final = _Family(
+    "karpenter_nodes_total_pod_requests", "What the pods bound to a node request, daemons left out, by resource."
+)
+_POD_LIMITS: Final = _Family(
+    "karpenter_nodes_total_pod_limits", "The limits of the pods bound to a node, daemons left out, by resource."
+)
+_DAEMON_REQUESTS: Final = _Family(
+    "karpenter_nodes_total_daemon_requests", "What the DaemonSet pods bound to a node request, by resource."
+)
+_DAEMON_LIMITS: Final = _Family(
+    "karpenter_nodes_total_daemon_limits", "The limits of the DaemonSet pods bound to a node, by resource."
+)
+_OVERHEAD: Final = _Family(
+    "karpenter_nodes_system_overhead", "What the system of a node keeps for itself: capacity less allocatable."
+)
+_LIFETIME: Final = _Family("karpenter_nodes_current_lifetime_seconds", "Age of a node.")
+_UTILIZATION: Final = _Family(
+    "karpenter_cluster_utilization_percent", "Share of all nodes' allocatable that pods request, by resource."
+)
+_COST: Final = _Family(
+    "karpenter_nodepools_cost_total", "Price of a NodePool's nodes at the present offerings, USD per hour."
+)
+
+
+def metric_labels(well_known: Iterable[str]) -> dict[str, str]:
+    """Label key to metric label, for the well-known labels of a provider, sorted by metric label.
+
+    The part behind the slash in snake_case; where two keys would collide, the one that sorts first has the name.
+    Source: core spec 8.1.
+    """
+    found: dict[str, str] = {}
+    for key in sorted(well_known):
+        name = "".join(letter if letter.isalnum() else "_" for letter in key.rpartition("/")[2]).lower()
+        if name not in found and name not in (*_NODE_LABELS, "resource_type"):
+            found[name] = key
+    return {found[name]: name for name in sorted(found)}
+
+
+def node_lines(
+    views: Iterable[NodeView], node_of: Callable[[str], Node | None], well_known: Iterable[str], now: datetime
+) -> Iterator[str]:
+    """Every family of single nodes, as lines. Cost: the bound pods and, per node, its resources."""
+    keys = metric_labels(well_known)
+    samples: dict[_Family, list[tuple[str, float]]] = {
+        one: []
+        for one in (_ALLOCATABLE, _POD_REQUESTS, _POD_LIMITS, _DAEMON_REQUESTS, _DAEMON_LIMITS, _OVERHEAD, _LIFETIME)
+    }
+    allocatable: dict[str, int] = {}
+    requested: dict[str, int] = {}
+    for view in views:
+        node = node_of(view.name) if view.name else None
+        if node is None:
+            continue
+        labels = {"node_name": view.name, "phase": "", "managed": "true" if view.claim is not None else "false"}
+        labels |= {name: node.metadata.labels.get(key, "") for key, name in keys.items()}
+        text = labels_text(labels)
+        has, capacity = _read(node.status.allocatable), _read(node.status.capacity)
+        sums = _Sums(view)
+        for kind, amounts in (
+            (_ALLOCATABLE, has),
+            (_POD_REQUESTS, sums.pod_requests),
+            (_POD_LIMITS, sums.pod_limits),
+            (_DAEMON_REQUESTS, sums.daemon_requests),
+            (_DAEMON_LIMITS, sums.daemon_limits),
+            (_OVERHEAD, {key: amount - has.get(key, 0) for key, amount in capacity.items()}),
+        ):
+            samples[kind] += [(f'{text},resource_type="{key}"', _base(key, amount)) for key, amount in amounts.items()]
+        if node.metadata.creation_timestamp is not None:
+            age = max(0.0, (now - node.metadata.creation_timestamp).total_seconds())
+            samples[_LIFETIME].append((text, age))
+        _add(allocatable, has)
+        _add(requested, sums.pod_requests)
+        _add(requested, sums.daemon_requests)
+    for one, found in samples.items():
+        yield from family(one.name, "gauge", one.doc, found)
+    shares = [
+        (f'resource_type="{key}"', 100.0 * requested.get(key, 0) / amount)
+        for key, amount in sorted(allocatable.items())
+        if amount > 0
+    ]
+    yield from family(_UTILIZATION.name, "gauge", _UTILIZATION.doc, shares)
+
+
+class _Sums:
+    """What the pods of one node ask for, summed up."""
+
+    def __init__(self, view: NodeView) -> None:
+        self.pod_requests: dict[str, int] = {}
+        self.pod_limits: dict[str, int] = {}
+        self.daemon_requests: dict[str, int] = {}
+        self.daemon_limits: dict[str, int] = {}
+        for pod in view.pods:
+            daemon = is_daemon(pod)
+            _add(self.daemon_requests if daemon else self.pod_requests, pod.shape.requests)
+            _add(self.daemon_limits if daemon else self.pod_limits, pod.shape.limits)
+
+
+def price_of(view: NodeView, types: Mapping[str, InstanceType]) -> float | None:
+    """USD per hour of the offering that a node is; None where its type or offering is not known."""
+    kind = types.get(view.labels.get(names.INSTANCE_TYPE_LABEL, ""))
+    if kind is None:
+        return None
+    return offering_price(kind, view.labels.get(names.ZONE_LABEL, ""), view.labels.get(names.CAPACITY_TYPE_LABEL, ""))
+
+
+def cost_lines(
+    views: Iterable[NodeView], pools: Iterable[str], types_of: Callable[[str], Mapping[str, InstanceType]]
+) -> tuple[list[str], frozenset[str]]:
+    """What each NodePool's nodes cost, as lines, and the keys of nodes whose price is not known (they count nothing)."""
+    costs = dict.fromkeys(pools, 0.0)
+    unknown: set[str] = set()
+    for view in views:
+        if view.claim is None or view.pool not in costs or not view.provider_id:
+            continue
+        price = price_of(view, types_of(view.pool))
+        if price is None:
+            unknown.add(str(view.key))
+        else:
+            costs[view.pool] += price
+    samples = [(labels_text({"nodepool": pool}), round(cost, 6)) for pool, cost in sorted(costs.items())]
+    return list(family(_COST.name, "gauge", _COST.doc, samples)), frozenset(unknown)
+
+
+def _read(amounts: Mapping[str, str | int | float]) -> Mapping[str, int]:
+    try:
+        return Resources.parse(amounts)
+    except QuantityError:
+        return {}  # a Node that says nonsense has no figures
+
+
+def _base(resource: str, amount: int) -> float:
+    """Cores and bytes, as dashboards expect them."""
+    return amount / 1000 if resource == names.CPU else float(amount)
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for key, amount in amounts.items():
+        total[key] = total.get(key, 0) + amount

@@ -1,0 +1,374 @@
+"""Whether a whole set of nodes that somebody else designed is legal: each node by itself, and all of them together.
+
+Nodes together are judged as they will be once every pod is bound: one node more can make another's spread illegal.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.attempt import Attempt, Setting
+from provisioner.scheduling.classes import LeftOut, PodClass
+from provisioner.scheduling.demands import Count
+from provisioner.scheduling.filters import Term
+from provisioner.scheduling.offers import pin
+from provisioner.scheduling.places import Account
+from provisioner.scheduling.placing import Pin, Placing
+from provisioner.scheduling.plans import AxisPlan, Plan, Run
+from provisioner.scheduling.ports import clash
+from provisioner.scheduling.result import Result
+from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
+
+Placed = tuple[PodClass, int, int]
+"""(class, number of the place, how many of its pods)"""
+
+
+@dataclass(frozen=True, slots=True)
+class DesignedNode:
+    """A machine to make, as somebody else would have it.
+
+    Attributes:
+        pool: the NodePool's name.
+        instance_type, zone, capacity_type: the offering; "" for a zone or capacity type that the provider does not have.
+        pods: on it.
+    """
+
+    pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Where pods are to be.
+
+    Attributes:
+        nodes: to make.
+        existing: pods by name of the machine of now that is to take them.
+    """
+
+    nodes: tuple[DesignedNode, ...] = ()
+    existing: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All of them."""
+        parts = [*(one.pods for one in self.nodes), *self.existing.values()]
+        return tuple([pod for some in parts for pod in some])
+
+
+def design_of(result: Result) -> Design:
+    """What a result plans, as a design."""
+    nodes = [
+        DesignedNode(one.pool, one.planned_type, one.planned_zone, one.planned_capacity_type, one.pods)
+        for one in result.claims
+    ]
+    return Design(tuple(nodes), result.existing)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one class of pods on one node.
+
+    Attributes:
+        node: the number of a designed node, or the name of a machine of now.
+        pod: one of them.
+        problem: in words.
+    """
+
+    node: int | str
+    pod: Pod
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.pod.key} on {self.node}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with a design; nothing where it is legal."""
+
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def legal(self) -> bool:
+        """Whether every pod may be where it is put."""
+        return not self.faults
+
+
+def judge(setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers: Mapping[str, int]) -> Verdict:
+    """Judge a design; `setting` is of its pods, `numbers` of machines of now by name."""
+    return _Court(setting, design, numbers).verdict(left_out)
+
+
+class _Court:
+    def __init__(self, setting: Setting, design: Design, numbers: Mapping[str, int]) -> None:
+        self.setting: Final = setting
+        self.design: Final = design
+        self.numbers: Final = numbers
+        self.attempt: Final = Attempt(setting, (), setting.classes)
+        self.placing: Final = self.attempt.placing
+        self.class_of: Final = {pod.uid: one for one in setting.classes for pod in one.pods}
+        self.starts: Final[dict[PodClass, int]] = {}
+        self.faults: Final[list[Fault]] = []
+        self.places: Final[dict[int, int | str]] = {}
+        self.placed: Final[list[Placed]] = []
+
+    def verdict(self, left_out: Iterable[LeftOut]) -> Verdict:
+        refused = {pod.uid: str(one.reason) for one in left_out for pod in one.pods}
+        for name, pods in sorted(self.design.existing.items()):
+            self._existing(name, pods, refused)
+        for number, node in enumerate(self.design.nodes):
+            self._new(number, node, refused)
+        if not self.faults:
+            found = final_faults(self.setting, self.placed, self._plan, self.placing)
+            for one, place, problem in found:
+                self.faults.append(Fault(self.places[place], one.pods[0], problem))
+        return Verdict(tuple(self.faults))
+
+    def _plan(self, one: PodClass) -> Plan:
+        return self.attempt.run_for(one, one.ladder[-1], 0).plan
+
+    def _by_class(self, node: int | str, pods: Sequence[Pod], refused: Mapping[str, str]) -> dict[PodClass, int]:
+        found: dict[PodClass, int] = {}
+        for pod in pods:
+            if pod.uid in refused:
+                self.faults.append(Fault(node, pod, refused[pod.uid]))
+            else:
+                one = self.class_of[pod.uid]
+                found[one] = found.get(one, 0) + 1
+        return found
+
+    def _run(self, one: PodClass, count: int) -> Run:
+        start = self.starts.get(one, 0)
+        self.starts[one] = start + count
+        run = self.attempt.run_for(one, one.ladder[-1], start)
+        run.end = start + count
+        run.caps, run.soft = (), False
+        return run
+
+    def _existing(self, name: str, pods: Sequence[Pod], refused: Mapping[str, str]) -> None:
+        number = self.numbers.get(name)
+        bins = self.setting.bins
+        for one, count in self._by_class(name, pods, refused).items():
+            run = self._run(one, count)
+            if number is None or not bins.everything >> number & 1:
+                self.faults.append(Fault(name, one.pods[0], "there is no such machine"))
+            elif not bins.admitting(run.filter) >> number & 1:
+                self.faults.append(Fault(name, one.pods[0], "taints, labels or the state of the node keep it off"))
+            else:
+                self._fill(name, run, number, count)
+
+    def _fill(self, node: int | str, run: Run, number: int, count: int) -> None:
+        """Pods of one class onto a place that is there."""
+        low = 1 << number
+        self.places[number] = node
+        for port in run.ports:
+            if count > 1 or any(clash(port, other) and places & low for other, places in self.placing.ports.items()):
+                self.faults.append(Fault(node, run.pods.pods[0], "a port of the node is taken"))
+                return
+        exclusive = run.pods.volumes.exclusive
+        if exclusive and (count > 1 or any(claim in self.attempt.in_use for claim in exclusive)):
+            self.faults.append(Fault(node, run.pods.pods[0], "a volume that only one pod may use is in use"))
+            return
+        self.attempt.in_use.update(exclusive)
+        pins = self._pins(run, low)
+        done = sum(self.placing.fill(run, low, 1, pins) for _ in range(count))
+        if done < count:
+            self.faults.append(Fault(node, run.pods.pods[0], "does not fit beside the other pods"))
+        else:
+            self.placed.append((run.pods, number, count))
+
+    def _pins(self, run: Run, low: int) -> tuple[Pin, ...]:
+        """Where a place is, on every axis that matters to a class; a domain that is not settled is left out."""
+        return tuple([(ap.axis, ap.axis.domain_of(low)) for ap in run.plan.axes if ap.axis.fixed & low])
+
+    def _new(self, number: int, node: DesignedNode, refused: Mapping[str, str]) -> None:
+        groups = self._by_class(number, node.pods, refused)
+        account = next((one for one in self.placing.accounts if one.offer.pool.name == node.pool), None)
+        if not groups:
+            return
+        first = next(iter(groups))
+        if account is None:
+            self.faults.append(Fault(number, first.pods[0], f"there is no NodePool {node.pool!r} that makes machines"))
+            return
+        place = self._opened(number, node, account)
+        if place is None:
+            text = f"NodePool {node.pool!r} has no {node.instance_type} in {node.zone or 'any zone'} ({node.capacity_type})"
+            self.faults.append(Fault(number, first.pods[0], text))
+            return
+        for one, count in groups.items():
+            run = self._run(one, count)
+            if not account.offer.tolerated(run.filter):
+                self.faults.append(Fault(number, one.pods[0], "a taint of the NodePool is not tolerated"))
+            else:
+                self._fill(number, run, place, count)
+        self._check_type(number, node, account, place, first)
+
+    def _opened(self, number: int, node: DesignedNode, account: Account) -> int | None:
+        """An empty claim in its zone and with its capacity type; its number."""
+        offer = account.offer
+        term = Term()
+        for key, value in ((ZONE_LABEL, node.zone), (CAPACITY_TYPE_LABEL, node.capacity_type)):
+            if value:
+                term = term.joined(pin(key, value))
+        state = offer.narrowed(offer.base, term)
+        row = offer.row_of(node.instance_type)
+        if state is None or row is None or not state.rows >> row & 1:
+            return None
+        self.places[len(self.placing.places)] = number
+        return self.placing.open_empty(account, state)
+
+    def _check_type(self, number: int, node: DesignedNode, account: Account, place: int, first: PodClass) -> None:
+        claim = self.placing.place_at(place)
+        row = account.offer.row_of(node.instance_type)
+        state = claim.settled or claim.state
+        if state is None or row is None or not account.offer.fitting(state.rows & 1 << row, claim.load()):
+            self.faults.append(Fault(number, first.pods[0], f"does not fit on {node.instance_type} with the others"))
+
+
+# --- all together ---
+
+
+def final_faults(
+    setting: Setting, placed: Sequence[Placed], plan_of: Callable[[PodClass], Plan], placing: Placing
+) -> list[tuple[PodClass, int, str]]:
+    """(class, place, problem) of every required term that does not hold once everything is where it was put."""
+    found: list[tuple[PodClass, int, str]] = []
+    for one, place, _ in placed:
+        if one.facts.plain and setting.scope.empty:
+            continue
+        plan = plan_of(one)
+        own = {*one.ladder[-1].relations.guards}
+
+        def mine(counter: HostCounter | DomainCounter, own: Collection[object] = own, one: PodClass = one) -> int:
+            """Whether the pod is counted itself."""
+            count = counter.count
+            return int(count in own if count.owners else count.include(one.facts.pod, setting.world.namespaces))
+
+        problem = _on_host(plan, place, placing, mine) or _on_axes(plan, place, placing, mine)
+        if problem:
+            found.append((one, place, problem))
+    return found or _Followers(setting, placing, placed).left()
+
+
+class _Followers:
+    """Whether pods that follow others can be bound one after another: somebody must be there first."""
+
+    def __init__(self, setting: Setting, placing: Placing, placed: Sequence[Placed]) -> None:
+        self.setting: Final = setting
+        self.placing: Final = placing
+        self.placed: Final = placed
+        self.together: Final = {
+            one: one.ladder[-1].relations.together for one, _, _ in placed if one.ladder[-1].relations.together
+        }
+
+    def left(self) -> list[tuple[PodClass, int, str]]:
+        """Those that cannot, whoever is first."""
+        if not self.together:
+            return []
+        stuck = self._stuck(None)
+        for first in stuck:
+            if self._starts(first) and not self._stuck(first):
+                return []
+        return [(one, place, f"affinity over {self.together[one][0].key}") for one, place, _ in stuck]
+
+    def _domain(self, count: Count, place: int) -> int:
+        if count.on_hosts:
+            return place
+        axis = self.placing.topology.axes[count.key]
+        low = 1 << place
+        return axis.domain_of(low) if axis.fixed & low else -1
+
+    def _means(self, count: Count, one: PodClass) -> bool:
+        return count.include(one.facts.pod, self.setting.world.namespaces)
+
+    def _starts(self, group: Placed) -> bool:
+        """Whether it may be the first of its kind anywhere."""
+        one, _, _ = group
+        together = self.together[one]
+        return all(self._means(count, one) and not self.setting.scope.spots(count).counts for count in together)
+
+    def _stuck(self, first: Placed | None) -> list[Placed]:
+        """Who is left when everybody is bound who can be; of those that follow nobody all are at once, or `first` before them."""
+        scope = self.setting.scope
+        counts = {count for some in self.together.values() for count in some}
+        there: dict[Count, set[int]] = {}
+        for count in counts:
+            spots = scope.spots(count).counts
+            there[count] = {self._domain(count, slot) for slot in spots}
+        free = [group for group in self.placed if group[0] not in self.together]
+        waiting = [group for group in self.placed if group[0] in self.together and group is not first]
+
+        def bind(group: Placed) -> None:
+            for count in counts:
+                if self._means(count, group[0]):
+                    there[count].add(self._domain(count, group[1]))
+
+        for group in [*([first] if first is not None else []), *free]:
+            bind(group)
+        changed = True
+        while changed and waiting:
+            changed = False
+            for group in list(waiting):
+                one, place, _ = group
+                together = self.together[one]
+                joins = all(self._domain(count, place) in there[count] for count in together)
+                starts = not any(there[count] for count in together) and all(
+                    self._means(count, one) for count in together
+                )
+                if joins or starts:
+                    bind(group)
+                    waiting.remove(group)
+                    changed = True
+        return waiting
+
+
+Mine = Callable[[HostCounter | DomainCounter], int]
+
+
+def _on_host(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
+    low = 1 << place
+    for host in (*plan.apart, *plan.blocked):
+        if host.counts.get(place, 0) > mine(host):
+            return f"anti-affinity over {host.count.key}"
+    for host, skew, _, least in plan.spreads:
+        if host.eligible != -1 and not host.eligible & low:
+            return f"topology spread over {host.count.key}: the node does not count"
+        lowest = 0 if placing.machines(host) < least else host.emptiest(host.eligible & placing.domains)
+        if host.counts.get(place, 0) > lowest + skew:
+            return f"topology spread over {host.count.key}"
+    return ""
+
+
+def _on_axes(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
+    low = 1 << place
+    for ap in plan.axes:
+        axis = ap.axis
+        domain = axis.domain_of(low) if axis.fixed & low else -1
+        if domain < 0:
+            if ap.strict or not axis.fixed & low:
+                return f"the node's {axis.key} is not settled"
+            continue
+        problem = _in_domain(ap, axis, domain, placing, mine)
+        if problem:
+            return problem
+    return ""
+
+
+def _in_domain(ap: AxisPlan, axis: Axis, domain: int, placing: Placing, mine: Mine) -> str:
+    for counter in (*ap.apart, *ap.blocked):
+        if counter.counts[domain] > mine(counter):
+            return f"anti-affinity over {axis.key}"
+    for counter, skew, _, least in ap.spreads:
+        existing = counter.existing(placing.domains)
+        lowest = min((counter.counts[one] for one in existing), default=0)
+        if len(counter.existing(placing.usable)) < least:
+            lowest = 0
+        if counter.counts[domain] > lowest + skew:
+            return f"topology spread over {axis.key}"
+    return ""

@@ -1,0 +1,568 @@
+"""A world that can be asked many times: `prepare(world)`, then `Prepared.solve(pods)` as often as one likes.
+
+A `Prepared` never changes and may be shared by threads. What it remembers besides the world (what a pool can make, where
+pods that look alike run) follows from the world alone, is filled as it is asked for, and is bounded: two threads that fill it at
+once put in the same. `updated` gives the next instant and shares with it all that stayed.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final, TypeVar
+
+from provisioner.apis.names import WELL_KNOWN_LABELS
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.scheduling.attempt import Setting, Terms, Work, scope_of, skews_of, whole
+from provisioner.scheduling.bins import VACANT, Bins, Ground, Rooms
+from provisioner.scheduling.bits import mask_of, members
+from provisioner.scheduling.catalogue import Catalogue
+from provisioner.scheduling.census import NOBODY, Census, Tally, tally_of, tally_of_bin
+from provisioner.scheduling.classes import LeftOut, PodClass, classify
+from provisioner.scheduling.demands import facts_of
+from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.judging import Design, Verdict, design_of, judge
+from provisioner.scheduling.offers import Daemon, Offer
+from provisioner.scheduling.ports import Port
+from provisioner.scheduling.problem import Bin, Changes, Pool, World
+from provisioner.scheduling.reasons import OnlyWhileLeaving
+from provisioner.scheduling.result import Result, Unplaced
+from provisioner.scheduling.solution import EFFORT, Solution
+from provisioner.scheduling.vectors import Dimensions, Need
+from provisioner.scheduling.volumes import Attachment, attachments_of
+from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint
+
+_SPARE_CATALOGUES: Final = 4
+"""Kept beside those of the pools at hand, for worlds that have other pools in turn."""
+_MOST_STATES: Final = 20_000
+"""What is remembered of a pool's claims before it starts afresh."""
+_MOST_TABLES: Final = 8
+"""Different sets of resources that pods ask for, of which the room of machines is remembered."""
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Sets of machines.
+
+    Attributes:
+        overcommitted: use more than they have.
+        leaving: are going away.
+        closed: take no pod now.
+        naming: have pods whose anti-affinity looks at labels that differ between brothers.
+    """
+
+    overcommitted: int = 0
+    leaving: int = 0
+    closed: int = 0
+    naming: int = 0
+
+    @classmethod
+    def of(cls, bins: Iterable[tuple[int, Bin]], tallies: Sequence[Tally]) -> "Marks":
+        """Of these machines."""
+        listed = list(bins)
+        return cls(
+            mask_of(i for i, one in listed if one.room.negative),
+            mask_of(i for i, one in listed if one.leaving),
+            mask_of(i for i, one in listed if one.closed),
+            mask_of(i for i, _ in listed if tallies[i].named),
+        )
+
+    def changed(self, bins: Mapping[int, Bin], tallies: Sequence[Tally]) -> "Marks":
+        """With other machines for some numbers."""
+        others, new = ~mask_of(bins), Marks.of(bins.items(), tallies)
+        return Marks(
+            self.overcommitted & others | new.overcommitted,
+            self.leaving & others | new.leaving,
+            self.closed & others | new.closed,
+            self.naming & others | new.naming,
+        )
+
+
+class Stock:
+    """What pools can make, remembered from one world to the next: it follows from instance types, daemons and labels alone."""
+
+    def __init__(self) -> None:
+        self._catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
+        self._offers: Final[dict[tuple[object, ...], tuple[object, Offer]]] = {}
+
+    def catalogue(self, instance_types: tuple[InstanceType, ...], keep: int) -> Catalogue:
+        """The index of these types; of the others, the `keep` used last are kept."""
+        key = id(instance_types)  # the tuple is held, so that its identity stays its own
+        entry = self._catalogues.get(key)
+        if entry is None:
+            _drop_oldest(self._catalogues, keep)
+            entry = self._catalogues.setdefault(key, (instance_types, Catalogue(instance_types)))
+        return entry[1]
+
+    def offer(
+        self,
+        pool: Pool,
+        catalogue: Catalogue,
+        daemons: Sequence[Daemon],
+        dimensions: Dimensions,
+        well_known: frozenset[str],
+        limits: Mapping[str, Mapping[str, int]],
+        shared: tuple[object, ...],
+        keep: int,
+    ) -> Offer:
+        """What a pool can make; `shared` is the part of the key that all pools of the world have in common."""
+        limited = None if pool.remaining is None else tuple(pool.remaining)
+        key = (pool.name, id(catalogue), pool.requirements, pool.taints, limited, *shared)
+        entry = self._offers.get(key)
+        if entry is None or entry[0] is not catalogue or entry[1].states > _MOST_STATES:
+            _drop_oldest(self._offers, 2 * keep)
+            entry = (catalogue, Offer(pool, catalogue, daemons, dimensions, well_known, limits))
+            self._offers[key] = entry
+        return entry[1].with_pool(pool)
+
+
+def _drop_oldest(kept: dict[K, V], most: int) -> None:
+    if len(kept) > most:
+        for oldest in list(kept)[: len(kept) - most]:
+            kept.pop(oldest, None)  # another thread may have taken it
+
+
+class Prepared:
+    """A world, ready for questions.
+
+    Attributes:
+        world: of which it speaks.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        bins: Sequence[Bin],
+        numbers: Mapping[str, int],
+        nodes: Mapping[str, int],
+        ground: Ground,
+        tallies: Sequence[Tally],
+        census: Census,
+        marks: Marks,
+        tables: dict[tuple[str, ...], Rooms],
+        stock: Stock,
+        daemons: tuple[Daemon, ...],
+    ) -> None:
+        """Made by `prepare` and `updated` alone."""
+        self.world: Final = world
+        self._bins: Final = bins
+        self._numbers: Final = numbers
+        self._nodes: Final = nodes
+        self._ground: Final = ground
+        self._tallies: Final = tallies
+        self._census: Final = census
+        self._marks: Final = marks
+        self._tables: Final = tables
+        self._stock: Final = stock
+        self._daemons: Final = daemons
+        well_known = WELL_KNOWN_LABELS | world.well_known
+        if world.reservation_label:
+            well_known |= {world.reservation_label}
+        self._well_known: Final = well_known
+        self._pools: Final = _in_order(world.pools)
+
+    # ------------------------------------------------------------------ questions
+
+    def solve(
+        self,
+        pods: Iterable[Pod],
+        *,
+        leaving: Collection[str] = (),
+        gone: Collection[str] = (),
+        price_below: float | None = None,
+        max_new: int | None = None,
+        stop_at_first_unplaced: bool = False,
+        effort: int = EFFORT,
+        explain: bool = True,
+        budget: int | None = None,
+        expired: Callable[[], bool] | None = None,
+    ) -> Result:
+        """Give every pod a place, or the reasons why it has none.
+
+        A pod of the world with the UID of one of `pods` counts nowhere: it moves. Give it as it runs, its node's name tells where.
+
+        Args:
+            pods: what needs a place; any order.
+            leaving: names of machines that go away: they take no pod, and are domains until they are gone; what stays on them goes
+                with them. The answer is legal before and after.
+            gone: names of machines that are no more, and nothing that was on them.
+            price_below: each new claim must be cheaper, in USD per hour.
+            max_new: most new claims.
+            stop_at_first_unplaced: a pod without a place is answer enough; others may then be left that could be placed.
+            effort: how many lots may be drawn where a pod that has to do with others is left; with 0 nothing is attempted twice,
+                so the answer may be a false no, never a false yes.
+            explain: say why pods are left, in the result; else `Unplaced.reasons` are found when they are asked for.
+            budget: steps that may be done (see `attempt.Work`); the same budget gives the same answer.
+            expired: says that time is up; what was not tried then is told apart from what has no place.
+
+        Returns:
+            The best legal answer that was found. It depends on values only: not on the order of pods, pools, daemons and types.
+
+        Cost: O(pods) to group, then O(classes x claims touched); machines that no pod looks at cost nothing.
+        """
+        asked = tuple(pods)
+        terms = Terms(Work(budget, expired), effort, max_new, price_below, stop_at_first_unplaced)
+        setting, left_out = self._setting(asked, leaving, gone, terms)
+        result = Solution(setting, left_out).result(explain=explain)
+        if not setting.lingering or not self._followed(setting):
+            return result
+        after = {*leaving, *gone}
+        if self.judge(design_of(result), gone=after).legal:
+            return result
+        setting, left_out = self._setting(asked, (), after, terms)
+        result = Solution(setting, left_out).result(explain=explain)
+        if self.judge(design_of(result), leaving=leaving, gone=gone).legal:
+            return result
+        return Result((), {}, tuple([Unplaced(pod, (OnlyWhileLeaving(),)) for pod in asked]))
+
+    def _followed(self, setting: Setting) -> bool:
+        """Whether pods that stay on a leaving machine, and are gone with it, count for any pod of the question."""
+        scope = setting.scope
+        return any(
+            setting.lingering & level for count in scope.index.numbers for level in scope.spots(count).at_least[1:2]
+        )
+
+    def judge(self, design: Design, *, leaving: Collection[str] = (), gone: Collection[str] = ()) -> Verdict:
+        """What is wrong with nodes that somebody else designed: each by itself, and all together once every pod is bound.
+
+        Lists of instance types, and so minValues, are not judged: a designed node has one type.
+        """
+        setting, left_out = self._setting(design.pods, leaving, gone, Terms(Work(), 0))
+        setting = replace(setting, offers=[offer.without_min_values() for offer in setting.offers])
+        return judge(setting, left_out, design, self._numbers)
+
+    def _setting(
+        self, pods: Sequence[Pod], leaving: Collection[str], gone: Collection[str], terms: Terms
+    ) -> tuple[Setting, Sequence[LeftOut]]:
+        world = self.world
+        named = frozenset(itertools.chain.from_iterable(self._tallies[i].named for i in members(self._marks.naming)))
+        taints: dict[tuple[Taint, ...], None] = dict.fromkeys(pool.taints for pool in world.pools)
+        classes, left_out = classify(world, (*taints, *self._ground.by_taints), pods, named)
+        drivers = {driver for one in classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
+        wanted = {one.facts.requests for one in classes}.union(one.requests for one in self._daemons)
+        dimensions = Dimensions.of(wanted, drivers)
+        leaving_now = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
+        gone_now = mask_of(self._numbers[name] for name in gone if name in self._numbers)
+        marks = self._marks
+        lingering = leaving_now & ~gone_now & ~marks.leaving
+        bins = Bins(
+            self._bins,
+            self._ground,
+            self._table(dimensions),
+            overcommitted=marks.overcommitted,
+            leaving=marks.leaving | leaving_now,
+            closed=marks.closed,
+            gone=gone_now,
+        )
+        moving, moved = self._moved(pods, gone_now)
+        census = self._census.changed(moved, passing=True) if moved else self._census
+        offers = self._offers(dimensions, drivers)
+        needs = _needs(classes, dimensions)
+        count, load = whole(classes, needs, len(dimensions.names))
+        after = {number: tally for number, _, tally in moved}
+        setting = Setting(
+            world=world,
+            classes=classes,
+            needs=needs,
+            pods=count,
+            load=load,
+            offers=offers,
+            bins=bins,
+            scope=scope_of(world.namespaces, classes, offers, bins, census, lingering),
+            skews=skews_of(classes),
+            ports=self._ports(bins, census),
+            in_use=self._in_use(classes, census, moving, after),
+            attached_to=self._attached_to(moving) if drivers else None,
+            terms=terms,
+            lingering=lingering,
+        )
+        return setting, left_out
+
+    def _moved(self, pods: Iterable[Pod], gone: int) -> tuple[frozenset[str], list[tuple[int, Tally, Tally]]]:
+        """The UIDs of the pods, and what machines have less by them, or because they are gone."""
+        if not self._numbers:
+            return frozenset(), []
+        moving = frozenset([pod.uid for pod in pods])
+        found: dict[int, None] = {}
+        numbers, tallies, strays = self._nodes, self._tallies, self._census.strays
+        for pod in pods:
+            number = numbers.get(pod.node_name) if pod.node_name else None
+            if number is None or pod.uid not in tallies[number].uids:
+                number = strays.get(pod.uid)
+            if number is not None:
+                found[number] = None
+        changes = []
+        for number in sorted({*found, *members(gone)}):
+            before = tallies[number]
+            if before is not NOBODY:
+                after = NOBODY
+                if not gone >> number & 1:
+                    one = self._bins[number]
+                    stay = [pod for pod in one.pods if pod.uid not in moving]
+                    after = tally_of(stay, one.node_name, exact=self._census.exact) if stay else NOBODY
+                changes.append((number, before, after))
+        return moving, changes
+
+    def _table(self, dimensions: Dimensions) -> Rooms:
+        """What room machines have in these resources."""
+        found = self._tables.get(dimensions.names)
+        if found is None:
+            found = Rooms.of(self._bins, dimensions)
+            _drop_oldest(self._tables, _MOST_TABLES - 1)
+            self._tables[dimensions.names] = found
+        return found
+
+    def _offers(self, dimensions: Dimensions, drivers: Collection[str]) -> list[Offer]:
+        limits = self.world.storage.attach_limits if drivers else {}
+        frozen = tuple(sorted((name, tuple(sorted(some.items()))) for name, some in limits.items()))
+        shared = (self._daemons, dimensions.names, self._well_known, frozen)
+        keep = len(self._pools) + _SPARE_CATALOGUES
+        return [
+            self._stock.offer(
+                pool,
+                self._stock.catalogue(pool.instance_types, keep),
+                self._daemons,
+                dimensions,
+                self._well_known,
+                limits,
+                shared,
+                keep,
+            )
+            for pool in self._pools
+        ]
+
+    def _ports(self, bins: Bins, census: Census) -> Mapping[Port, int]:
+        """Ports of nodes, and where they are taken, or will be by daemons that are due."""
+        taken: dict[Port, int] | None = None
+        for daemon in self._daemons:
+            if daemon.ports:
+                places = bins.admitting(daemon.filter)
+                taken = dict(census.ports) if taken is None else taken
+                for port in daemon.ports:
+                    taken[port] = taken.get(port, 0) | places
+        return census.ports if taken is None else taken
+
+    def _in_use(
+        self, classes: Iterable[PodClass], census: Census, moving: Collection[str], after: Mapping[int, Tally]
+    ) -> frozenset[str]:
+        """Claims that only one pod may use at a time, and that a pod on a machine of now does use."""
+        exclusive = {claim for one in classes if one.volumes.exclusive for claim in one.volumes.exclusive}
+        if not exclusive:
+            return frozenset()
+        return frozenset(
+            claim
+            for number in members(census.with_claims)
+            for claim, uid in after.get(number, self._tallies[number]).claims
+            if claim in exclusive and uid not in moving
+        )
+
+    def _attached_to(self, moving: Collection[str]) -> Callable[[int], set[Attachment]]:
+        bins, storage = self._bins, self.world.storage
+
+        def attached(number: int) -> set[Attachment]:
+            return attachments_of((pod for pod in bins[number].pods if pod.uid not in moving), storage)
+
+        return attached
+
+    # ------------------------------------------------------------------ the next instant
+
+    def updated(self, changes: Changes) -> "Prepared":
+        """The world after some changes; what they do not touch is shared. Machines that came are the last in preference.
+
+        Cost: what changed. Where labels, taints or names of machines changed, or machines came or went, one look at every
+        machine besides, when a question needs it.
+        """
+        world = self.world
+        daemons = self._daemons if changes.daemons is None else _daemons(changes.daemons)
+        census = self._census if changes.namespaces is None else self._census.afresh()
+        settled = replace(
+            world,
+            pools=world.pools if changes.pools is None else changes.pools,
+            daemons=world.daemons if changes.daemons is None else changes.daemons,
+            namespaces=world.namespaces if changes.namespaces is None else changes.namespaces,
+            storage=world.storage if changes.storage is None else changes.storage,
+            spread_defaults=world.spread_defaults if changes.spread_defaults is None else changes.spread_defaults,
+        )
+        if not changes.bins and not changes.gone:
+            return self._like(settled, census=census, daemons=daemons)
+        bins, tallies = list(self._bins), list(self._tallies)
+        numbers, new = self._numbers, [name for name in changes.bins if name not in self._numbers]
+        changed: dict[int, Bin] = {numbers[name]: VACANT for name in changes.gone if name in numbers}
+        if new:
+            numbers = dict(numbers) | {name: len(bins) + place for place, name in enumerate(new)}
+            bins += [VACANT] * len(new)
+            tallies += [NOBODY] * len(new)
+        changed |= {numbers[name]: one for name, one in changes.bins.items()}
+        exact = census.exact
+        moved = []
+        same = not new
+        for number, one in sorted(changed.items()):
+            before, bins[number] = bins[number], one
+            same = same and (before.labels, before.taints, before.node_name) == (one.labels, one.taints, one.node_name)
+            tally = tally_of_bin(one, exact=exact)
+            if tally is not tallies[number]:
+                moved.append((number, tallies[number], tally))
+                tallies[number] = tally
+        marks = self._marks.changed(changed, tallies)
+        vacated = any(one is VACANT for one in changed.values())
+        whole_so_far = len(world.bins) == len(self._bins)
+        staying = tuple(bins if whole_so_far and not vacated else [one for one in bins if one is not VACANT])
+        settled = replace(settled, bins=staying)
+        if bool(marks.naming) != exact or len(bins) - len(staying) > max(_MOST_VACANT, len(staying) // 4):
+            return _fresh(settled, self._stock)
+        if vacated:
+            numbers = {name: number for name, number in numbers.items() if bins[number] is not VACANT}
+        return self._like(
+            settled,
+            bins=bins,
+            numbers=numbers,
+            ground=self._ground if same else Ground(bins),
+            tallies=tallies,
+            census=census.changed(moved) if moved else census,
+            marks=marks,
+            tables={key: table.changed(changed) for key, table in list(self._tables.items())},
+            daemons=daemons,
+        )
+
+    def _like(
+        self,
+        world: World,
+        *,
+        daemons: tuple[Daemon, ...],
+        census: Census,
+        bins: Sequence[Bin] | None = None,
+        numbers: Mapping[str, int] | None = None,
+        ground: Ground | None = None,
+        tallies: Sequence[Tally] | None = None,
+        marks: Marks | None = None,
+        tables: dict[tuple[str, ...], Rooms] | None = None,
+    ) -> "Prepared":
+        bins = self._bins if bins is None else bins
+        return Prepared(
+            world,
+            bins,
+            self._numbers if numbers is None else numbers,
+            self._nodes if ground is None or ground is self._ground else _nodes(bins),
+            self._ground if ground is None else ground,
+            self._tallies if tallies is None else tallies,
+            census,
+            self._marks if marks is None else marks,
+            self._tables if tables is None else tables,
+            self._stock,
+            daemons,
+        )
+
+
+_MOST_VACANT: Final = 256
+
+
+def prepare(world: World, before: Prepared | None = None) -> Prepared:
+    """Make a world ready for questions.
+
+    Args:
+        world: of which all is meant: names of machines unique, the order of machines that of preference.
+        before: of an earlier instant; what follows from objects that are still the same is taken from it.
+
+    Cost: with `before`, one comparison of identity a machine, and what changed; without, O(machines + running pods), and the
+    index of every catalogue.
+    """
+    if before is None:
+        return _fresh(world, Stock())
+    changes = _changes(before.world, world)
+    return _fresh(world, before._stock) if changes is None else before.updated(changes)
+
+
+def _changes(before: World, after: World) -> Changes | None:
+    """What happened in between; None where it is not told by changes."""
+    kept = ("well_known", "preferences", "min_values", "devices", "reservation_label")
+    if any(getattr(before, name) != getattr(after, name) for name in kept):
+        return None
+    old = {one.name: one for one in before.bins}
+    new = {one.name: one for one in after.bins}
+    gone = frozenset(old.keys() - new.keys())
+    if [name for name in new if name in old] != [name for name in old if name in new]:
+        return None
+    came = False
+    for name in new:
+        if name not in old:
+            came = True
+        elif came:
+            return None
+    return Changes(
+        bins={name: one for name, one in new.items() if old.get(name) is not one},
+        gone=gone,
+        pools=None if before.pools == after.pools else after.pools,
+        daemons=None if before.daemons == after.daemons else after.daemons,
+        namespaces=None if before.namespaces == after.namespaces else after.namespaces,
+        storage=None if before.storage is after.storage else after.storage,
+        spread_defaults=None if before.spread_defaults is after.spread_defaults else after.spread_defaults,
+    )
+
+
+def _fresh(world: World, stock: Stock) -> Prepared:
+    bins = list(world.bins)
+    tallies = [tally_of_bin(one, exact=False) for one in bins]
+    exact = any(tally.named for tally in tallies)
+    if exact:
+        tallies = [tally_of_bin(one, exact=True) for one in bins]
+    return Prepared(
+        world if type(world) is World else _world_of(world),
+        bins,
+        {one.name: number for number, one in enumerate(bins)},
+        _nodes(bins),
+        Ground(bins),
+        tallies,
+        Census.of(tallies, exact=exact),
+        Marks.of(enumerate(bins), tallies),
+        {},
+        stock,
+        _daemons(world.daemons),
+    )
+
+
+def _world_of(more: World) -> World:
+    return World(**{one.name: getattr(more, one.name) for one in fields(World)})
+
+
+def _nodes(bins: Iterable[Bin]) -> dict[str, int]:
+    return {one.node_name: number for number, one in enumerate(bins) if one is not VACANT}
+
+
+def _in_order(pools: tuple[Pool, ...]) -> list[Pool]:
+    """By weight, then name, both descending. Source: core spec 3.4."""
+    return sorted(sorted(pools, key=lambda pool: pool.name, reverse=True), key=lambda pool: -pool.weight)
+
+
+def _daemons(shapes: Iterable[PodShape]) -> tuple[Daemon, ...]:
+    """Every daemon that can be judged, in an order that does not depend on the input's.
+
+    One that cannot be read runs nowhere as far as anybody can tell, so it takes nothing.
+    """
+    readable = []
+    for shape in sorted(shapes, key=lambda shape: shape.key):
+        if shape.error:
+            continue
+        try:
+            facts = facts_of(shape)
+        except FilterError:
+            continue
+        readable.append(Daemon(facts.filter, facts.requests, facts.ports))
+    return tuple(readable)
+
+
+def _needs(classes: Iterable[PodClass], dimensions: Dimensions) -> dict[PodClass, Need]:
+    """What one pod of each class takes; equal ones are one object."""
+    known: dict[Resources, Need] = {}
+    needs = {}
+    for one in classes:
+        requests = one.facts.requests
+        need = known.get(requests)
+        if need is None:
+            need = known[requests] = dimensions.need(requests)
+        needs[one] = need
+    return needs

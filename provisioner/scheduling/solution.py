@@ -1,0 +1,227 @@
+"""The answer to one question: attempts, each more careful than the one before, the best of them settled and explained."""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling.attempt import Attempt, Setting
+from provisioner.scheduling.classes import LeftOut, PodClass, sort_key
+from provisioner.scheduling.demands import Count
+from provisioner.scheduling.explaining import Explainer
+from provisioner.scheduling.filters import NodeFilter
+from provisioner.scheduling.finishing import finish
+from provisioner.scheduling.reasons import NOT_TRIED, Reason
+from provisioner.scheduling.result import Result, Unplaced, Why
+from provisioner.scheduling.searching import Badness, Choices, Choosing, search
+from provisioner.scheduling.vectors import Need
+
+EFFORT: Final = 100
+"""Lots that are drawn where nobody says how many."""
+_MOST_ATTEMPTS: Final = 6
+_DEAR: Final = 1.15
+"""An answer that costs no more than so many times the least that is possible is not improved any more."""
+_MOST_SHARED: Final = 3
+"""Numbers of machines over which everything is shared evenly that are tried."""
+_MOST_CEILINGS: Final = 3
+"""So many of them only fill machines less, for the sake of a hostname spread that was broken."""
+_NO_CEILINGS: Final[Mapping[Count, int]] = MappingProxyType({})
+_TURNS: Final = (False, True, False, True)
+"""Those who found no place for what others did are tried before them so often, and wait for nobody; in some turns with
+pods scattered."""
+_FEW: Final = 12
+"""So many classes may all matter to one that has no place."""
+_MOST_WORK: Final = 400
+"""Classes that are placed by the attempts of a search all together."""
+
+
+class Solution:
+    """One question while it is being answered."""
+
+    def __init__(self, setting: Setting, left_out: Sequence[LeftOut]) -> None:
+        self.setting: Final = setting
+        self.classes: Final = list(setting.classes)
+        self.left_out: Final = left_out
+        self.hurried: Final[set[PodClass]] = set()
+        if setting.bins.everything:
+            self._captives_first()
+
+    def _captives_first(self) -> None:
+        """Of one priority, those first that no pool takes: they have nothing but machines of now."""
+        needs = self.setting.needs
+        known: dict[tuple[NodeFilter, Need], bool] = {}
+        for one in self.classes:
+            question = one.filter, needs[one]
+            if question not in known:
+                known[question] = self.setting.buys(*question)
+        if not all(known.values()):
+            self.classes.sort(key=lambda one: (one.facts.order[0], known[one.filter, needs[one]]))
+
+    def result(self, *, explain: bool) -> Result:
+        """Place, settle, explain."""
+        attempt = self._best()
+        dropped: Collection[PodClass] = ()
+        if self.setting.terms.work.over or not self.setting.terms.effort:
+            broken = attempt.broken()
+            if broken:
+                dropped = attempt.freed(broken)
+        return Result(
+            claims=finish(attempt.claims(), dropped),
+            existing=self._existing(attempt, dropped),
+            unplaced=self._unplaced(attempt, dropped, explain=explain),
+        )
+
+    def _attempt(
+        self,
+        cautious: Collection[Count],
+        ceilings: Mapping[Count, int] = _NO_CEILINGS,
+        *,
+        by_priority: bool,
+        scattering: bool,
+    ) -> Attempt:
+        attempt = Attempt(self.setting, cautious, self.classes, ceilings)
+        attempt.run(by_priority=by_priority, scattering=scattering, hurried=self.hurried)
+        return attempt
+
+    def _best(self) -> Attempt:
+        """Attempts, each more careful than the one before, until one is legal as a whole.
+
+        Hostname spread is settled last, so that it finds all machines. Where somebody is left without a place, that
+        could cost a pod its place that comes before others; then each priority is finished before the next.
+        """
+        attempt = self._legal(by_priority=False)
+        by_priority = bool(attempt.delayed) and len({one.shape.priority for one in self.classes}) > 1
+        if attempt.waiting and by_priority and self.setting.terms.effort:
+            attempt = self._better(attempt, self._legal(by_priority=True))
+        terms = self.setting.terms
+        for scattering in _TURNS if terms.effort else ():
+            if terms.work.look():
+                break
+            urgent = attempt.tied()
+            if not urgent:
+                break
+            waited = urgent & attempt.delayed
+            self.hurried.update(waited)
+            if not self._to_front(urgent) and not waited and not scattering:
+                continue
+            other = self._legal(by_priority=by_priority, scattering=scattering)
+            attempt = min(attempt, other, key=_badness)  # of equals the first
+        if terms.effort and attempt.opened_late and not terms.work.look():
+            attempt = self._shared(attempt, by_priority=by_priority)
+        return self._searched(attempt, by_priority=by_priority)
+
+    def _shared(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
+        """A cheaper attempt, where hostname spread opened machines.
+
+        A machine for every maxSkew pods may be cheaper than fewer large ones. Where machines that others filled made it open many
+        more, all can share them evenly: pods that are spread come first then, on as many machines as all need together, and
+        the others fill what they leave.
+        """
+        best, least, price = attempt, _badness(attempt), attempt.usd_per_hour()
+        if price > attempt.usd_apart():
+            cautious = {*attempt.cautious, *attempt.spread_counts()}
+            other = self._attempt(cautious, by_priority=by_priority, scattering=False)
+            found = _badness(other)
+            if found <= least and (found < least or other.usd_per_hour() < price):
+                best, least, price = other, found, other.usd_per_hour()
+        if not best.placing.forced or price <= _DEAR * self.setting.usd_at_least():
+            return best
+        hurried = self.hurried | attempt.delayed
+        machines = attempt.machines_for(attempt.delayed)
+        for _ in range(_MOST_SHARED):
+            other = Attempt(self.setting, attempt.cautious, self.classes, machines=machines)
+            other.run(by_priority=by_priority, scattering=False, hurried=hurried)
+            found = _badness(other)
+            if found <= least and (found < least or other.usd_per_hour() < price):
+                best, least, price = other, found, other.usd_per_hour()
+                break
+            machines += 1 + machines // 4
+        return best
+
+    def _searched(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
+        """A better attempt, where somebody is left and there are few enough classes for some lots."""
+        terms = self.setting.terms
+        most = min(terms.effort, _MOST_WORK // max(1, len(self.classes)))
+        urgent = attempt.tied() if most and not terms.work.over else set()
+        if not urgent:
+            return attempt
+        concerned = attempt.related(urgent) if len(self.classes) > _FEW else set(self.classes)
+        known = attempt.cautious
+
+        def attempt_by(choices: Choices) -> Attempt:
+            cautious = () if choices.of(1 + bool(known)) else known
+            other = Choosing(self.setting, cautious, self.classes, choices, concerned)
+            other.run(by_priority=by_priority, scattering=False, hurried=self.hurried)
+            return other
+
+        return search(attempt_by, attempt, _badness, most, terms.work.look)
+
+    def _better(self, first: Attempt, second: Attempt) -> Attempt:
+        """The second, unless time ran out in it."""
+        if self.setting.terms.work.over and _badness(first) < _badness(second):
+            return first
+        return second
+
+    def _to_front(self, urgent: set[PodClass]) -> bool:
+        """Try these first of their priority from now on; whether that is another order."""
+        before = list(self.classes)
+        self.classes.sort(key=lambda one: (one.facts.order[0], one not in urgent))
+        return before != self.classes
+
+    def _legal(self, *, by_priority: bool, scattering: bool = False) -> Attempt:
+        cautious: set[Count] = set()
+        terms = self.setting.terms
+        best: Attempt | None = None
+        ceilings: dict[Count, int] = {}
+        for number in range(_MOST_ATTEMPTS):
+            attempt = self._attempt(cautious, ceilings, by_priority=by_priority, scattering=scattering)
+            if best is not None and terms.work.over:
+                return best
+            broken = attempt.broken()
+            if not broken or broken <= cautious or not terms.effort:
+                return attempt
+            best = attempt if best is None else best
+            lower = attempt.evenly(broken) if number < _MOST_CEILINGS else {}
+            lower = {count: top for count, top in lower.items() if top < ceilings.get(count, top + 1)}
+            ceilings |= lower
+            cautious = cautious | (broken - lower.keys())
+        everything = {count for one in self.classes for count in one.counts}
+        return self._attempt(everything, by_priority=by_priority, scattering=scattering)
+
+    def _existing(self, attempt: Attempt, dropped: Collection[PodClass]) -> dict[str, tuple[Pod, ...]]:
+        placing, bins = attempt.placing, self.setting.bins.bins
+        found = {}
+        for number, place in enumerate(placing.places[: placing.now]):
+            if place is not None and place.placed:
+                pods = [pod for part, start, end in place.placed if part not in dropped for pod in part.pods[start:end]]
+                if pods:
+                    found[bins[number].name] = tuple(pods)
+        return found
+
+    def _unplaced(self, attempt: Attempt, dropped: Collection[PodClass], *, explain: bool) -> tuple[Unplaced, ...]:
+        found: list[tuple[PodShape, Sequence[Pod], Why | tuple[Reason, ...]]] = [
+            (one.shape, one.pods, (one.reason,)) for one in self.left_out
+        ]
+        waiting = {**attempt.waiting, **dict.fromkeys(dropped, 0)}
+        if waiting:
+            terms = self.setting.terms
+            explainer: Explainer | None = None
+            for one, start in waiting.items():
+                why: Why | tuple[Reason, ...] = _NOT_TRIED
+                if one not in dropped and not attempt.unfinished:
+                    if explainer is None:
+                        explainer = Explainer(attempt)
+                    if not explain:
+                        why = Why(explainer, one)
+                    elif not terms.work.look():
+                        why = explainer.reasons(one)
+                found.append((one.shape, one.pods[start:], why))
+        found.sort(key=lambda entry: sort_key(entry[0]))
+        return tuple([Unplaced(pod, why) for _, pods, why in found for pod in pods])
+
+
+_NOT_TRIED: Final = (NOT_TRIED,)
+
+
+def _badness(attempt: Attempt) -> Badness:
+    return bool(attempt.broken()), attempt.left_by_priority()

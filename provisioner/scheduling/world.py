@@ -1,0 +1,239 @@
+"""From a snapshot of the cluster to the world that scheduling is asked about; what only depends on the instant is decided here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.core import TopologySpreadConstraint
+from provisioner.apis.karpenter import NodePool, requirements_of
+from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.scheduling.problem import (
+    Bin,
+    DevicePolicy,
+    MinValuesPolicy,
+    Pool,
+    PreferencePolicy,
+    SpreadDefaults,
+    Storage,
+    World,
+)
+from provisioner.state.keys import NodeKey
+from provisioner.state.snapshot import NodeView, PoolView, Snapshot
+from provisioner.values.quantity import QuantityError
+from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
+from provisioner.values.resources import Resources
+
+HOSTNAME_DOMAINS: Final = 3
+"""Machines over which a hard hostname spread is planned where nobody says how many."""
+_MOST_DIGITS: Final = 6
+_NOT_RESERVED: Final = Requirements.of(
+    [Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.NOT_IN, [names.CAPACITY_RESERVED])]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """How pods are judged, as the flags say.
+
+    Attributes:
+        spread: cluster default spread constraints, without selectors.
+        reserves: whether reserved capacity may be used.
+        hostname_domains: as of `World.hostname_domains`.
+    """
+
+    preferences: PreferencePolicy = PreferencePolicy.RESPECT
+    min_values: MinValuesPolicy = MinValuesPolicy.STRICT
+    devices: DevicePolicy = DevicePolicy.REFUSE
+    spread: tuple[TopologySpreadConstraint, ...] = ()
+    reserves: bool = True
+    hostname_domains: int = HOSTNAME_DOMAINS
+
+
+DEFAULTS: Final = Policies()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Something in a NodePool that cannot be read.
+
+    Attributes:
+        pool: it.
+        error: the field's path, and what is wrong with it.
+        left_out: the pool takes no part; else it does as if the field were not there. The others always do.
+    """
+
+    pool: NodePool
+    error: str
+    left_out: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a snapshot says to scheduling.
+
+    Attributes:
+        world: to be prepared.
+        unreadable: what pools say that nobody understands.
+    """
+
+    world: World
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+class Machines:
+    """Machines as scheduling sees them, the same object while nothing of a machine changed. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[NodeKey, tuple[NodeView, Bin]] = {}
+
+    def of(self, snapshot: Snapshot) -> tuple[Bin, ...]:
+        """The machines of a snapshot in its order; those that are gone are forgotten."""
+        known = self._known
+        self._known = {
+            view.key: entry if (entry := known.get(view.key)) is not None and entry[0] is view else (view, _bin(view))
+            for view in snapshot.nodes
+        }
+        return tuple(made for _, made in self._known.values())
+
+
+def _bin(node: NodeView) -> Bin:
+    here = {pod.uid for pod in node.pods}
+    return Bin(
+        name=str(node.key),
+        labels=node.labels,
+        room=node.room,
+        taints=node.taints,
+        node_name=node.name,
+        pool=node.pool,
+        pods=node.pods + tuple(pod for pod in node.assigned if pod.uid not in here),
+        attach_limits=node.attach_limits,
+        leaving=node.deleting,
+    )
+
+
+def world_of(
+    snapshot: Snapshot,
+    types_of: Callable[[NodePool], tuple[InstanceType, ...]],
+    well_known: frozenset[str],
+    manages: Callable[[NodePool], bool],
+    policies: Policies = DEFAULTS,
+    machines: Machines | None = None,
+    reservation_label: str = "",
+) -> Gathered:
+    """The world at this instant.
+
+    A pool takes part when it is ours, Ready, dynamic, not being deleted and readable: a malformed one says so itself
+    (ValidationSucceeded) and must not stop the others. A machine that leaves takes no pods; those on it still count.
+
+    Args:
+        snapshot: the instant.
+        types_of: what the provider has for a pool.
+        well_known: labels that the provider sets by itself.
+        manages: whether a pool is ours.
+        policies: what the flags say.
+        machines: keeps machines from one instant to the next.
+        reservation_label: the provider's.
+    """
+    pools: list[Pool] = []
+    unreadable: list[Unreadable] = []
+    for view in snapshot.pools:
+        if manages(view.pool) and is_usable(view.pool):
+            pools += _pool(view, types_of(view.pool), policies, unreadable)
+    around = snapshot.around
+    world = World(
+        pools=tuple(pools),
+        bins=(machines or Machines()).of(snapshot),
+        daemons=snapshot.daemons,
+        well_known=well_known,
+        namespaces=around.namespaces,
+        storage=Storage(
+            claims=around.claims,
+            volumes=around.volumes,
+            classes=around.classes,
+            attach_limits=around.attach_limits,
+        ),
+        spread_defaults=SpreadDefaults(
+            constraints=policies.spread, services=around.services, controllers=around.controllers
+        ),
+        preferences=policies.preferences,
+        min_values=policies.min_values,
+        devices=policies.devices,
+        reservation_label=reservation_label,
+        hostname_domains=policies.hostname_domains,
+    )
+    return Gathered(world, tuple(unreadable))
+
+
+def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, ...]]:
+    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no machine to come.
+
+    Other claims that have no machine yet are no place to go either: they may wait for the same.
+    """
+    gone = next((view for view in snapshot.nodes if view.claim is not None and view.claim.name == claim_name), None)
+    if gone is None:
+        return snapshot, ()
+    rest = replace(
+        snapshot,
+        nodes=tuple(
+            view
+            for view in snapshot.nodes
+            if view is not gone and (view.claim is None or view.claim.status.provider_id)
+        ),
+        pools=tuple(
+            replace(view, used=view.used - gone.charge) if view.pool.metadata.name == gone.pool else view
+            for view in snapshot.pools
+        ),
+    )
+    return rest, gone.assigned
+
+
+def is_usable(pool: NodePool) -> bool:
+    """Whether new machines may come from this pool."""
+    return (
+        pool.metadata.deletion_timestamp is None
+        and pool.spec.replicas is None
+        and is_true(pool.status.conditions, names.READY)
+    )
+
+
+def _pool(
+    view: PoolView, types: tuple[InstanceType, ...], policies: Policies, unreadable: list[Unreadable]
+) -> list[Pool]:
+    template = view.pool.spec.template
+    reference = view.pool.node_class_ref
+    labels = {
+        **view.pool.labels,
+        names.NODEPOOL_LABEL: view.pool.metadata.name,
+        names.nodeclass_label(reference.group, reference.kind): reference.name,
+    }
+    try:
+        requirements = requirements_of(template.spec.requirements)
+        limits = Resources.parse(view.pool.spec.limits)
+    except (RequirementError, QuantityError) as error:
+        unreadable.append(Unreadable(view.pool, str(error)))
+        return []
+    domains = view.pool.metadata.annotations.get(names.HOSTNAME_DOMAINS)
+    if domains is not None and not (domains.isascii() and domains.isdecimal() and len(domains) <= _MOST_DIGITS):
+        text = f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
+        unreadable.append(Unreadable(view.pool, text, left_out=False))
+        domains = None
+    requirements = requirements.merged(Requirements.from_labels(labels))
+    if not policies.reserves:
+        requirements = requirements.merged(_NOT_RESERVED)
+    made = Pool(
+        name=view.pool.metadata.name,
+        weight=view.pool.spec.weight,
+        requirements=requirements,
+        taints=view.pool.taints,
+        startup_taints=view.pool.startup_taints,
+        instance_types=types,
+        remaining=Resources.of({key: limit - view.used.get(key, 0) for key, limit in limits.items()})
+        if limits
+        else None,
+        template=view.pool,
+        hostname_domains=None if domains is None else int(domains),
+    )
+    return [made]

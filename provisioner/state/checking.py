@@ -1,0 +1,228 @@
+"""The debug mode of the state: after every event it is made anew from the facts, and compared.
+
+What the state keeps by increments (joins, sums, orders, views, who waits) must be what a state would come to that is told
+the same facts at once. Slow: O(cluster) an event. For tests, and for hunting a defect with `--check-state`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+
+from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.pods import Pod
+from provisioner.state.assignments import Assignments
+from provisioner.state.cluster import HOLD_TTL, PLAN_TTL, Cluster, TypesOf
+from provisioner.state.daemon_sets import DaemonSets
+from provisioner.state.effects import Effect
+from provisioner.state.keys import NodeKey
+from provisioner.state.snapshot import Snapshot
+from provisioner.state.surroundings import SurroundingsKeeper
+from provisioner.support.clock import Clock
+
+_PARTS = ("nodes", "pools", "daemons", "pending", "leaving", "around", "avoided", "stopped")
+
+
+class StateDriftError(AssertionError):
+    """What the state keeps is not what follows from the facts; says where. A defect of ours."""
+
+
+def rebuilt(cluster: Cluster) -> Cluster:
+    """Another state that was told the facts of this one at once. Call under its lock.
+
+    What no object tells is taken over: which pods are assigned where, samples of DaemonSets, when pods came and went.
+    """
+    fresh = Cluster(cluster._types_of, cluster._clock)
+    for node in cluster._joining.nodes.values():
+        fresh._dirty |= fresh._joining.put_node(node, 0.0) or set()
+    for claim in cluster._joining.claims.values():
+        fresh._dirty |= fresh._joining.put_claim(claim, 0.0) or set()
+    for pod in cluster._pods.all():
+        fresh._pods.put(pod)
+    fresh._daemons = _daemons_of(cluster._daemons)
+    fresh._around, fresh._protection = cluster._around, cluster._protection
+    fresh._leaving._protection = cluster._protection
+    fresh._pod_event_at = dict(cluster._pod_event_at)
+    for pool in cluster._usage.frozen():
+        fresh._usage.pool_changed(None, pool.pool)
+    fresh._plans._claims, fresh._plans.misses = cluster._plans._claims, cluster._plans.misses
+    fresh._plans.assignments = _assignments_of(cluster._plans.assignments)
+    for pod in fresh._pods.all():
+        fresh._refresh_pending(pod.uid)
+    return fresh
+
+
+def differences(cluster: Cluster) -> Iterator[str]:
+    """Where a state is not what follows from its facts, in words; nothing where it is sound."""
+    with cluster._lock:
+        fresh = rebuilt(cluster)
+        ours, theirs = Cluster.snapshot(cluster), fresh.snapshot()
+        for part in _PARTS:
+            yield from _compared(f"snapshot.{part}", getattr(ours, part), getattr(theirs, part))
+        for claim in cluster._joining.claims.values():
+            name = claim.metadata.name
+            yield from _compared(f"node of {name}", cluster.node_of(claim), fresh.node_of(claim))
+            yield from _compared(f"rivals of {name}", cluster.rivals(claim), fresh.rivals(claim))
+            yield from _compared(f"plan of {name}", cluster.plan_of(NodeKey(name)), fresh.plan_of(NodeKey(name)))
+        for node in cluster._joining.nodes.values():
+            name = node.metadata.name
+            yield from _compared(f"claim of {name}", cluster.claim_of(node), fresh.claim_of(node))
+        for name in cluster._pods.node_names | fresh._pods.node_names:
+            yield from _compared(f"pods on {name}", cluster.bound_to(name), fresh.bound_to(name))
+        waiting = ({pod.uid for pod in one.waiting()} for one in (cluster, fresh))
+        yield from _compared("waiting pods", *waiting)
+        taints = (dict(one._joining._tainted) for one in (cluster, fresh))
+        yield from _compared("Nodes by taints", *taints)
+        kept, again = cluster._plans.assignments, fresh._plans.assignments
+        yield from _compared("assigned pods", set(kept._by_uid), set(again._by_uid))
+        yield from _compared("vacant assignments", set(kept.vacant()), set(again.vacant()))
+        for one in kept:
+            pair = cluster._joining.pair(one.key)
+            if pair is None:
+                yield f"{one.uid or 'a successor'} is assigned to {one.key}, which is unknown"
+
+
+def _compared(what: str, ours: object, theirs: object) -> Iterator[str]:
+    if ours != theirs:
+        yield f"{what}: kept {ours!r}, made anew {theirs!r}"
+
+
+def _assignments_of(kept: Assignments) -> Assignments:
+    fresh = Assignments()
+    for one in kept:
+        fresh._add(one)
+    return fresh
+
+
+def _daemons_of(kept: DaemonSets) -> DaemonSets:
+    fresh = DaemonSets()
+    fresh._ranges, fresh._samples = kept._ranges, kept._samples
+    for owner, daemon in kept._sets.items():
+        fresh._sets[owner] = daemon
+        fresh._reshape(owner)
+    return fresh
+
+
+class CheckedCluster(Cluster):
+    """A `Cluster` that compares itself after every event.
+
+    Args:
+        types_of, clock, hold_ttl, plan_ttl: as of a `Cluster`.
+        drifted: told of every difference; by default it is raised.
+
+    Raises:
+        StateDriftError: any event, where there is a difference and `drifted` is not given.
+    """
+
+    def __init__(
+        self,
+        types_of: TypesOf,
+        clock: Clock,
+        *,
+        hold_ttl: timedelta = HOLD_TTL,
+        plan_ttl: timedelta = PLAN_TTL,
+        drifted: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(types_of, clock, hold_ttl=hold_ttl, plan_ttl=plan_ttl)
+        self._drifted = drifted
+
+    def check(self) -> None:
+        """Compare now; nothing before the state is settled."""
+        with self._lock:
+            found = list(differences(self)) if self._settled else []
+        for text in found:
+            if self._drifted is None:
+                raise StateDriftError(text)
+            self._drifted(text)
+
+    def settle(self) -> list[Effect]:
+        effects = super().settle()
+        self.check()
+        return effects
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> list[Effect]:
+        effects = super().pod_changed(old, new)
+        self.check()
+        return effects
+
+    def node_changed(self, old: Node | None, new: Node | None) -> list[Effect]:
+        effects = super().node_changed(old, new)
+        self.check()
+        return effects
+
+    def node_written(self, node: Node) -> list[Effect]:
+        effects = super().node_written(node)
+        self.check()
+        return effects
+
+    def node_deleted(self, node: Node) -> list[Effect]:
+        effects = super().node_deleted(node)
+        self.check()
+        return effects
+
+    def claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> list[Effect]:
+        effects = super().claim_changed(old, new)
+        self.check()
+        return effects
+
+    def claim_written(self, claim: NodeClaim) -> list[Effect]:
+        effects = super().claim_written(claim)
+        self.check()
+        return effects
+
+    def claim_deleted(self, claim: NodeClaim) -> list[Effect]:
+        effects = super().claim_deleted(claim)
+        self.check()
+        return effects
+
+    def announce(self, claim: NodeClaim, pods: Iterable[Pod]) -> bool | None:
+        done = super().announce(claim, pods)
+        self.check()
+        return done
+
+    def claim_failed(self, name: str) -> list[Effect]:
+        effects = super().claim_failed(name)
+        self.check()
+        return effects
+
+    def pool_changed(self, old: NodePool | None, new: NodePool | None) -> list[Effect]:
+        effects = super().pool_changed(old, new)
+        self.check()
+        return effects
+
+    def daemonset_changed(self, old: DaemonSet | None, new: DaemonSet | None) -> list[Effect]:
+        effects = super().daemonset_changed(old, new)
+        self.check()
+        return effects
+
+    def limit_range_changed(self, old: LimitRange | None, new: LimitRange | None) -> bool:
+        changed = super().limit_range_changed(old, new)
+        self.check()
+        return changed
+
+    def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
+        changed = super().csi_node_changed(old, new)
+        self.check()
+        return changed
+
+    def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        super().budget_changed(old, new)
+        self.check()
+
+    def surrounding_changed(self, take: Callable[[SurroundingsKeeper], None]) -> None:
+        super().surrounding_changed(take)
+        self.check()
+
+    def assign(self, key: NodeKey, pods: Iterable[Pod]) -> list[Pod]:
+        refused = super().assign(key, pods)
+        self.check()
+        return refused
+
+    def expire(self) -> list[Effect]:
+        effects = super().expire()
+        self.check()
+        return effects
+
+    def snapshot(self) -> Snapshot:
+        taken = super().snapshot()
+        self.check()
+        return taken

@@ -1,0 +1,65 @@
+"""What the state wants done about an event; carried out by the caller, outside of the state's lock."""
+
+from dataclasses import dataclass
+
+from provisioner.apis.pods import Pod
+from provisioner.state.keys import NodeKey
+from provisioner.state.misses import Stop
+
+PLANNED = "planned"
+ABSORBED = "absorbed"
+DISPLACED = "displaced"
+EXPIRED = "expired"
+LOST = "lost"
+MISSED = "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUnneeded:
+    """Every pod of this claim's plan found another place before the claim was launched: it can go. By name."""
+
+    claim: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettled:
+    """A pod's assignment ended.
+
+    Attributes:
+        key: the node that it was planned on.
+        uid: of the pod.
+        outcome: PLANNED (it runs there), ABSORBED (it runs elsewhere), DISPLACED (others took its room), EXPIRED (its time
+            is over), LOST (its node or claim went) or MISSED (kube-scheduler did not bind it there, see `PodMissed`).
+    """
+
+    key: NodeKey
+    uid: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodMissed:
+    """kube-scheduler did not follow the plan of a pod; told beside its `PodSettled`.
+
+    Attributes:
+        key: the node that it was planned on.
+        pod: as it is now; it carries what kube-scheduler said.
+        cause: one of `misses.CAUSES`.
+        stop: no new nodes for the pod's class from now on; None while it may be planned again at once.
+    """
+
+    key: NodeKey
+    pod: Pod
+    cause: str
+    stop: Stop | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NominationLost:
+    """kube-scheduler cleared the nomination of a pod that is still assigned to this claim: nominate it again."""
+
+    claim: str
+    pod: Pod
+
+
+Effect = ClaimUnneeded | PodSettled | PodMissed | NominationLost

@@ -1,0 +1,71 @@
+"""The pods of nodes that go away, as far as they need another place. Not thread-safe: the owner serialises calls."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.state.keys import NodeKey
+from provisioner.state.protection import Protection
+from provisioner.state.snapshot import NodeView
+
+
+class Leaving:
+    """Pods by node; `pods` costs the nodes that changed, and those with a pod that is protected for a time.
+
+    Args:
+        protection: which pods nothing may evict.
+        is_assigned: whether a pod has a place already.
+    """
+
+    def __init__(self, protection: Protection, is_assigned: Callable[[str], bool]) -> None:
+        self._protection, self._is_assigned = protection, is_assigned
+        self._views: dict[NodeKey, NodeView] = {}
+        self._pods: dict[NodeKey, tuple[Pod, ...]] = {}
+        self._stale: set[NodeKey] = set()
+        self._timed: set[NodeKey] = set()
+        self._frozen: tuple[Pod, ...] | None = ()
+
+    def node_changed(self, key: NodeKey, view: NodeView | None) -> None:
+        """A node is seen so now; None where it is gone."""
+        if view is not None and view.deleting and view.claim is not None:
+            self._views[key] = view
+            self._stale.add(key)
+        elif self._views.pop(key, None) is not None:
+            self._pods.pop(key, None)
+            self._stale.discard(key)
+            self._timed.discard(key)
+            self._frozen = None
+
+    def assignment_changed(self, key: NodeKey) -> None:
+        """A pod that is bound to this node got a place elsewhere, or lost it."""
+        if key in self._views:
+            self._stale.add(key)
+
+    def budgets_changed(self) -> None:
+        """Other pods may be evicted now."""
+        self._stale.update(self._views)
+
+    def pods(self, now: datetime) -> tuple[Pod, ...]:
+        """The pods that need a place, by node and name; the same tuple while nothing changes."""
+        for key in self._stale | self._timed:
+            found, timed = self._of(self._views[key], now)
+            (self._timed.add if timed else self._timed.discard)(key)
+            if self._pods.get(key) != found:
+                self._pods[key] = found
+                self._frozen = None
+        self._stale.clear()
+        if self._frozen is None:
+            order = sorted(self._pods, key=lambda key: (not self._views[key].initialized, key))
+            self._frozen = tuple(pod for key in order for pod in self._pods[key])
+        return self._frozen
+
+    def _of(self, view: NodeView, now: datetime) -> tuple[tuple[Pod, ...], bool]:
+        # a pod that cannot be evicted would leave the node made for it empty; one that is interrupted ends all the same
+        claim = view.claim
+        ends = claim is not None and names.INTERRUPTION_ANNOTATION in claim.metadata.annotations
+        free = [
+            pod for pod in view.pods if pod.deleted is None and not self._is_assigned(pod.uid) and is_reschedulable(pod)
+        ]
+        found = tuple(pod for pod in free if ends or not self._protection.holds(pod, now))
+        return found, any(pod.annotations.get(names.DO_NOT_DISRUPT) not in (None, "true") for pod in free)

@@ -1,0 +1,231 @@
+"""When kube-scheduler did not follow a plan, why, and how often a class of pods is planned again. Pure.
+
+Times are seconds of one monotonic clock. A pod is *missed* when its node has been open to it and it was not bound there.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+PATIENCE_SECONDS: Final = 15.0
+PATIENCE_PER_WAITING_POD: Final = 0.020
+"""kube-scheduler binds 50 pods a second with its default client limits, and tries a pod again after at most 10 s."""
+MARGIN_SECONDS: Final = 1.0
+"""What is said so soon after a plan is made for a node that was there already may be about the time before."""
+
+MISSES_UNTIL_STOP: Final = 3
+STOP_SECONDS: Final = 30.0
+LONGEST_STOP_SECONDS: Final = 1800.0
+AVOID_SECONDS: Final = 600.0
+"""A pod avoids a node for so long after it was missed there; kube-scheduler may bind it there all the same."""
+_MOST_NODES: Final = 16  # avoided by one pod
+_MOST_CLASSES: Final = 10_000
+
+UNANSWERED: Final = "unanswered"
+_TAINTS: Final = "taints"
+_CAUSES: Final = (
+    ("topology_spread", ("topology spread",)),
+    ("pod_affinity", ("pod affinity", "anti-affinity")),
+    ("volumes", ("volume", "PersistentVolume")),
+    ("host_ports", ("ports",)),
+    ("resources", ("Insufficient", "Too many pods")),
+    ("node_affinity", ("node affinity", "node selector")),
+    ("held", ("planned pods", "dovetail")),
+    (_TAINTS, ("untolerated taint",)),
+    ("cordoned", ("unschedulable",)),
+)
+OTHER: Final = "other"
+CAUSES: Final = (*(cause for cause, _ in _CAUSES), OTHER, UNANSWERED)
+"""Every cause that `cause_of` and `verdict` tell."""
+_NODES: Final = re.compile(r"^0/(\d+) nodes are available")
+_PART: Final = re.compile(r"^(\d+) (.+)$", re.DOTALL)
+
+
+def patience(waiting: int) -> float:
+    """How long kube-scheduler is given to bind a planned pod whose node is open, while so many pods wait."""
+    return PATIENCE_SECONDS + PATIENCE_PER_WAITING_POD * waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of a planned pod whose node is open to it.
+
+    Attributes:
+        open_for: seconds since the node opened, as we saw it.
+        said_then: what kube-scheduler said of the pod when the node opened, "" for nothing.
+        said: what it says now.
+        unschedulable: whether it says so of a cycle that found no node (not of an error of its own).
+        least: Nodes that there were when the planned one joined, less those that went since; 0 where it was there before
+            the plan.
+        nodes: Nodes that there are.
+        tainted: how many of them have a taint that the pod does not tolerate, cordoned ones left out.
+        waiting: pods that wait for a node.
+        alive: whether this pod's scheduler has bound or judged any pod since the node opened.
+    """
+
+    open_for: float
+    said_then: str
+    said: str
+    unschedulable: bool
+    least: int
+    nodes: int
+    tainted: int
+    waiting: int
+    alive: bool
+
+
+def is_evidence(look: Look) -> bool:
+    """Whether what kube-scheduler says was said with the open node in sight: it refused the pod.
+
+    Its texts come late (it writes them at a limited rate), so a text that changes after the taint fell may still be from
+    before. "0/5 nodes are available: 2 node(s) had untolerated taint(s), ..." tells: it must count as many nodes as there
+    were with the planned one, and not one more tainted node than there are of those now.
+    """
+    if not look.unschedulable or look.said == look.said_then:
+        return False
+    counts = counted(look.said)
+    if counts is None or not look.least:
+        return look.open_for >= MARGIN_SECONDS
+    nodes, tainted = counts
+    joined_since = max(0, look.nodes - nodes)  # with a taint, as new Nodes are
+    return nodes >= look.least and tainted <= look.tainted - joined_since
+
+
+def verdict(look: Look) -> str | None:
+    """Why the pod was missed, one of `CAUSES`; None while it may still be bound as planned.
+
+    A scheduler that does nothing at all refuses nobody: its pods keep their nodes until the time of the plan is over.
+    """
+    if is_evidence(look):
+        return cause_of(look.said_then, look.said)
+    if look.alive and look.open_for > patience(look.waiting):
+        return UNANSWERED
+    return None
+
+
+def counted(text: str) -> tuple[int, int] | None:
+    """(nodes, tainted nodes) that a text of kube-scheduler counts; None where it is not of that form."""
+    match = _NODES.match(text)
+    return (int(match[1]), _parts(text)[_TAINTS]) if match else None
+
+
+def cause_of(before: str, after: str) -> str:
+    """What kube-scheduler's text has against nodes now that it had not before: the node that opened is among them."""
+    old, new = _parts(before), _parts(after)
+    grown = {cause: new[cause] - old[cause] for cause in new if new[cause] > old[cause]}
+    order = {cause: number for number, cause in enumerate(CAUSES)}
+    return min(grown, key=lambda cause: (-grown[cause], order[cause]), default=OTHER)
+
+
+def _parts(text: str) -> Counter[str]:
+    """Nodes by cause, from "0/5 nodes are available: 1 Insufficient cpu, 4 node(s) had ... . preemption: ..."."""
+    found: Counter[str] = Counter()
+    _, _, told = text.partition("preemption:")[0].partition("available: ")
+    for part in told.split(", "):
+        if match := _PART.match(part.strip(" .")):
+            what = match[2]
+            cause = next((cause for cause, words in _CAUSES if any(word in what for word in words)), OTHER)
+            found[cause] += int(match[1])
+    return found
+
+
+# --- planning again, within bounds -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """No new nodes for a class of pods.
+
+    Attributes:
+        klass: key of the class.
+        misses: plans of it, one after another, that kube-scheduler did not follow.
+        seconds: for so long.
+        said: what kube-scheduler said of the pod that was missed last, "" for nothing.
+    """
+
+    klass: str
+    misses: int
+    seconds: float
+    said: str
+
+
+@dataclass(slots=True)
+class _Class:
+    misses: int = 0
+    counted_at: float = float("-inf")
+    stops: int = 0
+    until: float = float("-inf")
+    stop: Stop | None = None
+
+
+@dataclass(slots=True)
+class Misses:
+    """Which nodes a pod avoids, and for which classes no node is made for a while. Not thread-safe.
+
+    Bounded: a pod's entry goes with the pod or after `AVOID_SECONDS`, a class's with a success or after the longest stop.
+    """
+
+    _avoided: dict[str, dict[str, float]] = field(default_factory=dict)  # pod UID -> node name -> until
+    _classes: dict[str, _Class] = field(default_factory=dict)
+
+    def missed(self, uid: str, klass: str, node: str, said: str, planned_at: float, now: float) -> Stop | None:
+        """A pod was not bound where it was planned, and kube-scheduler said this.
+
+        Pods of one plan that are missed together count once: the class's count grows when a plan made after the last
+        miss fails too. At the third in a row, and at each one after the stop is over, new nodes stop, for twice as long
+        each time.
+        """
+        if node:
+            nodes = self._avoided.setdefault(uid, {})
+            nodes[node] = now + AVOID_SECONDS
+            while len(nodes) > _MOST_NODES:
+                del nodes[min(nodes, key=lambda name: nodes[name])]
+        one = self._classes.pop(klass) if klass in self._classes else _Class()
+        self._classes[klass] = one  # the latest last
+        if planned_at < one.counted_at:
+            return None
+        one.misses += 1
+        one.counted_at = now
+        self._trim()
+        if one.misses < MISSES_UNTIL_STOP:
+            return None
+        seconds: float = min(LONGEST_STOP_SECONDS, STOP_SECONDS * 2**one.stops)
+        one.stops = min(one.stops + 1, 16)
+        one.until = now + seconds
+        one.stop = Stop(klass, one.misses, seconds, said)
+        return one.stop
+
+    def landed(self, klass: str) -> None:
+        """A pod of the class was bound as planned: its plans work."""
+        self._classes.pop(klass, None)
+
+    def gone(self, uid: str) -> None:
+        """The pod is bound or gone."""
+        self._avoided.pop(uid, None)
+
+    def avoided(self, now: float) -> dict[str, frozenset[str]]:
+        """By UID, names of the nodes that a pod avoids; pods that avoid none are left out."""
+        found = {
+            uid: frozenset(name for name, until in nodes.items() if until > now) for uid, nodes in self._avoided.items()
+        }
+        return {uid: nodes for uid, nodes in found.items() if nodes}
+
+    def stopped(self, now: float) -> dict[str, Stop]:
+        """The classes for which no node is made now."""
+        return {klass: one.stop for klass, one in self._classes.items() if one.stop is not None and one.until > now}
+
+    def forget_old(self, now: float) -> None:
+        """Drop what is over; call once in a while."""
+        self._avoided = {
+            uid: nodes for uid, nodes in self._avoided.items() if any(until > now for until in nodes.values())
+        }
+        self._classes = {
+            klass: one
+            for klass, one in self._classes.items()
+            if now < max(one.until, one.counted_at) + LONGEST_STOP_SECONDS
+        }
+
+    def _trim(self) -> None:
+        while len(self._classes) > _MOST_CLASSES:
+            del self._classes[next(iter(self._classes))]

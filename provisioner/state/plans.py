@@ -1,0 +1,447 @@
+"""The live plans: how assignments begin, pass on and end. Not thread-safe: the owner serialises calls.
+
+A plan is written on a NodeClaim; what it still means is an assignment for each of its pods. An assignment ends when its pod
+is bound, when its node or claim goes, when others took the room, when kube-scheduler refused the pod, and with its time.
+Durations are measured by our own monotonic clock from what this process saw, never by other clocks' timestamps.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import is_true
+from provisioner.apis.plan import Plan, PlanEntry, PlanError, decode_plan
+from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.state import effects
+from provisioner.state.assignments import VACANT_SECONDS, Assignment, Assignments, Family
+from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PodMissed, PodSettled
+from provisioner.state.joining import Joining
+from provisioner.state.keys import NodeKey
+from provisioner.state.misses import Look, Misses, is_evidence, verdict
+from provisioner.state.pod_index import PodIndex
+from provisioner.state.snapshot import NodeView
+from provisioner.state.views import falling_taints, is_disrupted, is_going
+
+_MOST_SCHEDULERS: Final = 64
+
+
+@dataclass(slots=True)
+class _Door:
+    """Whether a node takes its planned pods.
+
+    Attributes:
+        open_since: since when; None while taints that will fall are on it, or no Node has come.
+        joined: (Nodes with it, Nodes removed until then) when its Node came; None where that was before the first plan.
+        empty: no Node has come.
+    """
+
+    open_since: float | None = None
+    joined: tuple[int, int] | None = None
+    empty: bool = False
+
+
+@dataclass(slots=True)
+class _Claim:
+    """What is remembered of one claim's plan.
+
+    Attributes:
+        text: as it was read or made last.
+        uids: of pods that were entered from it once; a text that is read again enters nobody twice.
+        announced: it is not created yet.
+        for_pods: it was made for pods, and is not launched.
+        initialized_at: when this process first saw it initialised.
+    """
+
+    text: str = ""
+    uids: set[str] = field(default_factory=set)
+    announced: bool = False
+    for_pods: bool = False
+    initialized_at: float | None = None
+
+
+class Plans:
+    """See the module.
+
+    Args:
+        joining: Nodes and claims.
+        pods: every pod.
+        changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
+        hold_ttl: how long a node that is initialised keeps room for a planned pod at most.
+        plan_ttl: how long a node that is not keeps it.
+    """
+
+    def __init__(
+        self,
+        joining: Joining,
+        pods: PodIndex,
+        changed: Callable[[NodeKey, str], None],
+        *,
+        hold_ttl: timedelta,
+        plan_ttl: timedelta,
+    ) -> None:
+        self.assignments = Assignments()
+        self.misses = Misses()
+        self._joining, self._pods, self._changed = joining, pods, changed
+        self._hold_seconds, self._plan_seconds = hold_ttl.total_seconds(), plan_ttl.total_seconds()
+        self._claims: dict[str, _Claim] = {}
+        self._doors: dict[NodeKey, _Door] = {}  # of nodes that have assignments
+        self._acted_at: dict[str, float] = {}  # scheduler name -> when it last bound or judged a pod
+
+    # ------------------------------------------------------------------ claims
+
+    def announce(self, claim: NodeClaim, pods: Iterable[Pod], now: float) -> bool:
+        """A claim is about to be created for these pods; False where none of them needs it any more."""
+        key = NodeKey(claim.metadata.name)
+        found = [pod for one in pods if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
+        if not found:
+            return False
+        self._claims[key.name] = _Claim(
+            text=claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""), announced=True, for_pods=True
+        )
+        self._enter(key, found, now)
+        return True
+
+    def claim_changed(self, claim: NodeClaim, now: float) -> list[Effect]:
+        """A claim is there, or is another one now; call after it was joined."""
+        name, key = claim.metadata.name, NodeKey(claim.metadata.name)
+        one = self._claims.setdefault(name, _Claim())
+        done: list[Effect] = []
+        text = claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
+        if one.announced and claim.metadata.uid:
+            if not text or text != one.text:  # somebody else's claim has the name: its plan is not ours
+                one = self._claims[name] = _Claim()  # before its ends are reviewed: it was not made for our pods
+                done += self.end_all(key, effects.LOST)
+            one.announced = False
+        if is_true(claim.status.conditions, names.INITIALIZED):
+            one.initialized_at = now if one.initialized_at is None else one.initialized_at
+        if is_launched(claim):
+            one.for_pods = False
+        if claim.metadata.deletion_timestamp is None and text != one.text:
+            self._adopt(claim, one, text, now)
+        return done + self.node_changed(key, now) + self.review(key)
+
+    def claim_gone(self, name: str) -> list[Effect]:
+        """A claim does not exist any more, or never came to be."""
+        done = self.end_all(NodeKey(name), effects.LOST)
+        self._claims.pop(name, None)
+        return done
+
+    def is_unneeded(self, name: str) -> bool:
+        """Whether a claim was made for pods none of which needs it any more, and is not launched."""
+        one = self._claims.get(name)
+        return one is not None and one.for_pods and not self.assignments.has(NodeKey(name))
+
+    def unneeded(self) -> list[Effect]:
+        """`ClaimUnneeded` for every such claim that exists. Cost: claims."""
+        mine = sorted(name for name, one in self._claims.items() if one.for_pods)
+        return [effect for name in mine for effect in self.review(NodeKey(name))]
+
+    def review(self, key: NodeKey) -> list[Effect]:
+        """The same for one node."""
+        claim = self._joining.claims.get(key.name) if key.of_claim else None
+        if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
+            return []
+        return [ClaimUnneeded(key.name)] if self.is_unneeded(key.name) else []
+
+    def plan_of(self, key: NodeKey) -> Plan:
+        """What the annotation of a claim should say.
+
+        Pods of a family are counted together, those that are bound there already and those to come: that is how readers tell
+        which of its places are taken. Families of which nobody is to come are left out. O(pods of the node).
+        """
+        pair = self._joining.pair(key)
+        node = pair[0] if pair is not None else None
+        here = self._pods.on(node.metadata.name) if node is not None else ()
+        counts: dict[Family, int] = {}
+        uids: dict[Family, set[str]] = {}
+        for one in self.assignments.on(key):
+            counts[one.family] = counts.get(one.family, 0) + 1
+            uids.setdefault(one.family, set()).update({one.uid} - {""})
+        for pod in here:
+            family = Family.of(pod)
+            if family in counts and pod.uid not in uids[family]:
+                counts[family] += 1
+                uids[family].add(pod.uid)
+        return Plan(
+            pods=tuple(
+                PlanEntry(
+                    owner=family.owner, klass=family.klass, count=counts[family], uids=tuple(sorted(uids[family]))
+                )
+                for family in sorted(counts)
+            )
+        )
+
+    # ------------------------------------------------------------------ nodes
+
+    def assign(self, key: NodeKey, pods: Iterable[Pod], now: float) -> list[Pod]:
+        """Keep room on a node for pods that have none yet; the pods that are refused, since the node is unknown or going."""
+        wanted = list(pods)
+        if not self._takes(key):
+            return wanted
+        found = [pod for one in wanted if (pod := self._pods.get(one.uid)) is not None]
+        self._enter(key, [pod for pod in found if self.assignments.of_pod(pod.uid) is None], now)
+        return []
+
+    def node_changed(self, key: NodeKey, now: float) -> list[Effect]:
+        """Something about a node is different: does it still take its planned pods, and does it take them yet?"""
+        if not self.assignments.has(key):
+            self._doors.pop(key, None)
+            return []
+        if not self._keeps(key):
+            return self.end_all(key, effects.LOST)
+        self._open_or_close(key, now)
+        return []
+
+    def end_all(self, key: NodeKey, outcome: str) -> list[Effect]:
+        """End every assignment of a node."""
+        return [effect for one in self.assignments.on(key) for effect in self._end(one, outcome)]
+
+    def displace(self, view: NodeView) -> list[Effect]:
+        """End assignments of a node on which others have taken the room: their pods must be planned again."""
+        done: list[Effect] = []
+        lacking = {resource: -amount for resource, amount in view.room.items() if amount < 0}
+        for one in self.assignments.first_to_go(view.key):
+            given = one.requests
+            if not any(given.get(resource, 0) > 0 for resource in lacking):
+                continue
+            done += self._end(one, effects.DISPLACED)
+            lacking = {
+                resource: amount - given.get(resource, 0)
+                for resource, amount in lacking.items()
+                if amount > given.get(resource, 0)
+            }
+        return done
+
+    # ------------------------------------------------------------------ pods
+
+    def pod_changed(self, known: Pod | None, pod: Pod, now: float, *, alive: bool) -> list[Effect]:
+        """A pod is another one now; call after it was entered into the index."""
+        if alive:
+            self._note_scheduler(known, pod, now)
+        if not alive or pod.node_name:
+            self.misses.gone(pod.uid)
+        one = self.assignments.of_pod(pod.uid)
+        if one is None:
+            if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod)):
+                self._changed(one.key, pod.uid)
+            return []
+        # an evicted pod's successor comes at once, long before the old one is gone; a StatefulSet's only afterwards
+        if not alive or (pod.deleted is not None and (not pod.node_name or not is_reschedulable(pod))):
+            self.assignments.vacate(one, now)
+            self._changed(one.key, pod.uid)
+            return []
+        one.shape = pod.shape
+        self._changed(one.key, pod.uid)
+        if pod.node_name and self._found_place(pod):
+            return self._close(one, pod, now)
+        if not pod.node_name and one.open_since is not None:
+            look = self._look(one, pod, now)
+            if is_evidence(look):
+                return self._miss(one, pod, verdict(look) or "", now)
+            if pod.scheduled_message != one.said:
+                one.said = pod.scheduled_message  # too early to tell: what is said from now on counts
+        if not pod.node_name and known is not None and known.nominated_node_name and not pod.nominated_node_name:
+            return [NominationLost(one.key.name, pod)] if one.key.of_claim else []
+        return []
+
+    # ------------------------------------------------------------------ time
+
+    def expire(self, now: float) -> list[Effect]:
+        """End what is over. Cost: nodes with assignments, and the assignments of those that are open."""
+        done: list[Effect] = []
+        for one in self.assignments.vacant():
+            if one.vacant_since is not None and now - one.vacant_since > VACANT_SECONDS:
+                done += self._end(one, effects.EXPIRED)
+        for key in self.assignments.keys:
+            claim = self._claims.get(key.name) if key.of_claim else None
+            ready = claim.initialized_at if claim is not None else None
+            coming = key.of_claim and ready is None
+            door = self._doors.get(key)
+            is_open = door is not None and door.open_since is not None
+            for one in self.assignments.on(key):
+                since = one.made_at if coming or ready is None else max(one.made_at, ready)
+                if now - since > (self._plan_seconds if coming else self._hold_seconds):
+                    done += self._end(one, effects.EXPIRED)
+                elif is_open and one.open_since is not None and (pod := self._pods.get(one.uid)) is not None:
+                    cause = verdict(self._look(one, pod, now)) if not pod.node_name else None
+                    done += self._miss(one, pod, cause, now) if cause is not None else []
+                elif coming:
+                    break  # those after it are younger
+        self.misses.forget_old(now)
+        return done
+
+    # ------------------------------------------------------------------ helpers
+
+    def _adopt(self, claim: NodeClaim, one: _Claim, text: str, now: float) -> None:
+        """Read a plan that somebody else wrote: another leader, or this process before it was started again."""
+        key, first = NodeKey(claim.metadata.name), not one.text
+        one.text = text
+        try:
+            plan = decode_plan(text) if text else Plan()
+        except PlanError:
+            return  # not ours: the claim works without a plan
+        if plan.total and not is_launched(claim):
+            one.for_pods = True
+        waits = not is_true(claim.status.conditions, names.INITIALIZED)
+        listed = {uid for entry in plan.pods for uid in entry.uids}
+        for entry in plan.pods:
+            family = Family(entry.owner, entry.klass)
+            for uid in entry.uids:
+                if uid in one.uids:
+                    continue
+                pod = self._pods.get(uid)
+                if pod is None or (pod.deleted is not None and not pod.node_name):
+                    if waits and family.owner:
+                        self.assignments.reserve(key, family, now)
+                        self._changed(key, "")
+                elif self._needs_place(pod):
+                    self._enter(key, [pod], now)
+            if first and waits and entry.count > len(entry.uids):
+                self._enter(key, self._of_family(family, entry.count - len(entry.uids)), now)
+        one.uids = listed | {other.uid for other in self.assignments.on(key)}
+
+    def _of_family(self, family: Family, count: int) -> list[Pod]:
+        """Waiting pods without a place. Cost: the waiting pods; only for plans that were too large for UIDs."""
+        mine = (pod for pod in self._pods.waiting() if Family.of(pod) == family and self._needs_place(pod))
+        return sorted(mine, key=lambda pod: (pod.created, pod.uid))[:count]
+
+    def _needs_place(self, pod: Pod) -> bool:
+        return self.assignments.of_pod(pod.uid) is None and not self._found_place(pod)
+
+    def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float) -> None:
+        for pod in pods:
+            self.assignments.assign(key, pod, now)
+            if key.of_claim and (one := self._claims.get(key.name)) is not None:
+                one.uids.add(pod.uid)
+            self._changed(key, pod.uid)
+        if self.assignments.has(key):
+            self._open_or_close(key, now)
+
+    def _found_place(self, pod: Pod) -> bool:
+        """Bound to a node that stays."""
+        if not pod.node_name:
+            return False
+        node = self._joining.nodes.get(pod.node_name)
+        return node is None or not is_going(node, self._joining.claim_of(node))
+
+    def _takes(self, key: NodeKey) -> bool:
+        """Whether pods may be planned onto a node: it is known, stays, and is one."""
+        pair = self._joining.pair(key)
+        if pair is None or is_going(*pair):
+            return False
+        claim = pair[1]
+        return claim is None or self._joining.rivals(claim.status.provider_id) is None
+
+    def _keeps(self, key: NodeKey) -> bool:
+        """Whether a node keeps the pods that are planned onto it.
+
+        The taint of a disruption alone ends nothing: who wrote it looks at what is planned there, and may take it off again.
+        """
+        node, claim = self._joining.pair(key) or (None, None)
+        if (node is None and claim is None) or any(
+            one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim)
+        ):
+            return False
+        if claim is None:
+            return True
+        interrupted = is_disrupted(node) and names.INTERRUPTION_ANNOTATION in claim.metadata.annotations
+        return not interrupted and self._joining.rivals(claim.status.provider_id) is None
+
+    def _open_or_close(self, key: NodeKey, now: float) -> None:
+        node, claim = self._joining.pair(key) or (None, None)
+        door = self._doors.setdefault(key, _Door(empty=node is None))
+        if node is not None and door.empty:
+            door.joined, door.empty = (len(self._joining.nodes), self._joining.nodes_removed), False
+        if node is None or falling_taints(node, claim):
+            door.open_since, door.empty = None, node is None
+            for one in self.assignments.on(key):
+                one.open_since = None
+            return
+        if door.open_since is None:
+            door.open_since = now
+        for one in self.assignments.on(key):
+            if one.open_since is None:
+                self._open(one, now)
+
+    def _open(self, one: Assignment, now: float) -> None:
+        """The node takes this pod from now on."""
+        one.open_since, one.said = now, ""
+        pod = self._pods.get(one.uid)
+        if pod is None:
+            return
+        # kube-scheduler may have been quicker than our watch of Nodes: then its verdict is there already
+        look = self._look(one, pod, now)
+        sure = look.least == len(self._joining.nodes) and is_evidence(look)
+        one.said = "" if sure else pod.scheduled_message
+
+    def _look(self, one: Assignment, pod: Pod, now: float) -> Look:
+        door = self._doors.get(one.key)
+        since = one.open_since if one.open_since is not None else now
+        joined = door.joined if door is not None and door.open_since == since else None
+        return Look(
+            open_for=now - since,
+            said_then=one.said,
+            said=pod.scheduled_message,
+            unschedulable=pod.unschedulable,
+            least=max(1, joined[0] + joined[1] - self._joining.nodes_removed) if joined is not None else 0,
+            nodes=len(self._joining.nodes),
+            tainted=self._joining.tainted_for(pod.shape.tolerations),
+            waiting=self._pods.waiting_count,
+            alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
+        )
+
+    def _miss(self, one: Assignment, pod: Pod, cause: str, now: float) -> list[Effect]:
+        node, _ = self._joining.pair(one.key) or (None, None)
+        name = node.metadata.name if node is not None else ""
+        stop = self.misses.missed(pod.uid, pod.shape.key, name, pod.scheduled_message, one.made_at, now)
+        return [PodMissed(one.key, pod, cause, stop), *self._end(one, effects.MISSED)]
+
+    def _close(self, one: Assignment, pod: Pod, now: float) -> list[Effect]:
+        """The pod runs somewhere: give the room back, or see it used."""
+        one = self._swapped(one, pod, now)
+        node, _ = self._joining.pair(one.key) or (None, None)
+        here = node is not None and node.metadata.name == pod.node_name
+        if here:
+            self.misses.landed(pod.shape.key)
+        return self._end(one, effects.PLANNED if here else effects.ABSORBED)
+
+    def _swapped(self, one: Assignment, pod: Pod, now: float) -> Assignment:
+        """The assignment that a bound pod fills: an equal's of its owner where it took that one's place, who gets its own instead."""
+        key = self._joining.key_of_name(pod.node_name)
+        if key == one.key or not one.family.owner:
+            return one
+        taken = next((other for other in self.assignments.on(key) if other.family == one.family), None)
+        if taken is None:
+            return one
+        self.assignments.swap(one, taken)
+        for each in (one, taken):
+            each.open_since = None  # another pod: what was said of the one before says nothing of it
+            self._changed(each.key, each.uid)
+            self._open_or_close(each.key, now)
+        return taken
+
+    def _end(self, one: Assignment, outcome: str) -> list[Effect]:
+        uid = one.uid
+        self.assignments.end(one)
+        if not self.assignments.has(one.key):
+            self._doors.pop(one.key, None)
+        self._changed(one.key, uid)
+        told: list[Effect] = [PodSettled(one.key, uid, outcome)] if uid else []
+        return told + self.review(one.key)
+
+    def _note_scheduler(self, known: Pod | None, pod: Pod, now: float) -> None:
+        bound = bool(pod.node_name) and known is not None and not known.node_name
+        judged = known is not None and known.scheduled_message != pod.scheduled_message
+        if bound or judged:
+            self._acted_at.pop(pod.shape.scheduler_name, None)
+            self._acted_at[pod.shape.scheduler_name] = now
+            if len(self._acted_at) > _MOST_SCHEDULERS:
+                del self._acted_at[next(iter(self._acted_at))]
+
+
+def is_launched(claim: NodeClaim) -> bool:
+    """Whether the claim has an instance, as far as its status says."""
+    return bool(claim.status.provider_id) or is_true(claim.status.conditions, names.LAUNCHED)

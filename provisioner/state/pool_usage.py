@@ -1,0 +1,67 @@
+"""What the limits of each NodePool are charged with, kept as its nodes come, change and go. Not thread-safe."""
+
+from provisioner.apis.karpenter import NodePool
+from provisioner.state.keys import NodeKey
+from provisioner.state.snapshot import NodeView, PoolView
+from provisioner.values.resources import Resources
+
+
+class PoolUsage:
+    """Sums by pool; every change is O(resources), `frozen` costs the pools that changed."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, NodePool] = {}
+        self._of: dict[NodeKey, tuple[str, Resources]] = {}
+        self._sums: dict[str, dict[str, int]] = {}
+        self._views: dict[str, PoolView] = {}
+        self._frozen: tuple[PoolView, ...] | None = ()
+
+    def pool(self, name: str) -> NodePool | None:
+        """A pool by name."""
+        return self._pools.get(name)
+
+    def pool_changed(self, old: NodePool | None, new: NodePool | None) -> None:
+        """A NodePool was added, changed or removed."""
+        if new is not None:
+            self._pools[new.metadata.name] = new
+            self._renew(new.metadata.name)
+        elif old is not None:
+            self._pools.pop(old.metadata.name, None)
+            self._renew(old.metadata.name)
+
+    def node_changed(self, key: NodeKey, view: NodeView | None) -> None:
+        """A node is seen so now; None where it is gone."""
+        new = (view.pool, view.charge) if view is not None and view.claim is not None else None
+        old = self._of.get(key)
+        if new == old:
+            return
+        if old is not None:
+            del self._of[key]
+            self._add(*old, sign=-1)
+        if new is not None:
+            self._of[key] = new
+            self._add(*new, sign=1)
+
+    def frozen(self) -> tuple[PoolView, ...]:
+        """Every pool, by name; the same tuple while nothing changes."""
+        if self._frozen is None:
+            for name in sorted(self._pools.keys() - self._views.keys()):
+                self._views[name] = PoolView(self._pools[name], Resources.of(self._sums.get(name, {})))
+            self._frozen = tuple(self._views[name] for name in sorted(self._pools))
+        return self._frozen
+
+    def _add(self, pool: str, charge: Resources, *, sign: int) -> None:
+        sums = self._sums.setdefault(pool, {})
+        for name, amount in charge.items():
+            left = sums.get(name, 0) + sign * amount
+            if left:
+                sums[name] = left
+            else:
+                sums.pop(name, None)
+        if not sums:
+            del self._sums[pool]
+        self._renew(pool)
+
+    def _renew(self, pool: str) -> None:
+        self._views.pop(pool, None)
+        self._frozen = None

@@ -1,0 +1,229 @@
+"""From a Node, its NodeClaim, and what is known of both, to the frozen view that decisions read. Source: core spec 3.6."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from provisioner.apis import names
+from provisioner.apis.core import Amounts, Node
+from provisioner.apis.karpenter import NodeClaim, requirements_of
+from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.state.keys import NodeKey
+from provisioner.state.snapshot import NodeView
+from provisioner.values.quantity import QuantityError
+from provisioner.values.requirement import RequirementError, Requirements
+from provisioner.values.resources import EMPTY, Resources
+from provisioner.values.taints import Taint
+
+_NODE = Resources.of({names.NODES: 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything that one view is made of.
+
+    Attributes:
+        key: of the node.
+        node, claim: what stands behind it; at least one.
+        ambiguous: the instance is claimed twice, or joined twice.
+        pods: bound to the Node, by name.
+        used: what they request.
+        kept: requests of the pods assigned to it.
+        assigned: those pods, by name.
+        nominated: whether any room is kept.
+        last_pod_event: as this process saw it.
+        attach_limits: of the Node.
+        types: instance types of the claim's pool by name.
+        due: what DaemonSets still need of a node with these labels and taints, whose pods are these.
+        most: what limits are charged with for a claim that is not launched yet.
+    """
+
+    key: NodeKey
+    node: Node | None
+    claim: NodeClaim | None
+    ambiguous: bool
+    pods: tuple[Pod, ...]
+    used: Resources
+    kept: Resources
+    assigned: tuple[Pod, ...]
+    nominated: bool
+    last_pod_event: datetime | None
+    attach_limits: Mapping[str, int]
+    types: Mapping[str, InstanceType]
+    due: Callable[[Mapping[str, str], tuple[Taint, ...], tuple[Pod, ...]], Resources]
+    most: Callable[[NodeClaim], Resources | None]
+
+
+def view_of(given: Inputs) -> NodeView:
+    """The view. Cost: O(pods assigned + DaemonSets), less where the latter are remembered."""
+    node, claim = given.node, given.claim
+    conditions = claim.status.conditions if claim is not None else ()
+    registered = claim is None or is_true(conditions, names.REGISTERED)
+    initialized = node is not None and (claim is None or is_true(conditions, names.INITIALIZED))
+    kind = given.types.get(planned_type(claim)) if claim is not None and not registered else None
+    labels, taints = _labels_and_taints(node, claim, registered=registered, initialized=initialized)
+    capacity, allocatable = _sizes(node, claim, kind, initialized=initialized)
+    told = claim.status.last_pod_event_time if claim is not None else None
+    both = [one.metadata for one in (node, claim) if one is not None]
+    room = EMPTY
+    if not given.ambiguous or claim is None:
+        # DaemonSets may ask for labels that the planned type decides, but nothing has said yet
+        due = given.due(labels if registered else {**_type_labels(kind), **labels}, taints, given.pods)
+        room = allocatable - given.used - due - given.kept
+    return NodeView(
+        key=given.key,
+        name=node.metadata.name if node is not None else "",
+        claim=claim,
+        pool=(claim.metadata.labels if claim is not None else labels).get(names.NODEPOOL_LABEL, ""),
+        provider_id=node.spec.provider_id if node is not None else claim.status.provider_id if claim else "",
+        labels=labels,
+        taints=taints,
+        capacity=capacity,
+        allocatable=allocatable,
+        used=given.used,
+        planned=given.kept,
+        room=room,
+        pods=given.pods,
+        registered=registered,
+        initialized=initialized,
+        ready=node is not None and is_true(node.status.conditions, names.READY),
+        deleting=any(meta.deletion_timestamp is not None for meta in both) or is_disrupted(node),
+        do_not_disrupt=any(meta.annotations.get(names.DO_NOT_DISRUPT) == "true" for meta in both),
+        nominated=given.nominated,
+        last_pod_event=max((at for at in (given.last_pod_event, told) if at is not None), default=None),
+        assigned=given.assigned,
+        attach_limits=given.attach_limits,
+        charge=_charge(claim, capacity, given.most),
+        ambiguous=given.ambiguous,
+    )
+
+
+def claim_labels(claim: NodeClaim) -> Mapping[str, str]:
+    """Labels that the claim's Node will carry, as far as they are decided."""
+    single = {
+        key: value
+        for key, requirement in claim_requirements(claim).items()
+        if (value := requirement.is_single) is not None
+    }
+    planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "")
+    if planned.count("/") == 2 and not claim.status.provider_id:
+        kind, zone, capacity_type = planned.split("/")
+        single |= {
+            names.INSTANCE_TYPE_LABEL: kind,
+            names.ZONE_LABEL: zone,
+            names.CAPACITY_TYPE_LABEL: capacity_type,
+        }
+    return {**single, **claim.metadata.labels}
+
+
+def claim_requirements(claim: NodeClaim) -> Requirements:
+    """spec.requirements as values; none where they cannot be read: one bad claim must not hide all nodes."""
+    try:
+        return requirements_of(claim.spec.requirements)
+    except RequirementError:
+        return Requirements.of(())
+
+
+def planned_type(claim: NodeClaim) -> str:
+    """The instance type that the claim was launched as, or is planned as; "" where nothing says."""
+    return claim_labels(claim).get(names.INSTANCE_TYPE_LABEL, "")
+
+
+def is_disrupted(node: Node | None) -> bool:
+    """Whether the Node carries the taint of a disruption."""
+    return node is not None and any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints)
+
+
+def is_going(node: Node | None, claim: NodeClaim | None) -> bool:
+    """Whether nothing should be planned onto this node any more."""
+    going = any(one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim))
+    return going or is_disrupted(node)
+
+
+def falling_taints(node: Node, claim: NodeClaim | None) -> tuple[Taint, ...]:
+    """The taints of a Node that keep its planned pods off for now and will fall."""
+    startup = (claim.spec.startup_taints or ()) if claim is not None else ()
+    return tuple(
+        taint
+        for taint in node.spec.taints
+        if names.is_ephemeral(taint) or any(_same(taint, other) for other in startup)
+    )
+
+
+def most_of(claim: NodeClaim, types: Mapping[str, InstanceType], limited: Iterable[str]) -> Resources | None:
+    """The most of each limited resource that any type has which the claim may become; None where it names none that is known.
+
+    Until a claim is launched its pool's limits have to be charged with this: what it becomes is the provider's choice.
+    O(types that it names).
+    """
+    wanted = claim_requirements(claim).get(names.INSTANCE_TYPE_LABEL)
+    if wanted is None or wanted.complement:
+        return None
+    known = [types[name].capacity for name in wanted.values if name in types]
+    if not known:
+        return None
+    return Resources.of({name: max(one.amount(name) for one in known) for name in limited if name != names.NODES})
+
+
+def _charge(claim: NodeClaim | None, capacity: Resources, most: Callable[[NodeClaim], Resources | None]) -> Resources:
+    if claim is None:
+        return EMPTY
+    if claim.status.capacity:
+        return capacity + _NODE
+    largest = most(claim)
+    return (capacity.maximum(largest) if largest is not None else capacity) + _NODE
+
+
+def _type_labels(kind: InstanceType | None) -> Mapping[str, str]:
+    if kind is None:
+        return {}
+    return {
+        key: value for key, requirement in kind.requirements.items() if (value := requirement.is_single) is not None
+    }
+
+
+def _labels_and_taints(
+    node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool
+) -> tuple[Mapping[str, str], tuple[Taint, ...]]:
+    if claim is None:
+        return (node.metadata.labels, node.spec.taints) if node is not None else ({}, ())
+    if node is None or not registered:
+        return claim_labels(claim), claim.spec.taints or ()
+    if initialized:
+        return node.metadata.labels, node.spec.taints
+    falling = falling_taints(node, claim)
+    return node.metadata.labels, tuple(taint for taint in node.spec.taints if taint not in falling)
+
+
+def _sizes(
+    node: Node | None, claim: NodeClaim | None, kind: InstanceType | None, *, initialized: bool
+) -> tuple[Resources, Resources]:
+    """(capacity, allocatable): the claim's until initialised, then the Node's; the planned type's before launch."""
+    if node is not None and (claim is None or initialized):
+        capacity, allocatable = _amounts(node.status.capacity), _amounts(node.status.allocatable)
+        if claim is None:
+            return capacity, allocatable
+        # a device plugin that restarts reports zero for a moment: the claim knows better
+        known = _amounts(claim.status.allocatable)
+        own = allocatable.to_dict()
+        revived = {key: known.amount(key) for key, amount in own.items() if amount == 0 and known.amount(key)}
+        return capacity, Resources.of({**own, **revived}) if revived else allocatable
+    if claim is None:
+        return EMPTY, EMPTY
+    if claim.status.capacity:
+        return _amounts(claim.status.capacity), _amounts(claim.status.allocatable)
+    return (kind.capacity, kind.allocatable) if kind is not None else (EMPTY, EMPTY)
+
+
+def _same(left: Taint, right: Taint) -> bool:
+    return (left.key, left.value, left.effect) == (right.key, right.value, right.effect)
+
+
+def _amounts(wire: Amounts) -> Resources:
+    """What a status says; nothing where it cannot be read, so that nothing is planned there."""
+    try:
+        return Resources.parse(wire)
+    except QuantityError:
+        return EMPTY

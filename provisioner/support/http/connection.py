@@ -1,0 +1,345 @@
+"""One peer: a socket, perhaps TLS on it, and what h11 makes of its bytes. Never blocks; knows no clock and no poller."""
+
+import contextlib
+import functools
+import selectors
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from email.utils import formatdate
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+
+from provisioner.support.http.values import Request, Response
+
+RECEIVE_BYTES: Final = 16 * 1024
+"""Read at a time: a TLS record, and the most that a peer may have sent ahead of its turn."""
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+_NO_BODY: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+_PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+
+class Phase(Enum):
+    """What a connection is doing; the value is why it ends when that takes too long."""
+
+    FRESH = "first-request-late"  # no request of it was ever complete
+    READING = "request-late"
+    WORKING = "late"  # in a thread, or waiting for one
+    WRITING = "answer-not-taken"
+    IDLE = "idle"
+    CLOSING = "closed"  # answered for the last time; only read to be thrown away
+
+
+class Step(Enum):
+    """What the bytes of a peer amount to."""
+
+    MORE = "more are needed"
+    WHOLE = "a request is complete"
+    GONE = "the peer has ended the connection"
+
+
+class RefusedError(Exception):
+    """What the peer sent gets no handler; `status` is the answer."""
+
+    def __init__(self, status: HTTPStatus, why: str) -> None:
+        super().__init__(status, why)
+        self.status, self.why = status, why
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class Connection:
+    """See the module.
+
+    Args:
+        sock: connected; made non-blocking here.
+        client: its address and port.
+        head_bytes: the most that request line and headers may have.
+        own: it comes from this process itself: plain, and never in anybody's way.
+
+    Attributes:
+        phase, events: kept by the server: what it does, and what the poller is asked for.
+        held: bytes of the present body, until it is answered.
+        unsent: of an answer, because the peer did not take them at once.
+    """
+
+    __slots__ = (
+        "_body",
+        "_head",
+        "_http",
+        "_names",
+        "_shaken",
+        "client",
+        "events",
+        "held",
+        "own",
+        "phase",
+        "sock",
+        "unsent",
+    )
+
+    def __init__(self, sock: socket.socket, client: tuple[str, str], head_bytes: int, *, own: bool = False) -> None:
+        sock.setblocking(False)
+        if not own:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
+        self.client = client
+        self.own = own
+        self.phase = Phase.FRESH
+        self.events = 0
+        self.held = 0
+        self.unsent = b""
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)
+        self._shaken = False
+        self._names: frozenset[str] = frozenset()
+        self._head: h11.Request | None = None
+        self._body: list[bytes] = []
+
+    # TLS
+
+    @property
+    def shaken(self) -> bool:
+        """Whether the handshake is done."""
+        return self._shaken
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether there is TLS."""
+        return isinstance(self.sock, ssl.SSLSocket)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether TLS has taken bytes from the socket that it has not given: no poller will tell of them."""
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
+    def wrap(self, context: ssl.SSLContext) -> None:
+        """Put TLS on the socket, before the first `shake`. The poller must not watch it: the object changes.
+
+        Raises:
+            OSError: the peer is gone already.
+            ValueError: it sent something before it was known to be gone.
+        """
+        self.sock = context.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
+
+    def shake(self) -> int:
+        """One step of the handshake; the events to wait for, 0 when it is done.
+
+        Raises:
+            OSError: it failed; ssl.SSLError is one.
+        """
+        try:
+            self.sock.do_handshake()  # type: ignore[attr-defined]  # wrapped
+        except ssl.SSLWantReadError:
+            return selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            return selectors.EVENT_WRITE
+        self._shaken = True
+        self._names = _names(self.sock.getpeercert())  # type: ignore[attr-defined]
+        return 0
+
+    # Reading
+
+    def receive(self) -> bytes | int:
+        """Up to `RECEIVE_BYTES`, b"" at the end; or the events to wait for.
+
+        Raises:
+            OSError: the connection broke.
+        """
+        try:
+            return self.sock.recv(RECEIVE_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            return selectors.EVENT_WRITE
+
+    def feed(self, data: bytes) -> None:
+        """Hand bytes to the protocol; `step` tells what they are."""
+        self._http.receive_data(data)
+
+    def step(self, most: int) -> Step:
+        """What has come so far, without reading.
+
+        Args:
+            most: bytes that a body may have.
+
+        Raises:
+            RefusedError: it is no request, or too large.
+            OSError: the connection broke (where the peer wants to be told to go on).
+        """
+        try:
+            while True:
+                event = self._http.next_event()
+                if isinstance(event, h11.Data):
+                    self._body.append(bytes(event.data))
+                    self.held += len(event.data)
+                    _check_length(self.held, most)
+                elif isinstance(event, h11.Request):
+                    self._head = event
+                    _check_length(_announced(event), most)
+                elif isinstance(event, h11.EndOfMessage):
+                    return Step.WHOLE
+                elif event is h11.NEED_DATA:
+                    if self._http.they_are_waiting_for_100_continue:
+                        go_on = h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])
+                        self.sock.send(self._http.send(go_on) or b"")
+                    return Step.MORE
+                else:
+                    return Step.GONE
+        except h11.RemoteProtocolError as error:
+            raise RefusedError(HTTPStatus(error.error_status_hint), str(error)) from error
+
+    def request(self) -> Request:
+        """The request that `step` said is complete. Its body is given away.
+
+        Raises:
+            OSError: the connection broke.
+            LookupError: there is none.
+        """
+        head = self._head
+        if head is None:
+            raise LookupError("no request is complete")
+        server = ("", "") if self.own else tuple(map(str, self.sock.getsockname()[:2]))
+        body, self._body = b"".join(self._body), []
+        return Request(
+            head.method.decode("ascii"),
+            head.target.decode("ascii"),
+            list(head.headers),
+            body,
+            head.http_version.decode("ascii"),
+            "https" if self.encrypted else "http",
+            self.client,
+            server,  # type: ignore[arg-type]  # two of two
+            self._names,
+        )
+
+    def forget(self) -> int:
+        """The present request is over; how many bytes were held for it."""
+        held, self.held, self._head, self._body = self.held, 0, None, []
+        return held
+
+    # Answering
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether no part of an answer has been made yet."""
+        return self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}
+
+    def encode(self, response: Response, *, close: bool) -> bytes:
+        """The answer on the wire, in one piece: two would be two segments, and the second might wait for an ACK.
+
+        Raises:
+            LocalProtocolError: h11's; a header is not one.
+        """
+        head = self._head
+        headers = [("date", _date(int(time.monotonic()))), *response.headers]
+        if response.content_type:
+            headers.append(("content-type", response.content_type))
+        is_head = head is not None and head.method == b"HEAD"
+        bodiless = response.status in _NO_BODY
+        if not bodiless and (response.body or not is_head):
+            headers.append(("content-length", str(len(response.body))))
+        if close:
+            headers.append(("connection", "close"))
+        reason = _PHRASES.get(response.status, b"")
+        parts = [self._http.send(h11.Response(status_code=response.status, headers=headers, reason=reason))]
+        if response.body and not bodiless and not is_head:
+            parts.append(self._http.send(h11.Data(data=response.body)))
+        parts.append(self._http.send(h11.EndOfMessage()))
+        return b"".join(part for part in parts if part)
+
+    def send(self, data: bytes) -> None:
+        """Send what the peer takes now; the rest is `unsent`.
+
+        Raises:
+            OSError: the connection broke.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self.sock.send(rest) :]
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                break
+        self.unsent = bytes(rest)
+
+    def next_request(self) -> bool:
+        """Begin anew after an answer that was sent; False where the connection has to end."""
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes of the next request came with the last one."""
+        return bool(self._http.trailing_data[0])
+
+    # Ending
+
+    def close(self) -> None:
+        """End it; with TLS the peer is told, and its own farewell is not waited for."""
+        if self.encrypted and self._shaken:
+            with contextlib.suppress(OSError, ValueError):
+                self.sock.unwrap()  # type: ignore[attr-defined]
+        self.sock.close()
+
+    def half_close(self) -> None:
+        """Send no more; the peer may still be sending, and a reset would take our last answer from it."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def abort(self) -> None:
+        """End it without a word: the kernel shall not go on with it for us either."""
+        abort(self.sock)
+
+
+def abort(sock: socket.socket) -> None:
+    """Close a socket, and let the kernel forget what it has not sent."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    sock.close()
+
+
+class Ticket:
+    """A request on its way through a thread. Whoever gets one of its locks first does what it stands for."""
+
+    __slots__ = ("answer", "connection", "failed", "request", "sent", "start")
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        self.connection = connection
+        self.request = request
+        self.start = threading.Lock()
+        self.answer = threading.Lock()
+        self.sent = False
+        self.failed = False
+
+
+def _names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
+    """What a verified certificate is for, as `SSLSocket.getpeercert` tells it."""
+    if not certificate:
+        return frozenset()
+    names = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
+    subject = (pair for part in certificate.get("subject", ()) for pair in part)
+    return frozenset(names or [value for key, value in subject if key == "commonName"])
+
+
+def _announced(request: h11.Request) -> int:
+    """The length that a request announces; 0 for none."""
+    return next((int(value) for name, value in request.headers if name == b"content-length"), 0)
+
+
+def _check_length(length: int, most: int) -> None:
+    if length > most:
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes")
+
+
+@functools.lru_cache(maxsize=1)
+def _date(second: int) -> str:  # noqa: ARG001  (the key of the cache)
+    return formatdate(usegmt=True)

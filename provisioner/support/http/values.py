@@ -1,0 +1,86 @@
+"""What a handler gets and gives, and the bounds of a server."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, all of it.
+
+    Attributes:
+        method: in capital letters, as sent.
+        target: path and query, as sent.
+        headers: names in small letters, in their order.
+        body: all of it; chunks are joined.
+        version: "1.0" or "1.1".
+        scheme: "http" or "https".
+        client: address and port of the peer, empty strings for this process itself.
+        server: address and port that it connected to.
+        peer_names: DNS names that the client's certificate is for, or else its common name; empty where none was asked for.
+    """
+
+    method: str
+    target: str
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    body: bytes = b""
+    version: str = "1.1"
+    scheme: str = "http"
+    client: tuple[str, str] = ("", "")
+    server: tuple[str, str] = ("", "")
+    peer_names: frozenset[str] = frozenset()
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered; the server adds length, date, and what becomes of the connection.
+
+    Attributes:
+        status: 200 to 599.
+        body: all of it.
+        content_type: "" for none.
+        headers: others.
+    """
+
+    status: int
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Sequence[tuple[str, str]] = ()
+
+
+Handler = Callable[[Request], Response]
+"""Answers one request, in a thread of the server's; whatever it raises is a 500."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """The bounds of a server.
+
+    Attributes:
+        connections: open at once; also never more than the process may open, less what others in it need.
+        first_request_seconds: from the first packet until a handshake is done and a first request is complete.
+        request_seconds: from the first byte of a later request to its last.
+        answer_seconds: waiting for a thread and being answered by it; then 503.
+        taking_seconds: for the peer to take the answer.
+        idle_seconds: between two requests.
+        waiting: complete requests that may wait for a thread; more are told 503 at once.
+        head_bytes: request line and headers.
+        body_bytes: of one request.
+        held_bytes: of all bodies that are being read or answered; beyond, the longest that is still being read goes.
+    """
+
+    connections: int = 512
+    first_request_seconds: float = 10.0
+    request_seconds: float = 5.0
+    answer_seconds: float = 10.0
+    taking_seconds: float = 5.0
+    idle_seconds: float = 120.0
+    waiting: int = 256
+    head_bytes: int = 16 * 1024
+    body_bytes: int = 1024 * 1024
+    held_bytes: int = 32 * 1024 * 1024

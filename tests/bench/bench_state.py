@@ -1,0 +1,120 @@
+"""What the state costs at 5,000 nodes and 50,000 pods, in CPU time; keeps results/state.json.
+
+Every row is the time under the lock that all watches need. "After N pods" is a snapshot after so many pods were bound, the
+events themselves apart.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import DaemonSet
+from provisioner.apis.pods import Pod
+from provisioner.cli.harness.results import Figure, at_most, write
+from provisioner.cloudprovider.kwok import catalogue
+from provisioner.state.cluster import Cluster
+from provisioner.state.keys import NodeKey
+from provisioner.support.clock import SystemClock
+from tests.support.cluster import bound, claim, node, pod, pool
+
+pytestmark = pytest.mark.bench
+
+ROOT = Path(__file__).parents[2]
+NODES, RUNNING, WAITING = 5_000, 10, 2_000
+ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+KIND = "c-16x-amd64-linux"
+MILLISECONDS = 1000.0
+TYPES = {one.name: one for one in catalogue.generated().types}
+
+
+def agent(name: str) -> DaemonSet:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]
+    body = {
+        "metadata": {"name": name, "namespace": "kube-system", "uid": name},
+        "spec": {"template": {"spec": {"containers": containers}}},
+    }
+    return msgspec.convert(body, DaemonSet)
+
+
+def filled() -> Cluster:
+    """A settled state of that size."""
+    cluster = Cluster(lambda _: TYPES, SystemClock())
+    cluster.pool_changed(None, pool(limits={"cpu": "1M"}))
+    for number in range(10):
+        cluster.daemonset_changed(None, agent(f"agent-{number}"))
+    one = pod("shape")
+    for number in range(NODES):
+        name = f"n{number:05d}"
+        cluster.claim_changed(None, claim(name, planned=KIND, provider_id=f"kwok://{name}", true=ALL_TRUE))
+        cluster.node_changed(None, node(name, labels={names.NODEPOOL_LABEL: "general"}, kind=KIND))
+        for index in range(RUNNING):
+            named = f"{name}-{index}"
+            cluster.pod_changed(None, msgspec.structs.replace(one, name=named, uid=named, node_name=name))
+    cluster.settle()
+    cluster.snapshot()
+    return cluster
+
+
+def seconds(call: Callable[[], object]) -> float:
+    started = time.process_time()
+    call()
+    return time.process_time() - started
+
+
+def after(cluster: Cluster, pods: list[Pod], change: Callable[[Pod, int], None], count: int, rounds: int) -> float:
+    """Median of a snapshot after `count` changes."""
+    taken = []
+    for number in range(rounds):
+        for one in pods[number * count : (number + 1) * count]:
+            change(one, number)
+        taken.append(seconds(cluster.snapshot))
+    return median(taken)
+
+
+def test_what_the_state_costs() -> None:
+    cluster = filled()
+    gc.collect()
+    gc.freeze()
+    figures: list[Figure] = []
+
+    def figure(name: str, value: float, goal: float | None = None) -> None:
+        wanted = at_most(goal) if goal is not None else None
+        figures.append(Figure(name, value * MILLISECONDS, "ms of CPU", wanted))
+        print(figures[-1].line())
+
+    figure("snapshot, nothing changed", median(seconds(cluster.snapshot) for _ in range(50)), 1.0)
+    waiting = [pod(f"w{number:05d}") for number in range(WAITING)]
+    figure("an event: a pod is added", seconds(lambda: [cluster.pod_changed(None, one) for one in waiting]) / WAITING)
+    cluster.snapshot()
+
+    def bind(one: Pod, number: int) -> None:
+        cluster.pod_changed(one, bound(one, f"n{(hash(one.uid) + number) % NODES:05d}"))
+
+    figure("snapshot after one pod", after(cluster, waiting[:50], bind, 1, 50), 1.0)
+    figure("snapshot after 100 pods", after(cluster, waiting[50:1050], bind, 100, 10), 10.0)
+    left = waiting[1050:1550]
+
+    def assign(one: Pod, number: int) -> None:
+        cluster.assign(NodeKey(f"n{(hash(one.uid) + number) % NODES:05d}"), (one,))
+
+    figure("snapshot after one assignment", after(cluster, left[:50], assign, 1, 50), 1.0)
+    for one in left[50:]:
+        assign(one, 0)
+    figure("expire, 500 assignments on open nodes", median(seconds(cluster.expire) for _ in range(10)))
+
+    def beat(_: Pod, number: int) -> None:
+        known = cluster.node(f"n{number:05d}")
+        assert known is not None
+        cluster.node_changed(known, msgspec.structs.replace(known))
+
+    figure("snapshot after a heartbeat", after(cluster, waiting[:50], beat, 1, 50), 1.0)
+    write(ROOT / "results", "state", figures)
+    assert (
+        max(one.value for one in figures if one.goal is not None) < 50
+    )  # the goals are printed; this is for a regression

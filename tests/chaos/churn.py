@@ -1,0 +1,112 @@
+"""A steady churn: Deployments of several kinds whose replicas change all the time."""
+
+import random
+import threading
+from dataclasses import dataclass
+
+from provisioner.cli.harness import applying
+from provisioner.cli.harness.workload import Document, deployment
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError
+from provisioner.kube.resources import DEPLOYMENTS, PDBS
+
+NAMESPACE = "shop"
+MOST_SHARE = 0.25
+INTERVAL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One Deployment."""
+
+    name: str
+    replicas: int
+    cpu: str
+    memory: str
+    spread: str = ""  # topology key of a hard spread
+
+
+KINDS = (
+    Kind("web", 80, "250m", "256Mi"),
+    Kind("api", 60, "500m", "512Mi"),
+    Kind("zonal", 45, "250m", "512Mi", "topology.kubernetes.io/zone"),
+    Kind("hosts", 12, "250m", "256Mi", "kubernetes.io/hostname"),
+    Kind("cache", 30, "1", "4Gi"),
+    Kind("small", 73, "100m", "128Mi"),
+)
+
+
+def documents(share: float) -> list[Document]:
+    """The Deployments, with that share of their replicas."""
+    made: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]
+    for kind in KINDS:
+        document = deployment(
+            kind.name, NAMESPACE, max(2, int(kind.replicas * share)), {"cpu": kind.cpu, "memory": kind.memory}
+        )
+        if kind.spread:
+            document["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": kind.spread,
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": document["spec"]["selector"],
+                }
+            ]
+        made.append(document)
+    return made
+
+
+def budget(name: str) -> Document:
+    """At most a fifth of a Deployment's pods may be evicted at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"maxUnavailable": "20%", "selector": {"matchLabels": {"app": name}}},
+    }
+
+
+class Churn:
+    """Changes the replicas of one Deployment every `interval` seconds, in a thread of its own, until it is stopped."""
+
+    def __init__(self, client: Client, chance: random.Random, share: float, interval: float = INTERVAL_SECONDS) -> None:
+        self._client, self._chance, self._share, self._interval = client, chance, share, interval
+        self.wanted = {kind.name: max(2, int(kind.replicas * share)) for kind in KINDS}
+        self.changes = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="churn", daemon=True)
+
+    def start(self) -> None:
+        """Apply everything and begin."""
+        applying.apply(self._client, documents(self._share))
+        for kind in KINDS:
+            path = PDBS.path(NAMESPACE, kind.name)
+            query = {"fieldManager": "chaos", "force": "true"}
+            self._client.raw("PATCH", path, budget(kind.name), query, content_type="application/apply-patch+yaml")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Change nothing more; what is wanted then stays."""
+        self._stop.set()
+        self._thread.join(60)
+
+    def settle(self) -> None:
+        """Make sure that the API server knows what is wanted: a change may have been lost on the way."""
+        for name, replicas in self.wanted.items():
+            self._scale(name, replicas)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            kind = self._chance.choice(KINDS)
+            most = max(2, int(kind.replicas * self._share))
+            step = max(1, int(most * MOST_SHARE))
+            wanted = min(most, max(1, self.wanted[kind.name] + self._chance.randint(-step, step)))
+            try:
+                self._scale(kind.name, wanted)
+            except (ApiError, OSError):
+                continue  # the API server is away: nothing was wanted
+            self.wanted[kind.name] = wanted
+            self.changes += 1
+
+    def _scale(self, name: str, replicas: int) -> None:
+        self._client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, NAMESPACE)

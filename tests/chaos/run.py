@@ -1,0 +1,108 @@
+"""One run: set the scene, break things for a while, judge."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from provisioner.cli.harness.session import AWS
+from provisioner.devcluster.progress import SILENT, Progress
+from provisioner.kube.resources import NAMESPACES
+from tests.chaos.churn import Churn
+from tests.chaos.faults import ABUSE, Director
+from tests.chaos.stage import Stage, stage
+from tests.chaos.verdict import Witness, judge, running, wait_until
+
+START_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        faults: every fault that began, in order.
+        wrong: every broken promise; empty when all is well.
+    """
+
+    seed: int
+    cloud: str
+    seconds: float
+    faults: tuple[str, ...]
+    changes: int
+    restarts: dict[str, int]
+    wrong: tuple[str, ...]
+    logs: dict[str, str]
+
+    def __str__(self) -> str:
+        verdict = "ok" if not self.wrong else f"{len(self.wrong)} broken promises"
+        return (
+            f"chaos {verdict}: {self.cloud}, seed {self.seed}, {self.seconds:g} s, {len(self.faults)} faults, "
+            f"{self.changes} changes of replicas, restarts {self.restarts}"
+        )
+
+
+def run(
+    cloud: str,
+    seed: int,
+    seconds: float,
+    *,
+    pause: tuple[float, float] = (5.0, 20.0),
+    share: float = 1.0,
+    say: Callable[[str], None] = lambda _: None,
+    progress: Progress = SILENT,
+) -> Outcome:
+    """Run it.
+
+    Args:
+        cloud: kwok or aws.
+        seed: of all chances.
+        seconds: how long faults go on.
+        pause: least and most seconds between two faults.
+        share: of the churn's 300 pods.
+        say: told what begins.
+    """
+    chance = random.Random(seed)
+    with stage(cloud, random.Random(seed + 1), progress) as place:
+        witness = Witness(place)
+        witness.start()
+        place.client.raw(
+            "POST", NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ABUSE}}
+        )
+        churn = Churn(place.client, random.Random(seed + 2), share)
+        churn.start()
+        _settled(place, churn)
+        director = Director(place, chance, pause, say)
+        director.run(seconds)
+        say("faults are over")
+        place.cluster.heal()
+        churn.stop()
+        churn.settle()
+        wrong = judge(place, churn, witness, _interrupted(place))
+        witness.stop()
+        return Outcome(
+            seed,
+            cloud,
+            seconds,
+            tuple(director.begun),
+            churn.changes,
+            dict(place.restarts),
+            tuple(wrong),
+            {name: place.logs(name)[-200_000:] for name in place.proxies} if wrong else {},
+        )
+
+
+def _settled(place: Stage, churn: Churn) -> None:
+    """Most of the first pods run: breaking what never worked proves nothing."""
+    if wait_until(place, lambda: running(place).total() >= 0.8 * sum(churn.wanted.values()), START_SECONDS) is None:
+        raise AssertionError(f"before any fault only {dict(running(place))} of {churn.wanted} are running")
+
+
+def _interrupted(place: Stage) -> frozenset[str]:
+    """Nodes whose machines EC2 took back."""
+    if place.session.setup.cloud != AWS or place.ec2 is None:
+        return frozenset()
+    return frozenset(
+        str(one["node"])
+        for one in place.ec2.instances()
+        if one["terminated_by"] not in ("", None, "TerminateInstances")
+    )

@@ -1,0 +1,195 @@
+"""Where it happens: one dev cluster, the three programs, each behind a proxy of its own, and somebody who restarts them."""
+
+import base64
+import contextlib
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from provisioner.cli.harness import applying, aws
+from provisioner.cli.harness.programs import Program
+from provisioner.cli.harness.session import (
+    ALL_PROGRAMS,
+    AWS,
+    EXTENDER,
+    PROVISIONER,
+    SYSTEM_NAMESPACE,
+    WEBHOOK,
+    Session,
+    Setup,
+)
+from provisioner.cli.harness.workload import load, manifests
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.devcluster.progress import SILENT, Progress
+from tests.support.apiproxy import ApiProxy
+from tests.support.awscluster import node_class
+from tests.support.ec2 import ClusterOfNodes, Ec2
+
+RESTART_SECONDS = (0.2, 2.0)
+READY_SECONDS = 90.0
+OFFSET_VARIABLE = "DOVETAIL_CLOCK_OFFSET_FILE"
+
+
+class Stage:
+    """What faults act on.
+
+    Attributes:
+        proxies: by program.
+        ec2: the emulator; None on kwok.
+        restarts: how often each program was started again.
+        paused: programs that are stopped by SIGSTOP now.
+    """
+
+    def __init__(self, cluster: DevCluster, session: Session, ec2: Ec2 | None, chance: random.Random) -> None:
+        self.cluster, self.session, self.ec2 = cluster, session, ec2
+        self.client = session.client
+        self.programs = session.programs
+        self.proxies = {name: ApiProxy(cluster) for name in ALL_PROGRAMS}
+        self.restarts: Counter[str] = Counter()
+        self.paused: set[str] = set()
+        self._chance = chance
+        self._stop = threading.Event()
+        self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+        self._supervised: tuple[str, ...] = ()
+        self._offset = cluster.dir / "clock-offset"
+        self._offset.write_text("0")
+
+    def program(self, name: str) -> Program:
+        """One of ours, led through its proxy, with a clock that can be shifted."""
+        found = self.session.program(name)
+        arguments = list(found.arguments)
+        arguments[arguments.index("--kubeconfig") + 1] = self.proxies[name].kubeconfig()
+        environment = {**(self.ec2.environment() if self.ec2 is not None else {}), OFFSET_VARIABLE: str(self._offset)}
+        return replace(found, arguments=tuple(arguments), environment=environment)
+
+    def start(self, names: tuple[str, ...] = (WEBHOOK, EXTENDER, PROVISIONER)) -> None:
+        """Start some programs of ours, and the supervisor of these."""
+        self._supervised = names
+        programs = [self.program(name) for name in names]
+        for one in programs:
+            self.programs.start(one)
+        for one in programs:
+            self.programs.wait_ready(one, READY_SECONDS)
+        if names:
+            self._supervisor.start()
+
+    def apply_pools(self) -> None:
+        """Apply NodePools for the churn's pods, and wait until they are Ready."""
+        self.session.apply_pools(_pools(self.session.setup.cloud))
+
+    def stop(self) -> None:
+        """End everything of ours."""
+        self._stop.set()
+        if self._supervised:
+            self._supervisor.join(10)
+        for name in list(self.paused):
+            self.resume(name)
+        self.programs.stop_all()
+        for proxy in self.proxies.values():
+            proxy.close()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL; the supervisor brings it back."""
+        if self.programs.is_running(name):
+            self.programs.kill(name)
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP until `resume`."""
+        if self.programs.is_running(name):
+            self.paused.add(name)
+            self.programs.pause(name)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self.paused.discard(name)
+        if self.programs.is_running(name):
+            self.programs.resume(name)
+
+    def shift_clock(self, seconds: float) -> None:
+        """From now on our programs' wall clocks are wrong by as much."""
+        self._offset.write_text(f"{seconds:g}")
+
+    def logs(self, name: str) -> str:
+        """Everything that a program has logged."""
+        path = self.cluster.log(name)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _supervise(self) -> None:
+        """As a kubelet: what has ended is started again, a little later."""
+        while not self._stop.wait(0.3):
+            for name in self._supervised:
+                if self.programs.is_running(name):
+                    continue
+                if self._stop.wait(self._chance.uniform(*RESTART_SECONDS)):
+                    return
+                self.restarts[name] += 1
+                with contextlib.suppress(OSError):
+                    self.programs.start(self.program(name))
+
+
+@contextlib.contextmanager
+def stage(
+    cloud: str, chance: random.Random, progress: Progress = SILENT, programs: tuple[str, ...] = ALL_PROGRAMS
+) -> Iterator[Stage]:
+    """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet."""
+    cluster = DevCluster(temporary=True, extender=True, audit=True, progress=progress)
+    found: Stage | None = None
+    ec2: Ec2 | None = None
+    try:
+        cluster.up()
+        session = Session(Setup("chaos", cloud=cloud), cluster)
+        applying.apply_crds(session.client)
+        applying.apply(session.client, [SYSTEM_NAMESPACE])
+        if cloud == AWS:
+            nodes = ClusterOfNodes(
+                aws.CLUSTER_NAME,
+                cluster.host,
+                base64.b64encode(cluster.ca.certificate_pem).decode(),
+                str(cluster.kubeconfig),
+            )
+            ec2 = Ec2.start(nodes, log=cluster.log("ec2"))
+        found = Stage(cluster, session, ec2, chance)
+        if programs:
+            found.start(programs)
+            found.apply_pools()
+        yield found
+    finally:
+        if found is not None:
+            found.stop()
+        if ec2 is not None:
+            ec2.stop()
+        cluster.down()
+
+
+def _pools(cloud: str) -> list[dict[str, object]]:
+    if cloud != AWS:
+        return load(manifests() / "examples" / "nodepools.yaml")
+    requirements = [
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
+        {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
+        {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["17"]},
+    ]
+    pool = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "general"},
+        "spec": {
+            "template": {
+                "spec": {
+                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                    "requirements": requirements,
+                }
+            },
+            "disruption": {
+                "consolidationPolicy": "WhenEmpty",
+                "consolidateAfter": "5s",
+                "budgets": [{"nodes": "100%"}],
+            },
+        },
+    }
+    tags = [{"tags": {"karpenter.sh/discovery": aws.CLUSTER_NAME}}]
+    role = f"KarpenterNodeRole-{aws.CLUSTER_NAME}"
+    return [node_class("default", role=role, subnetSelectorTerms=tags, securityGroupSelectorTerms=tags), pool]

@@ -1,0 +1,302 @@
+"""What is written down while things break, and what must be true in the end. Independent of the product's own state.
+
+Pods and Nodes are followed by raw watches past every proxy; what happened first is told by resource versions, which etcd
+counts for all objects together. Who deleted what is told by the API server's audit log.
+"""
+
+import contextlib
+import http.client
+import json
+import ssl
+import sys
+import threading
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from provisioner.kube.errors import ApiError
+from provisioner.kube.resources import EVENTS, NODECLAIMS, NODES, PODS
+from tests.chaos.churn import NAMESPACE, Churn
+from tests.chaos.stage import Stage
+
+OWN_AGENT: Final = "dovetail-provisioner"
+RECOVERY_SECONDS: Final = 90.0
+BALANCE_SECONDS: Final = 60.0
+ORPHAN_SECONDS: Final = 420.0
+_CONTROLLERS: Final = (
+    "system:serviceaccount:kube-system:replicaset-controller",
+    "system:serviceaccount:kube-system:namespace-controller",
+    "system:serviceaccount:kube-system:generic-garbage-collector",
+)
+
+
+_DEEP: Final = threading.Lock()
+
+
+@dataclass
+class Life:
+    """One pod or Node, by resource versions; 0 for what has not happened."""
+
+    name: str
+    namespace: str = ""
+    node: str = ""
+    bound: int = 0
+    deleting: int = 0
+    gone: int = 0
+    finished: int = 0
+    daemon: bool = False
+    phase: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    provider_id: str = ""
+
+
+class Witness:
+    """Follows all pods and Nodes until it is stopped."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._host, self._port = "127.0.0.1", stage.cluster.ports["kube-apiserver"]
+        self._context = ssl.create_default_context(cadata=stage.cluster.ca.certificate_pem.decode())
+        self._token = _token(stage)
+        self.pods: dict[str, Life] = {}
+        self.nodes: dict[str, Life] = {}
+        self.lock = threading.Lock()
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._follow, args=(path, take), daemon=True)
+            for path, take in (("/api/v1/pods", self._pod), ("/api/v1/nodes", self._node))
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _follow(self, path: str, take: Callable[[str, Mapping[str, Any]], None]) -> None:
+        version = ""
+        while not self._stop.is_set():
+            try:
+                if not version:
+                    version = self._list(path, take)
+                version = self._watch(path, version, take)
+            except (OSError, http.client.HTTPException, ValueError):
+                self._stop.wait(0.2)
+
+    def _list(self, path: str, take: Callable[[str, Mapping[str, Any]], None]) -> str:
+        with self._asked(path) as answer:
+            body = _read(answer.read())
+        for item in body["items"]:
+            take("ADDED", item)
+        return str(body["metadata"]["resourceVersion"])
+
+    def _watch(self, path: str, version: str, take: Callable[[str, Mapping[str, Any]], None]) -> str:
+        query = urllib.parse.urlencode(
+            {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": "60"}
+        )
+        with self._asked(f"{path}?{query}") as answer:
+            while not self._stop.is_set():
+                line = answer.readline()
+                if not line:
+                    return version
+                event = _read(line)
+                if event["type"] == "ERROR":
+                    return ""  # too old: list anew
+                version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    take(event["type"], event["object"])
+        return version
+
+    @contextlib.contextmanager
+    def _asked(self, path: str) -> Iterator[http.client.HTTPResponse]:
+        far = http.client.HTTPSConnection(self._host, self._port, context=self._context, timeout=90)
+        try:
+            far.request("GET", path, headers={"authorization": f"Bearer {self._token}"})
+            answer = far.getresponse()
+            if answer.status != 200:
+                raise OSError(f"{path}: {answer.status}")
+            yield answer
+        finally:
+            far.close()
+
+    def _pod(self, kind: str, item: Mapping[str, Any]) -> None:
+        meta, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
+        version = int(meta["resourceVersion"])
+        with self.lock:
+            life = self.pods.setdefault(meta["uid"], Life(meta["name"], meta["namespace"]))
+            life.labels, life.phase = meta.get("labels", {}), status.get("phase", "")
+            life.daemon = any(owner["kind"] == "DaemonSet" for owner in meta.get("ownerReferences", []))
+            if spec.get("nodeName") and not life.bound:
+                life.node, life.bound = spec["nodeName"], version
+            if meta.get("deletionTimestamp") and not life.deleting:
+                life.deleting = version
+            if life.phase in ("Succeeded", "Failed") and not life.finished:
+                life.finished = version
+            if kind == "DELETED":
+                life.gone = version
+
+    def _node(self, kind: str, item: Mapping[str, Any]) -> None:
+        meta, version = item["metadata"], int(item["metadata"]["resourceVersion"])
+        with self.lock:
+            life = self.nodes.setdefault(meta["uid"], Life(meta["name"]))
+            life.provider_id = item.get("spec", {}).get("providerID", "")
+            if meta.get("deletionTimestamp") and not life.deleting:
+                life.deleting = version
+            if kind == "DELETED":
+                life.gone = version
+
+
+def _read(text: bytes) -> Any:
+    """JSON as deep as one of the faults nests a pod."""
+    with _DEEP:
+        usual = sys.getrecursionlimit()
+        sys.setrecursionlimit(10_000)
+        try:
+            return json.loads(text)
+        finally:
+            sys.setrecursionlimit(usual)
+
+
+def _token(stage: Stage) -> str:
+    text = stage.cluster.kubeconfig.read_text()
+    found = json.loads(text) if text.startswith("{") else None
+    if found is None:
+        found = yaml.safe_load(text)
+    return str(found["users"][0]["user"]["token"])
+
+
+def nodes_ended_with_live_pods(witness: Witness) -> list[str]:
+    """Nodes that went while a pod on them was neither finished nor asked to leave."""
+    found: list[str] = []
+    with witness.lock:
+        by_node: dict[str, list[Life]] = {}
+        for pod in witness.pods.values():
+            if pod.bound and not pod.daemon:
+                by_node.setdefault(pod.node, []).append(pod)
+        for node in witness.nodes.values():
+            if not node.gone:
+                continue
+            for pod in by_node.get(node.name, ()):
+                over = min([version for version in (pod.deleting, pod.finished, pod.gone) if version], default=0)
+                if pod.bound < node.gone and not (over and over < node.gone):
+                    found.append(f"{node.name} went at {node.gone} with {pod.namespace}/{pod.name} on it ({pod})")
+    return sorted(found)
+
+
+def deletions_past_the_eviction_api(stage: Stage, witness: Witness, spared: frozenset[str] = frozenset()) -> list[str]:
+    """Deletions of pods that nobody but their owner may make, from the audit log; `spared` Nodes were interrupted."""
+    with witness.lock:
+        lives = {(life.namespace, life.name): life for life in witness.pods.values()}
+    found: list[str] = []
+    for line in stage.cluster.audit_log.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            what, user = event.get("objectRef", {}), event.get("user", {}).get("username", "")
+            if event.get("verb") not in ("delete", "deletecollection") or what.get("resource") != "pods":
+                continue
+            if what.get("subresource") or event.get("responseStatus", {}).get("code", 500) >= 300:
+                continue
+            agent = event.get("userAgent", "")
+            if user in _CONTROLLERS or "kwok" in agent or ("dovetail" in agent and OWN_AGENT not in agent):
+                continue
+            life = lives.get((what.get("namespace", ""), what.get("name", "")))
+            if life is not None and (life.node in spared or life.daemon):
+                continue
+            found.append(f"{user or agent} deleted pod {what.get('namespace')}/{what.get('name')} ({agent[:40]})")
+    return sorted(Counter(found))
+
+
+class Balance:
+    """Instances against claims, now."""
+
+    def __init__(self, stage: Stage) -> None:
+        claims = stage.client.list(NODECLAIMS)
+        self.claims = {one.metadata.name: one.status.provider_id for one in claims}
+        if stage.ec2 is not None:
+            self.instances = {str(one["id"]) for one in stage.ec2.alive()}
+        else:
+            self.instances = {
+                node.spec.provider_id.rpartition("/")[2]
+                for node in stage.client.list(NODES)
+                if node.spec.provider_id.startswith("kwok://")
+            }
+        self.owned = Counter(identity.rpartition("/")[2] for identity in self.claims.values() if identity)
+
+    @property
+    def shared(self) -> list[str]:
+        """Instances that stand on two claims."""
+        return sorted(identity for identity, count in self.owned.items() if count > 1)
+
+    @property
+    def orphans(self) -> list[str]:
+        return sorted(self.instances - self.owned.keys())
+
+    @property
+    def empty_claims(self) -> list[str]:
+        return sorted(
+            name for name, identity in self.claims.items() if identity.rpartition("/")[2] not in self.instances
+        )
+
+    @property
+    def is_even(self) -> bool:
+        return not (self.shared or self.orphans or self.empty_claims)
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.instances)} instances, {len(self.claims)} claims; on two claims: {self.shared}; "
+            f"without a claim: {self.orphans}; claims without an instance: {self.empty_claims}"
+        )
+
+
+def running(stage: Stage) -> Counter[str]:
+    """Running pods of the churn, by Deployment; those that leave do not count."""
+    pods = stage.client.list(PODS, NAMESPACE)
+    return Counter(pod.labels.get("app", "") for pod in pods if pod.phase == "Running" and pod.deleted is None)
+
+
+def unexplained(stage: Stage) -> list[str]:
+    """Pods of the churn that are not running and of which no event says why."""
+    told = {
+        event.involved_object.uid
+        for event in stage.client.list(EVENTS, NAMESPACE)
+        if event.involved_object.kind == "Pod" and event.reason in ("FailedScheduling", "FailedCreate")
+    }
+    pods = stage.client.list(PODS, NAMESPACE)
+    return sorted(pod.name for pod in pods if pod.phase == "Pending" and pod.uid not in told)
+
+
+def wait_until(stage: Stage, true: Callable[[], bool], seconds: float) -> float | None:
+    """Seconds until `true`; None when it did not come. The API server may be away in between."""
+    clock = stage.session.clock
+    began = clock.monotonic()
+    while clock.monotonic() - began < seconds:
+        with contextlib.suppress(ApiError, OSError):
+            if true():
+                return clock.monotonic() - began
+        clock.sleep(0.5)
+    return None
+
+
+def judge(stage: Stage, churn: Churn, witness: Witness, spared: frozenset[str] = frozenset()) -> list[str]:
+    """Everything that is wrong once the faults are over; nothing where all is well. Waits for recovery, bounded."""
+    wrong: list[str] = []
+    wanted = Counter(churn.wanted)
+    recovered = wait_until(stage, lambda: running(stage) == wanted, RECOVERY_SECONDS)
+    if recovered is None:
+        wrong.append(
+            f"running {dict(running(stage))} instead of {dict(wanted)} {RECOVERY_SECONDS:g} s after the last fault; "
+            f"pending without a named cause: {unexplained(stage)}"
+        )
+    if wait_until(stage, lambda: Balance(stage).is_even, BALANCE_SECONDS) is None:
+        balance = Balance(stage)
+        if balance.shared or balance.empty_claims:
+            wrong.append(str(balance))
+        elif wait_until(stage, lambda: Balance(stage).is_even, ORPHAN_SECONDS) is None:
+            wrong.append(f"after the garbage collector's time: {Balance(stage)}")
+    wrong += nodes_ended_with_live_pods(witness)
+    wrong += deletions_past_the_eviction_api(stage, witness, spared)
+    return wrong

@@ -1,0 +1,160 @@
+"""Two provisioners on a real control plane that writes an audit log: a leader that was stopped or cut off changes nothing any more."""
+
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from provisioner.apis.reports import LEASE_NAME
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.resources import LEASES
+from provisioner.support.clock import SystemClock
+from tests.support.audit import Change, changes
+from tests.support.eventually import eventually
+from tests.support.kube_proxy import TcpProxy, proxy_to
+from tests.support.provisioner import SECONDS, Plot, prepare, start_child
+
+pytestmark = pytest.mark.plane
+
+FIRST, SECOND = "provisioner-a", "provisioner-b"
+LEASE_SECONDS, RENEW_SECONDS = 15.0, 10.0
+
+
+@pytest.fixture(scope="module")
+def audited() -> Iterator[DevCluster]:
+    with DevCluster(temporary=True, extender=False, audit=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kube(audited: DevCluster) -> Iterator[Client]:
+    connection = connect(str(audited.kubeconfig), user_agent="dovetail-test")
+    client = Client(connection, SystemClock())
+    prepare(client)
+    yield client
+    connection.close()
+
+
+@pytest.fixture
+def plot(audited: DevCluster, kube: Client) -> Iterator[Plot]:
+    one = Plot(kube)
+    yield one
+    try:
+        if not any(runs(audited, name) for name in (FIRST, SECOND)):
+            start_child(audited, FIRST)
+        one.clear()
+    finally:
+        for name in (FIRST, SECOND):
+            audited.stop(name)
+
+
+def runs(cluster: DevCluster, name: str) -> bool:
+    return any(component.name == name and component.state == "running" for component in cluster.status())
+
+
+def leader(client: Client) -> str:
+    leases = client.list(LEASES, "dovetail-system", field_selector=f"metadata.name={LEASE_NAME}")
+    return leases[0].spec.holder_identity or "" if leases else ""
+
+
+def other_than(client: Client, first: str) -> str:
+    """Who leads, if it is somebody else."""
+    found = leader(client)
+    return "" if found == first else found
+
+
+def by(cluster: DevCluster, identity: str) -> list[Change]:
+    """What one replica changed, its Lease and refused tries included."""
+    return changes(cluster.audit_log, f"dovetail-provisioner/{identity}")
+
+
+def two_replicas(cluster: DevCluster, client: Client) -> str:
+    """Start both; who of them leads: the first."""
+    before = leader(client)  # of another test, and may be dead
+    start_child(cluster, FIRST)
+    first = eventually(lambda: other_than(client, before), "the first leads", SECONDS)
+    start_child(cluster, SECOND)
+    return first
+
+
+STOPS = {
+    "for longer than another waits": LEASE_SECONDS + 8,
+    "until the fence has fallen and nobody else leads yet": RENEW_SECONDS + 1,
+}
+
+
+@pytest.mark.parametrize("seconds", STOPS.values(), ids=STOPS)
+def test_a_leader_that_was_stopped_in_the_middle_of_its_writes_sends_none_when_it_goes_on(
+    audited: DevCluster, kube: Client, plot: Plot, seconds: float
+) -> None:
+    first = two_replicas(audited, kube)
+    plot.pool(disruption={"consolidateAfter": "Never"})
+    plot.deploy("web", 60)
+    eventually(lambda: len(plot.claims()) >= 5, "it is in the middle of its writes", SECONDS, 0.02)
+    audited.signal(FIRST, signal.SIGSTOP)
+    stopped = datetime.now(UTC)
+    time.sleep(seconds)
+    if seconds > LEASE_SECONDS:
+        second = eventually(lambda: other_than(kube, first), "the other leads", SECONDS)
+        eventually(lambda: by(audited, second), "the other writes", SECONDS)
+    goes_on = datetime.now(UTC)
+    audited.signal(FIRST, signal.SIGCONT)
+    eventually(lambda: not runs(audited, FIRST), "the old leader ends", 10)
+    plot.await_running(60)
+    written = by(audited, first)
+    assert [change for change in written if change.received < stopped], "it wrote before it was stopped"
+    late = [change for change in written if change.received >= goes_on]
+    assert late == [], "what it was about to send when it was stopped was sent afterwards"
+    assert leader(kube) not in ("", first)
+    assert len(plot.claims()) == 60
+    assert len(plot.nodes()) == 60
+
+
+@pytest.fixture
+def proxy(audited: DevCluster) -> Iterator[TcpProxy]:
+    with proxy_to(audited.ports["kube-apiserver"]) as proxy:
+        yield proxy
+
+
+def test_a_leader_whose_api_server_hangs_ends_before_another_may_lead(
+    audited: DevCluster, kube: Client, proxy: TcpProxy, tmp_path: Path
+) -> None:
+    """Nothing answers and nothing is refused: the election hangs in a call, as everything else does."""
+    kubeconfig = proxy.kubeconfig(audited.kubeconfig, tmp_path / "kubeconfig")
+    before = leader(kube)
+    start_child(audited, FIRST, "--kubeconfig", kubeconfig)
+    try:
+        first = eventually(lambda: other_than(kube, before), "it leads", SECONDS)
+        begun = time.monotonic()
+        proxy.freeze()
+        eventually(lambda: not runs(audited, FIRST), "it ends", LEASE_SECONDS)
+        assert time.monotonic() - begun < LEASE_SECONDS
+        assert leader(kube) == first, "nobody gave the Lease back"
+        assert "this process ends now" in audited.log(FIRST).read_text()
+    finally:
+        audited.stop(FIRST)
+
+
+def test_a_leader_that_is_asked_to_end_hands_over_at_once_and_writes_nothing_afterwards(
+    audited: DevCluster, kube: Client, plot: Plot
+) -> None:
+    first = two_replicas(audited, kube)
+    plot.pool(disruption={"consolidateAfter": "Never"})
+    plot.deploy("web", 30)
+    eventually(lambda: len(plot.claims()) >= 5, "it is in the middle of its writes", SECONDS, 0.02)
+    begun = time.monotonic()
+    audited.signal(FIRST, signal.SIGTERM)
+    second = eventually(lambda: other_than(kube, first), "the other leads", 20)
+    took = time.monotonic() - begun
+    plot.await_running(30)
+    given = kube.get(LEASES, LEASE_NAME, "dovetail-system").spec
+    assert given.holder_identity == second
+    acquired = min(change.received for change in by(audited, second))
+    assert [change for change in by(audited, first) if change.answered > acquired] == []
+    assert took < LEASE_SECONDS, "the Lease was given back"
+    assert len(plot.claims()) == 30

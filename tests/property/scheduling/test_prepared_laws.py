@@ -1,0 +1,167 @@
+"""Laws of a world that is asked many times: the next instant is like a fresh one, what is gone had never been, threads agree."""
+
+import os
+import random
+import threading
+import time
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as changed
+
+from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.problem import Bin, Changes, Problem
+from provisioner.scheduling.result import Result
+from tests.support import checker
+from tests.support.rich import Stock
+from tests.support.telling import told
+
+RICH = Stock(20260405)
+OTHER = Stock(20260406)
+PROBLEMS = RICH.problems()
+BINS = [one for slot in (*RICH.bins, *OTHER.bins) for one in slot]
+EXAMPLES = settings(max_examples=max(100, settings().max_examples))
+NAMES = tuple(f"node-{number}" for number in range(5))
+
+
+def gist(result: Result) -> object:
+    return result.claims, result.existing, [(one.pod.uid, str(one)) for one in result.unplaced]
+
+
+def named(one: Bin, name: str) -> Bin:
+    """The same machine under another name."""
+    labels = {key: name if value == one.node_name else value for key, value in one.labels.items()}
+    pods = tuple(changed(pod, node_name=name, uid=f"{name}/{pod.name}") for pod in one.pods)
+    return replace(one, name=name, node_name=name, labels=labels, pods=pods)
+
+
+MACHINES = st.builds(named, st.sampled_from(BINS), st.sampled_from(NAMES))
+STEPS = st.lists(
+    st.tuples(st.lists(MACHINES, max_size=3), st.frozensets(st.sampled_from(NAMES), max_size=2)), min_size=1, max_size=4
+)
+
+
+@EXAMPLES
+@given(PROBLEMS, STEPS)
+def test_the_next_instant_answers_like_a_fresh_one(
+    asked: Problem, steps: list[tuple[list[Bin], frozenset[str]]]
+) -> None:
+    prepared = prepare(asked)
+    for bins, gone in steps:
+        prepared.solve(asked.pods, budget=50)  # so that something is remembered
+        prepared = prepared.updated(Changes(bins={one.name: one for one in bins}, gone=gone))
+        fresh = prepare(prepared.world)
+        assert gist(prepared.solve(asked.pods)) == gist(fresh.solve(asked.pods))
+
+
+@EXAMPLES
+@given(PROBLEMS, st.frozensets(st.sampled_from(NAMES[:3]), max_size=2))
+def test_what_is_gone_had_never_been(asked: Problem, gone: frozenset[str]) -> None:
+    less = replace(asked, bins=tuple(one for one in asked.bins if one.name not in gone))
+    result = prepare(asked).solve(asked.pods, gone=gone)
+    assert gist(result) == gist(prepare(less).solve(asked.pods))
+    wrong = checker.violations(less, result)
+    assert not wrong, "\n".join([*wrong, told(less, result)])
+
+
+@EXAMPLES
+@given(PROBLEMS, st.integers(0, 200), st.integers(0, 3))
+def test_little_time_and_little_effort_make_no_false_yes(asked: Problem, budget: int, effort: int) -> None:
+    result = prepare(asked).solve(asked.pods, budget=budget, effort=effort, explain=False)
+    placed = tuple(pod for pod, _ in checker.placements_of(result))
+    assert len(placed) + len(result.unplaced) == len(asked.pods)
+    only = replace(asked, pods=placed)
+    wrong = checker.violations(only, replace(result, unplaced=()))
+    assert not wrong, "\n".join([*wrong, told(only, result)])
+
+
+@EXAMPLES
+@given(PROBLEMS)
+def test_what_the_solver_plans_its_judge_finds_legal(asked: Problem) -> None:
+    prepared = prepare(asked)
+    result = prepared.solve(asked.pods, explain=False)
+    verdict = prepared.judge(design_of(result))
+    other_faults = [one for one in verdict.faults if "not settled" not in one.problem]
+    assert not other_faults, "\n".join([*map(str, other_faults), told(asked, result)])
+
+
+@EXAMPLES
+@given(PROBLEMS, st.randoms(use_true_random=False))
+def test_what_the_judge_finds_legal_the_second_judge_does_too(asked: Problem, chance: random.Random) -> None:
+    """Plans of the solver in which two pods have changed places."""
+    prepared = prepare(asked)
+    result = prepared.solve(asked.pods, explain=False)
+    pods = [list(some) for some in (*(claim.pods for claim in result.claims), *result.existing.values())]
+    if len(pods) < 2:
+        return
+    one, other = chance.sample(range(len(pods)), 2)
+    a, b = chance.randrange(len(pods[one])), chance.randrange(len(pods[other]))
+    pods[one][a], pods[other][b] = pods[other][b], pods[one][a]
+    claims = tuple(changed(claim, pods=tuple(some)) for claim, some in zip(result.claims, pods, strict=False))
+    existing = {name: tuple(some) for name, some in zip(result.existing, pods[len(result.claims) :], strict=True)}
+    other_plan = replace(result, claims=claims, existing=existing)
+    if prepared.judge(design_of(other_plan)).legal:
+        wrong = _stuck(asked, other_plan)
+        assert not wrong, "\n".join([*wrong, told(asked, other_plan)])
+
+
+def _stuck(asked: Problem, result: Result) -> list[str]:
+    """Pods that the second judge cannot bind where they are put, in whatever order, on nodes as they are planned."""
+    chosen = {}
+    for number, claim in enumerate(result.claims):
+        loose = changed(claim, pods=())
+        option = checker.nominal(claim, checker.options_of(asked, loose))
+        if option is None:
+            return []
+        chosen[checker.claim_name(number, claim)] = option
+    found = checker.world_of(asked, chosen.items()).stuck(checker.placements_of(result))
+    return [f"{pod.name}: {why}" for pod, why in found]
+
+
+@EXAMPLES
+@given(PROBLEMS, st.frozensets(st.sampled_from(NAMES[:3]), min_size=1, max_size=2))
+def test_what_is_planned_while_machines_leave_is_legal_once_they_are_gone(
+    asked: Problem, leaving: frozenset[str]
+) -> None:
+    prepared = prepare(asked)
+    moving = tuple(pod for one in asked.bins if one.name in leaving for pod in one.pods if pod.deleted is None)
+    result = prepared.solve((*asked.pods, *moving), leaving=leaving, explain=False)
+    assert not result.existing.keys() & leaving
+    placed = tuple(pod for pod, _ in checker.placements_of(result))
+    less = replace(asked, pods=placed, bins=tuple(one for one in asked.bins if one.name not in leaving))
+    wrong = [text for text in checker.violations(less, replace(result, unplaced=())) if "would fit" not in text]
+    assert not wrong, "\n".join([*wrong, told(less, result)])
+
+
+@EXAMPLES
+@given(PROBLEMS)
+def test_a_question_that_is_asked_again_is_answered_the_same(asked: Problem) -> None:
+    prepared = prepare(asked)
+    assert gist(prepared.solve(asked.pods)) == gist(prepared.solve(asked.pods))
+
+
+def test_threads_that_share_a_world_agree_with_one_alone() -> None:
+    """A few seconds; a minute with the thorough profile."""
+    seconds = 60.0 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 3.0
+    chance = random.Random(11)
+    worlds = [prepare(RICH.drawn(chance)) for _ in range(10)]
+    questions = [RICH.drawn(chance).pods for _ in range(30)]
+    alone = [[gist(prepare(world.world).solve(pods)) for pods in questions] for world in worlds]
+    end = time.monotonic() + seconds
+    wrong: list[tuple[int, int]] = []
+
+    def ask(seed: int) -> None:
+        own = random.Random(seed)
+        while time.monotonic() < end and not wrong:
+            w, q = own.randrange(len(worlds)), own.randrange(len(questions))
+            if gist(worlds[w].solve(questions[q])) != alone[w][q]:
+                wrong.append((w, q))
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong

@@ -1,0 +1,298 @@
+"""Laws of the cluster state: whatever happens in whatever order, what is kept is what a state made anew would come to."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.apis import names
+from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import Pod
+from provisioner.state.checking import CheckedCluster, StateDriftError
+from provisioner.state.keys import NodeKey
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim, node, pod, pool
+
+NAMES = ("a", "b", "c")
+PROVIDER_IDS = ("", "kwok://a", "kwok://b")
+PODS = ("p1", "p2", "p3", "p4")
+STAGES = ((), (names.LAUNCHED,), (names.LAUNCHED, names.REGISTERED, names.INITIALIZED))
+TAINTS: tuple[tuple[dict[str, str], ...], ...] = (
+    (),
+    ({"key": "karpenter.sh/unregistered", "effect": "NoExecute"},),
+    ({"key": names.DISRUPTED_TAINT.key, "effect": "NoSchedule"},),
+    ({"key": "team", "effect": "NoSchedule"},),
+)
+TEXTS = (
+    "",
+    "0/2 nodes are available: 2 Insufficient cpu.",
+    "0/3 nodes are available: 3 node(s) had untolerated taint(s).",
+)
+
+Step = Callable[[World], object]
+some_pods = st.lists(st.sampled_from(PODS), max_size=3, unique=True)
+
+
+def pods_of(world: World, uids: list[str]) -> tuple[Pod, ...]:
+    """The pods as they are known, or as they were made."""
+    return tuple(world.cluster.pod(uid) or pod(uid) for uid in uids)
+
+
+def put_node(name: str, provider_id: str, taints: int, *, going: bool) -> Step:
+    changes: dict[str, Any] = {"deletionTimestamp": NOON.isoformat()} if going else {}
+
+    def step(world: World) -> object:
+        one = node(name, taints=TAINTS[taints], labels={names.NODEPOOL_LABEL: "general"}, **changes)
+        one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, provider_id=provider_id))
+        return world.cluster.node_changed(world.cluster.node(name), one)
+
+    return step
+
+
+def drop_node(name: str) -> Step:
+    def step(world: World) -> object:
+        found = world.cluster.node(name)
+        return world.cluster.node_changed(found, None) if found is not None else None
+
+    return step
+
+
+def put_claim(name: str, provider_id: str, stage: int, uids: list[str], *, going: bool) -> Step:
+    changes: dict[str, Any] = {"deletionTimestamp": NOON.isoformat()} if going else {}
+    if going and len(uids) == 2:
+        changes["annotations"] = {names.INTERRUPTION_ANNOTATION: "{}"}
+
+    def step(world: World) -> object:
+        one = claim(name, pods=pods_of(world, uids), provider_id=provider_id, true=STAGES[stage], **changes)
+        return world.cluster.claim_changed(world.cluster.claim(name), one)
+
+    return step
+
+
+def drop_claim(name: str) -> Step:
+    def step(world: World) -> object:
+        found = world.cluster.claim(name)
+        return world.cluster.claim_changed(found, None) if found is not None else None
+
+    return step
+
+
+def own_write(name: str, kind: str) -> Step:
+    """The answer to a write of ours, or to a deletion; the watch has not told it yet."""
+
+    def step(world: World) -> object:
+        found: NodeClaim | Node | None = world.cluster.claim(name) if "claim" in kind else world.cluster.node(name)
+        if found is None:
+            return None
+        version = str(int(found.metadata.resource_version) + 1)
+        newer = msgspec.structs.replace(
+            found, metadata=msgspec.structs.replace(found.metadata, resource_version=version, labels={"new": version})
+        )
+        match kind, newer:
+            case "claim written", NodeClaim():
+                return world.cluster.claim_written(newer)
+            case "claim deleted", NodeClaim():
+                return world.cluster.claim_deleted(newer)
+            case "node written", Node():
+                return world.cluster.node_written(newer)
+            case _, Node():
+                return world.cluster.node_deleted(newer)
+            case _:
+                return None
+
+    return step
+
+
+def announce(name: str, uids: list[str]) -> Step:
+    def step(world: World) -> object:
+        pods = pods_of(world, uids)
+        made = claim(name, pods=pods)
+        return world.cluster.announce(
+            msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid="")), pods
+        )
+
+    return step
+
+
+def put_pod(uid: str, where: str, text: int, phase: str, kind: str, protected: str, *, deleted: bool) -> Step:
+    def step(world: World) -> object:
+        one = pod(
+            uid,
+            node=where,
+            kind=kind,
+            phase=phase,
+            deleted=NOON if deleted else None,
+            unschedulable=bool(text),
+            scheduled_message=TEXTS[text],
+            start_time=NOON,
+            annotations={names.DO_NOT_DISRUPT: protected} if protected else {},
+        )
+        return world.cluster.pod_changed(world.cluster.pod(uid), one)
+
+    return step
+
+
+def drop_pod(uid: str) -> Step:
+    def step(world: World) -> object:
+        found = world.cluster.pod(uid)
+        return world.cluster.pod_changed(found, None) if found is not None else None
+
+    return step
+
+
+def daemon_set(cpu: str, there: bool) -> Step:
+    body = {
+        "metadata": {"name": "rs", "namespace": "default", "uid": "rs"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}},
+    }
+    one = msgspec.convert(body, DaemonSet)
+    return lambda world: world.cluster.daemonset_changed(None if there else one, one if there else None)
+
+
+def limit_range(cpu: str, there: bool) -> Step:
+    item = {"type": "Container", "defaultRequest": {"memory": cpu}}
+    body = {"metadata": {"name": "r", "namespace": "default"}, "spec": {"limits": [item]}}
+    one = msgspec.convert(body, LimitRange)
+    return lambda world: world.cluster.limit_range_changed(None if there else one, one if there else None)
+
+
+def csi_node(name: str, count: int) -> Step:
+    drivers = [{"name": "disk", "nodeID": name, "allocatable": {"count": count}}] if count else []
+    one = msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": drivers}}, CSINode)
+    return lambda world: world.cluster.csi_node_changed(None, one)
+
+
+def budget(there: bool) -> Step:
+    body = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"maxUnavailable": 0, "selector": {}}}
+    one = msgspec.convert(body, PodDisruptionBudget)
+    return lambda world: world.cluster.budget_changed(None if there else one, one if there else None)
+
+
+def limits(cpu: str) -> Step:
+    return lambda world: world.cluster.pool_changed(pool(), pool(limits={"cpu": cpu}) if cpu else pool())
+
+
+def assign(key: NodeKey, uids: list[str]) -> Step:
+    return lambda world: world.cluster.assign(key, pods_of(world, uids))
+
+
+def wait(seconds: float) -> Step:
+    def step(world: World) -> object:
+        world.clock.advance(seconds)
+        return world.cluster.expire()
+
+    return step
+
+
+keys = st.builds(NodeKey, st.sampled_from(NAMES), st.booleans())
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.builds(put_node, st.sampled_from(NAMES), st.sampled_from(PROVIDER_IDS), st.integers(0, 3), going=st.booleans()),
+    st.builds(drop_node, st.sampled_from(NAMES)),
+    st.builds(
+        put_claim,
+        st.sampled_from(NAMES),
+        st.sampled_from(PROVIDER_IDS),
+        st.integers(0, 2),
+        some_pods,
+        going=st.sampled_from((False, False, True)),
+    ),
+    st.builds(drop_claim, st.sampled_from(NAMES)),
+    st.builds(
+        own_write,
+        st.sampled_from(NAMES),
+        st.sampled_from(("claim written", "claim deleted", "node written", "node deleted")),
+    ),
+    st.builds(announce, st.sampled_from(("d", "a")), some_pods),
+    st.sampled_from(("d", "a")).map(lambda name: lambda world: world.cluster.claim_failed(name)),
+    st.builds(
+        put_pod,
+        st.sampled_from(PODS),
+        st.sampled_from(("", "", *NAMES)),
+        st.integers(0, 2),
+        st.sampled_from(("Pending", "Running", "Running", "Succeeded")),
+        st.sampled_from(("ReplicaSet", "ReplicaSet", "DaemonSet", "StatefulSet")),
+        st.sampled_from(("", "", "true", "1h")),
+        deleted=st.sampled_from((False, False, True)),
+    ),
+    st.builds(drop_pod, st.sampled_from(PODS)),
+    st.builds(assign, keys, some_pods),
+    st.builds(wait, st.sampled_from((0.0, 2.0, 31.0, 121.0, 901.0, 3700.0))),
+    st.builds(daemon_set, st.sampled_from(("100m", "2")), st.booleans()),
+    st.builds(limit_range, st.sampled_from(("1Gi", "2Gi")), st.booleans()),
+    st.builds(csi_node, st.sampled_from(NAMES), st.integers(0, 2)),
+    st.builds(budget, st.booleans()),
+    st.builds(limits, st.sampled_from(("", "8", "64"))),
+    st.just(lambda world: world.cluster.snapshot()),
+)
+
+
+def started() -> World:
+    """A world in which something goes on: two nodes, one of which goes with a pod on it, a claim in flight, pods that wait."""
+    world = World()  # compares itself after every event
+    world.cluster.pool_changed(None, pool(limits={"cpu": "64"}))
+    world.machine("a")
+    world.machine("b")
+    world.add(pod("p1", node="b"), pod("p2"), pod("p3"))
+    put_node("b", "kwok://b", 2, going=False)(world)
+    put_claim("c", "", 0, ["p2"], going=False)(world)
+    return world
+
+
+histories = st.lists(steps, min_size=5, max_size=40)
+
+
+@given(histories)
+def test_what_is_kept_by_increments_is_what_follows_from_the_facts(history: list[Step]) -> None:
+    world = started()
+    for step in history:
+        step(world)
+
+
+@given(histories)
+def test_a_pod_waits_or_has_a_place_and_every_place_is_on_a_node_that_stays(history: list[Step]) -> None:
+    world = started()
+    for step in history:
+        step(world)
+        snapshot = world.cluster.snapshot()
+        assigned = {one.uid for view in snapshot.nodes for one in view.assigned}
+        assert not assigned & {one.uid for one in snapshot.pending}
+        assert not assigned & {one.uid for one in snapshot.leaving}
+        for view in snapshot.nodes:
+            gone = view.claim is not None and view.claim.metadata.deletion_timestamp is not None
+            assert not (view.nominated and (gone or (view.ambiguous and view.claim is not None)))
+
+
+@given(histories)
+def test_an_old_snapshot_never_changes(history: list[Step]) -> None:
+    world = started()
+    taken = []
+    for step in history:
+        step(world)
+        snapshot = world.cluster.snapshot()
+        taken.append((snapshot, repr(snapshot)))
+    for snapshot, text in taken:
+        assert repr(snapshot) == text
+
+
+def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, told = World(), list[str]()
+    world.machine("a")
+    view = world.view("a")
+    world.cluster._views._entries.clear()
+    world.cluster._views._frozen = ()
+    with pytest.raises(StateDriftError, match=r"snapshot\.nodes: kept \(\), made anew"):
+        world.cluster.expire()
+    silent = CheckedCluster(lambda _: {}, world.clock, drifted=told.append)
+    silent.settle()
+    silent.claim_changed(None, claim("a"))
+    silent._joining._claims._names["x"] = {"a"}
+    silent.expire()
+    assert view.initialized
+    assert told == []
+    silent._pods._waiting["ghost"] = pod("ghost")
+    silent.expire()
+    assert told

@@ -1,0 +1,41 @@
+"""A provider whose instances are there until they are ended, for tests of what must happen before."""
+
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.types import Machine
+
+
+class FakeInstances:
+    """Instances by provider ID.
+
+    Attributes:
+        there: those that run.
+        ended: those that were ended, in order; each is gone when it is asked for the next time.
+        broken: raised by every call instead of an answer.
+    """
+
+    name = "fake"
+
+    def __init__(self, *there: str) -> None:
+        self.there = set(there)
+        self.ended: list[str] = []
+        self.broken: CloudError | None = None
+
+    def delete(self, claim: NodeClaim) -> None:
+        self.end(claim.status.provider_id)
+
+    def end(self, provider_id: str) -> None:
+        """End one by its provider ID."""
+        self.get(provider_id)
+        self.there.discard(provider_id)
+        self.ended.append(provider_id)
+
+    def get(self, provider_id: str) -> Machine:
+        if self.broken is not None:
+            raise self.broken
+        if provider_id not in self.there:
+            raise MachineNotFoundError(provider_id)
+        return Machine(provider_id, "m5.large", "a", "spot")
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})

@@ -1,0 +1,46 @@
+"""When a cache counts as behind."""
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from provisioner.controllers.freshness import FAILING_SECONDS, SILENT_SECONDS, stale
+from provisioner.kube.watch import READ_TIMEOUT_SECONDS
+
+
+@dataclass
+class Watch:
+    age: float = 1.0
+    error: Exception | None = None
+    resource: str = "pods"
+    synced: threading.Event = field(default_factory=threading.Event)
+
+    def staleness(self) -> float:
+        return self.age
+
+
+BROKEN = ValueError("refused")
+CASES = {
+    "one that was just heard": (Watch(), ""),
+    "one of a kind in which nothing happens": (Watch(READ_TIMEOUT_SECONDS + 5), ""),
+    "one that was cut without a word": (
+        Watch(SILENT_SECONDS + 1),
+        f"pods were last heard of {SILENT_SECONDS + 1:.0f} s ago",
+    ),
+    "one that failed a moment ago": (Watch(FAILING_SECONDS - 1, BROKEN), ""),
+    "one that fails": (Watch(FAILING_SECONDS + 1, BROKEN), "pods were last heard of 11 s ago: refused"),
+}
+
+
+@pytest.mark.parametrize(("watch", "says"), CASES.values(), ids=CASES)
+def test_a_watch(watch: Watch, says: str) -> None:
+    watch.synced.set()
+    assert stale([watch]) == says
+    fine = Watch()
+    fine.synced.set()
+    assert stale([fine, watch]) == says
+
+
+def test_a_watch_that_never_was_complete() -> None:
+    assert stale([Watch()]) == "pods are not synced"

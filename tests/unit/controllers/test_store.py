@@ -1,0 +1,154 @@
+"""Writes of a claim's status: nobody loses another's condition, and what is decided from something old is decided anew."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition, is_true
+from provisioner.kube.errors import Conflict, NotFound
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim
+from tests.support.kube import FakeAnswer, Sent
+from tests.support.tinyserver import TinyServer
+
+READY = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+
+
+def with_condition(one: NodeClaim, kind: str, status: str = names.TRUE, reason: str = "") -> tuple[Condition, ...]:
+    return CLAIM_CONDITIONS.set(
+        one.status.conditions, kind, status, reason, "", generation=1, now=NOON + timedelta(seconds=9)
+    )
+
+
+class Stage:
+    """A claim, on a server that tells the caches nothing unless the test wants it."""
+
+    def __init__(self, *true: str) -> None:
+        self.server = TinyServer(World())
+        self.server.put(claim("c", true=true or READY))
+        self.seen = self.server.claim("c")
+        self.server.tell = False
+
+    def another_writes(self, kind: str, status: str = names.TRUE, reason: str = "") -> None:
+        """A write of somebody else that our caches do not know."""
+        now = self.server.claim("c")
+        conditions = with_condition(now, kind, status, reason)
+        wire = self.server.objects["nodeclaims", "c"]
+        wire = {**wire, "status": {**wire["status"], "conditions": msgspec.to_builtins(conditions)}}
+        self.server._store("nodeclaims", "c", wire)
+
+    def has(self, *kinds: str) -> bool:
+        return all(is_true(self.server.claim("c").status.conditions, kind) for kind in kinds)
+
+
+def test_two_writers_lose_nothing_of_each_other() -> None:
+    stage = Stage()
+    stage.another_writes(names.DRIFTED)
+    stage.server.writer.status(stage.seen, with_condition(stage.seen, names.DISRUPTION_REASON))
+    assert stage.has(names.DRIFTED, names.DISRUPTION_REASON)
+
+
+def test_nor_does_one_that_takes_a_condition_off() -> None:
+    stage = Stage(*READY, names.DRIFTED)
+    stage.another_writes(names.CONSOLIDATABLE)
+    stage.server.writer.status(stage.seen, CLAIM_CONDITIONS.clear(stage.seen.status.conditions, names.DRIFTED))
+    assert stage.has(names.CONSOLIDATABLE)
+    assert not stage.has(names.DRIFTED)
+
+
+def test_a_write_from_what_was_seen_earlier_keeps_what_the_caches_know_since() -> None:
+    stage = Stage()
+    stage.server.tell = True
+    stage.another_writes(names.DRIFTED)
+    before = len(stage.server.api.sent)
+    stage.server.writer.status(stage.seen, with_condition(stage.seen, names.DISRUPTION_REASON))
+    assert stage.has(names.DRIFTED, names.DISRUPTION_REASON)
+    assert len(stage.server.api.sent) == before + 1
+
+
+def test_the_root_follows_from_what_is_there_now() -> None:
+    stage = Stage(names.DRIFTED)
+    stage.another_writes(names.LAUNCHED)
+    stage.another_writes(names.REGISTERED)
+    stage.server.writer.status(stage.seen, with_condition(stage.seen, names.INITIALIZED))
+    assert stage.has(names.READY)
+
+
+def test_the_same_condition_changed_by_another_is_decided_anew() -> None:
+    stage = Stage()
+    stage.another_writes(names.DRIFTED, reason="NodePoolDrifted")
+    with pytest.raises(Conflict, match="condition Drifted was changed by another writer"):
+        stage.server.writer.status(stage.seen, with_condition(stage.seen, names.DRIFTED, reason="RequirementsDrifted"))
+    assert stage.has(names.DRIFTED)
+
+
+def test_what_another_has_written_already_costs_no_second_write() -> None:
+    stage = Stage()
+    wanted = with_condition(stage.seen, names.DRIFTED)
+    stage.another_writes(names.DRIFTED)
+    done = len(stage.server.done)
+    stage.server.writer.status(stage.seen, wanted)
+    assert stage.server.done[done:] == []
+
+
+def test_a_status_that_is_so_already_costs_nothing() -> None:
+    stage = Stage()
+    stage.server.writer.status(stage.seen, stage.seen.status.conditions)
+    assert stage.server.api.sent == []
+
+
+def test_other_fields_go_with_the_conditions_or_alone() -> None:
+    stage = Stage()
+    stage.another_writes(names.DRIFTED)
+    stage.server.writer.status(stage.seen, stage.seen.status.conditions, nodeName="n")
+    assert stage.server.claim("c").status.node_name == "n"
+    stage.server.writer.status(stage.seen, with_condition(stage.seen, names.CONSOLIDATABLE), nodeName="m")
+    assert stage.server.claim("c").status.node_name == "m"
+    assert stage.has(names.DRIFTED, names.CONSOLIDATABLE)
+
+
+def always_outdated(stage: Stage) -> None:
+    """Somebody writes between every two requests of ours."""
+    answer = stage.server.api.respond
+    assert answer is not None
+
+    def respond(sent: Sent) -> FakeAnswer:
+        if sent.method == "PATCH":
+            stage.server._store("nodeclaims", "c", dict(stage.server.objects["nodeclaims", "c"]))
+        assert answer is not None
+        found = answer(sent)
+        assert isinstance(found, FakeAnswer)
+        return found
+
+    stage.server.api.respond = respond
+
+
+def deleted(stage: Stage) -> None:
+    stage.another_writes(names.DRIFTED)
+    del stage.server.objects["nodeclaims", "c"]
+
+
+def made_anew(stage: Stage) -> None:
+    wire = stage.server.objects["nodeclaims", "c"]
+    stage.server._store("nodeclaims", "c", {**wire, "metadata": {**wire["metadata"], "uid": "another"}})
+
+
+LOST: dict[str, tuple[Callable[[Stage], None], type[Exception]]] = {
+    "somebody is always faster": (always_outdated, Conflict),
+    "the claim is gone": (deleted, NotFound),
+    "another claim has its name": (made_anew, Conflict),
+}
+
+
+@pytest.mark.parametrize(("put", "error"), LOST.values(), ids=LOST)
+def test_what_cannot_be_written_is_an_error(put: Callable[[Stage], None], error: type[Exception]) -> None:
+    stage = Stage()
+    put(stage)
+    with pytest.raises(error):
+        stage.server.writer.status(stage.seen, with_condition(stage.seen, names.DISRUPTION_REASON))
+    assert len(stage.server.api.sent) < 10

@@ -1,0 +1,44 @@
+"""Preemptions that are put off: once, never without knowing what was before, and never without a bound."""
+
+from extender.vetoes import MAX_VETOES, SETTLE_SECONDS, Veto, Vetoes
+
+VETO = Veto("pod", "claim")
+
+
+def begun(*plans: str) -> Vetoes:
+    made = Vetoes()
+    made.begin(plans)
+    return made
+
+
+def test_a_veto_is_spent_once() -> None:
+    vetoes = begun()
+    assert vetoes.spend(VETO, 0.0)
+    assert not vetoes.spend(VETO, 1.0)
+    assert vetoes.spend(Veto("pod", "another"), 1.0)
+    assert vetoes.spend(Veto("other", "claim"), 1.0)
+
+
+def test_nothing_is_put_off_before_the_beginning_or_for_plans_of_before() -> None:
+    assert not Vetoes().spend(VETO, 0.0)
+    vetoes = begun("claim")
+    vetoes.begin(())  # only the first look counts
+    assert not vetoes.spend(VETO, 0.0)
+    assert vetoes.spend(Veto("pod", "later"), 0.0)
+
+
+def test_vetoes_of_pods_that_wait_no_longer_are_forgotten_after_a_while() -> None:
+    vetoes = begun()
+    vetoes.spend(VETO, 0.0)
+    vetoes.spend(Veto("waiting", "claim"), 0.0)
+    vetoes.forget("waiting".__eq__, SETTLE_SECONDS - 1)
+    assert len(vetoes) == 2, "our watch may be behind"
+    vetoes.forget("waiting".__eq__, SETTLE_SECONDS)
+    assert len(vetoes) == 1
+    assert not vetoes.spend(Veto("waiting", "claim"), SETTLE_SECONDS)
+
+
+def test_beyond_the_bound_preemption_goes_on() -> None:
+    vetoes = begun()
+    assert all(vetoes.spend(Veto(f"pod-{i}", "claim"), 0.0) for i in range(MAX_VETOES))
+    assert not vetoes.spend(VETO, 0.0)

@@ -1,0 +1,129 @@
+"""Every setting does something that a test sees, or is said to do nothing."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from provisioner.options import AwsFeatureGates, FeatureGates, Options
+
+ROOT = Path(__file__).parents[3]
+_UNIT, _AWS, _WIRED = "tests/unit/", "tests/unit/cloudprovider/aws/", "tests/integration/test_options.py"
+_PROGRAM = f"{_WIRED}::test_ports_lease_logs_and_profiling_follow_their_flags"
+_SETTING = f"{_AWS}test_settings.py::test_a_flag_is_a_setting"
+_RATE = f"{_AWS}test_settings.py::test_rates_reach_the_policy_of_calls"
+_POLICIES = f"{_UNIT}controllers/test_provisioning.py"
+
+_PROGRAM_SETTINGS = """metrics_port health_probe_port enable_profiling leader_election_name leader_election_namespace
+memory_limit log_output_paths log_error_output_paths log_format bind_address kubeconfig report_port"""
+_AWS_SETTINGS = """cluster_name cluster_endpoint cluster_ca_bundle isolated_vpc eks_control_plane provider
+vm_memory_overhead_percent interruption_queue reserved_enis disable_dry_run enable_zonal_shift
+ami_refresh_interval subnet_refresh_interval system_namespace discounts prefix_delegation
+rebalance spot_refresh_interval price_refresh_interval template_retention"""
+_RATES = "aws_mutating_qps aws_mutating_burst aws_describing_qps aws_describing_burst"
+_OBSERVED = "disable_cluster_state_observability disable_leader_election log_level"
+
+SEEN: dict[str, str] = {
+    **dict.fromkeys(_PROGRAM_SETTINGS.split(), _PROGRAM),
+    **dict.fromkeys(_OBSERVED.split(), f"{_WIRED}::test_one_observability_flag_leaves_single_objects_out"),
+    **dict.fromkeys(_AWS_SETTINGS.split(), _SETTING),
+    **dict.fromkeys(_RATES.split(), _RATE),
+    **dict.fromkeys(
+        ("preference_policy", "min_values_policy", "ignore_dra_requests", "scheduler_config", "feature_gates"),
+        f"{_UNIT}controllers/test_provisioning.py::test_flags_become_policies",
+    ),
+    **dict.fromkeys(
+        ("kube_client_qps", "kube_client_burst"),
+        f"{_UNIT}kube/test_limits.py::test_a_burst_goes_at_once_and_the_rest_at_the_rate",
+    ),
+    "batch_idle_duration": f"{_UNIT}controllers/test_intake.py::test_a_window_closes_a_second_after_its_last_new_member",
+    "batch_max_duration": f"{_UNIT}controllers/test_intake.py::test_a_window_is_never_open_longer_than_its_longest",
+    **dict.fromkeys(
+        ("report_bind_address", "report_address"), f"{_WIRED}::test_the_address_of_reports_is_on_the_lease"
+    ),
+    "solve_deadline": "tests/property/scheduling/test_prepared_laws.py::test_little_time_and_little_effort_make_no_false_yes",
+    "hostname_spread_domains": f"{_UNIT}controllers/test_provisioning.py::test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes",
+    "cpu_requests": f"{_UNIT}options/test_options.py::test_workers_grow_with_the_cpu_request",
+    "instance_types_file_path": f"{_UNIT}controllers/test_clouds.py::test_the_catalogue_is_the_built_in_one_unless_a_file_is_named",
+    "hold_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_two_minutes_after_its_node_is_ready",
+    "plan_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_a_quarter_of_an_hour_after_it_was_made_where_its_node_never_gets_ready",
+    "check_state": "tests/property/test_state_laws.py::test_a_difference_is_told",
+    "nominate": f"{_UNIT}controllers/test_steering.py::test_a_fixed_answer_stays",
+    "aws_region": f"{_UNIT}controllers/test_aws.py::test_the_region_is_that_of_every_sdk",
+    "report_cert_dir": f"{_UNIT}controllers/test_report_certificates.py::test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one",
+    "report_client_name": f"{_UNIT}controllers/test_reports.py::test_only_a_client_with_the_certificate_of_an_extender_may_report",
+    "intake_grace": f"{_UNIT}controllers/test_intake.py::test_a_pod_counts_after_the_grace_period",
+}
+"""Setting to the test, as path::name, that sees its effect."""
+
+
+def without_effect() -> set[str]:
+    return {one.name for one in fields(Options) if not one.metadata["effect"]}
+
+
+def test_every_setting_has_a_test_that_sees_its_effect_or_is_told_to_have_none() -> None:
+    known = {one.name for one in fields(Options)}
+    assert known - SEEN.keys() - without_effect() - {"aws_feature_gates"} == set()
+    assert SEEN.keys() & without_effect() == set()
+    assert SEEN.keys() - known == set()
+
+
+@pytest.mark.parametrize("where", sorted(set(SEEN.values())))
+def test_the_test_is_there(where: str) -> None:
+    path, _, name = where.partition("::")
+    tree = ast.parse((ROOT / path).read_text())
+    assert any(isinstance(node, ast.FunctionDef) and node.name == name for node in ast.walk(tree))
+
+
+def test_every_setting_with_an_effect_is_read_by_the_program() -> None:
+    read: set[str] = set()
+    for path in (ROOT / "provisioner").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith(("options", "self")):
+                read.add(node.attr)
+    gates = {"aws_feature_gates"}  # of which none works
+    assert {one.name for one in fields(Options)} - read - without_effect() - gates == set()
+
+
+NOTHING = {
+    "a setting": (["--karpenter-service=x"], ["--karpenter-service is accepted and has no effect"]),
+    "the default of one": (["--karpenter-service="], []),
+    "a gate": (
+        ["--feature-gates=StaticCapacity=true,ReservedCapacity=false"],
+        [
+            "--feature-gates: StaticCapacity=true is accepted and has no effect: the feature is not available in this version"
+        ],
+    ),
+    "a gate of another version": (
+        ["--feature-gates=Teleport=true"],
+        ["--feature-gates: Teleport is not a gate of this version and has no effect"],
+    ),
+    "a gate of AWS": (
+        ["--aws-feature-gates=NodeClassCEL=true"],
+        [
+            "--aws-feature-gates: NodeClassCEL=true is accepted and has no effect: the feature is not available in this version"
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING.values(), ids=NOTHING)
+def test_what_has_no_effect_is_said(case: tuple[list[str], list[str]]) -> None:
+    flags, said = case
+    assert list(Options.parse(flags, {}).without_effect()) == said
+
+
+def test_every_gate_is_known_to_work_or_not() -> None:
+    everything = Options.parse(
+        [
+            "--feature-gates="
+            + ",".join(
+                f"{name}=true" for name in str(FeatureGates()).replace("=true", "").replace("=false", "").split(",")
+            )
+        ],
+        {},
+    ).feature_gates
+    said = Options(feature_gates=everything, aws_feature_gates=AwsFeatureGates(nodeclass_cel=True)).without_effect()
+    silent = {name for name in str(everything).replace("=true", "").split(",") if not any(name in one for one in said)}
+    assert silent == {"ReservedCapacity"}

@@ -1,0 +1,325 @@
+"""A world that is asked many times: what a question may say, what time and effort do, and what the next instant shares."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.judging import Design, DesignedNode
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.problem import Bin, Changes, Problem
+from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, PoolRefuses
+from provisioner.scheduling.result import Result, Unplaced
+from provisioner.scheduling.solver import solve
+from tests.support import checker
+from tests.support.problems import (
+    apart,
+    app,
+    instance_type,
+    near,
+    node,
+    of_app,
+    pod,
+    pods,
+    pool,
+    problem,
+    shape,
+    spread,
+)
+
+ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
+ABC = ("a", "b", "c")
+SMALL = instance_type("small", "2", "4Gi", 1.0, zones=ABC)
+LARGE = instance_type("large", "8", "16Gi", 4.0, zones=ABC)
+ONE, BOTH = pool(types=(SMALL,)), pool(types=(SMALL, LARGE))
+WEB = app("web")
+
+
+def running(name: str, on: str, label: str = "web", cpu: str = "1") -> Pod:
+    return changed(pod(name, of_app(label, cpu)), node_name=on, phase="Running", scheduled=True)
+
+
+def gist(result: Result) -> object:
+    return result.claims, result.existing, [(one.pod.uid, str(one)) for one in result.unplaced]
+
+
+def where(result: Result) -> dict[str, list[str]]:
+    return {name: sorted(pod.name for pod in some) for name, some in result.existing.items()}
+
+
+# --- time ---
+
+
+def knotty() -> Problem:
+    """Pods that need turns and lots: followers before leaders, apart in zones, spread over hosts."""
+    asked = [
+        *pods(4, of_app("web", topology_spread_constraints=(spread(HOST, WEB), spread(ZONE, WEB))), "web"),
+        *pods(3, of_app("db", affinity=apart(ZONE, app("db"))), "db"),
+        *pods(3, shape(affinity=near(ZONE, app("db"))), "near"),
+        *pods(4, of_app("x", affinity=apart(ZONE, WEB)), "x"),
+    ]
+    return problem(asked, pool(types=(SMALL,), limits={"nodes": "5"}))
+
+
+@pytest.mark.parametrize("budget", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 1_000])
+def test_whatever_the_budget_the_answer_is_legal_and_names_what_was_not_tried(budget: int) -> None:
+    asked = knotty()
+    result = prepare(asked).solve(asked.pods, budget=budget)
+    placed = [pod for pod, _ in checker.placements_of(result)]
+    assert len(placed) + len(result.unplaced) == len(asked.pods)
+    left = [one.pod for one in result.unplaced if NOT_TRIED not in one.reasons]
+    wrong = checker.violations(replace(asked, pods=(*placed, *left)), replace(result, unplaced=_tried(result)))
+    assert [text for text in wrong if "would fit" not in text] == []
+    if not budget:
+        assert {one.reasons for one in result.unplaced} == {(NOT_TRIED,)}
+        assert len(result.unplaced) == len(asked.pods)
+
+
+def _tried(result: Result) -> tuple[Unplaced, ...]:
+    return tuple(one for one in result.unplaced if NOT_TRIED not in one.reasons)
+
+
+def test_the_same_budget_gives_the_same_answer() -> None:
+    asked = knotty()
+    for budget in (7, 40, 300):
+        assert gist(prepare(asked).solve(asked.pods, budget=budget)) == gist(
+            prepare(asked).solve(asked.pods, budget=budget)
+        )
+
+
+def test_time_that_is_up_ends_a_question_within_some_steps() -> None:
+    looks = itertools.count()
+    many = [one for number in range(200) for one in pods(1, of_app(f"a{number}"), f"p{number}")]
+    asked = problem(many, ONE)
+    result = prepare(asked).solve(asked.pods, expired=lambda: next(looks) >= 2)
+    left = [one for one in result.unplaced if one.reasons == (NOT_TRIED,)]
+    assert 0 < len(left) < 200
+    assert len(left) == len(result.unplaced)
+    assert "solve deadline" in str(left[0])
+
+
+def test_explanations_end_with_the_time() -> None:
+    huge = [one for number in range(50) for one in pods(1, shape(f"{100 + number}"), f"p{number}")]
+    over: list[bool] = []
+    asked = problem(huge, ONE)
+
+    def expired() -> bool:
+        over.append(True)
+        return len(over) > 25
+
+    result = prepare(asked).solve(asked.pods, expired=expired)
+    told = [one for one in result.unplaced if one.reasons != (NOT_TRIED,)]
+    assert 0 < len(told) < 50
+
+
+def test_no_lots_are_drawn_for_pods_that_are_impossible_however_they_are_ordered() -> None:
+    """Five replicas that want a zone each, of which there are three."""
+    others = [one for number in range(10) for one in pods(2, of_app(f"a{number}"), f"p{number}")]
+    asked = problem([*others, *pods(5, of_app("db", affinity=apart(ZONE, app("db"))), "db")], BOTH)
+    looks = itertools.count()
+    result = prepare(asked).solve(asked.pods, expired=lambda: next(looks) < 0)
+    assert [one.pod.name for one in result.unplaced] == ["db-00003", "db-00004"]
+    assert next(looks) < 12  # a hundred lots would look hundreds of times
+
+
+# --- effort, explanations, prices, numbers ---
+
+
+def test_without_effort_no_answer_is_a_false_yes() -> None:
+    asked = knotty()
+    result = prepare(asked).solve(asked.pods, effort=0)
+    placed = [pod for pod, _ in checker.placements_of(result)]
+    only = replace(asked, pods=tuple(placed))
+    wrong = checker.violations(only, replace(result, unplaced=()))
+    assert wrong == []
+
+
+def test_reasons_are_found_when_they_are_asked_for() -> None:
+    asked = problem([*pods(2), *pods(2, shape("100"), "huge")], ONE)
+    prepared = prepare(asked)
+    now, later = prepared.solve(asked.pods), prepared.solve(asked.pods, explain=False)
+    assert [str(one) for one in now.unplaced] == [str(one) for one in later.unplaced]
+    assert later.unplaced[0].reasons is later.unplaced[1].reasons
+
+
+def test_no_more_claims_than_allowed() -> None:
+    asked = problem(pods(6, shape("2")), ONE)
+    prepared = prepare(asked)
+    assert [len(prepared.solve(asked.pods, max_new=most).claims) for most in (0, 1, 4, 9)] == [0, 1, 4, 6]
+    left = prepared.solve(asked.pods, max_new=1).unplaced
+    assert (len(left), left[0].reasons) == (5, (PoolRefuses("default", NoMoreClaims(1)),))
+
+
+def test_a_claim_must_be_cheaper_than_asked() -> None:
+    asked = problem(pods(1, shape("2")), BOTH)
+    prepared = prepare(asked)
+    (claim,) = prepared.solve(asked.pods, price_below=2.0).claims
+    assert (claim.instance_types, claim.usd_per_hour) == (("small",), 0.5)
+    (left,) = prepared.solve(asked.pods, price_below=0.5).unplaced
+    assert left.reasons == (PoolRefuses("default", NotCheaper(0.5)),)
+    assert "costs less than 0.5 $/h" in str(left)
+
+
+def test_a_pod_without_a_place_is_answer_enough() -> None:
+    asked = problem([*pods(1, shape("100"), "huge"), *pods(50)], ONE)
+    result = prepare(asked).solve(asked.pods, stop_at_first_unplaced=True, effort=0, explain=False)
+    assert not result.claims
+    assert len(result.unplaced) == 51
+
+
+# --- machines that leave, are gone, or are closed ---
+
+
+def two_nodes(**more: Any) -> tuple[Bin, Bin]:
+    return (
+        node("m", "4", labels={ZONE: "a"}, running=[running("w1", "m"), running("w2", "m")], **more),
+        node("n", "4", labels={ZONE: "b"}, running=[running("w3", "n")]),
+    )
+
+
+def test_a_machine_that_is_gone_is_as_if_it_had_never_been() -> None:
+    m, n = two_nodes()
+    asked = problem(pods(3, of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), "new"), BOTH, bins=[m, n])
+    whole, less = prepare(asked), prepare(replace(asked, bins=(n,)))
+    assert gist(whole.solve(asked.pods, gone={"m"})) == gist(less.solve(asked.pods))
+
+
+def test_pods_of_a_leaving_machine_find_another_place() -> None:
+    m, n = two_nodes()
+    prepared = prepare(problem((), BOTH, bins=[m, n]))
+    result = prepared.solve(m.pods, leaving={"m"})
+    assert where(result) == {"n": ["w1", "w2"]}
+
+
+def test_a_leaving_machine_is_a_domain_until_it_is_gone() -> None:
+    """kube-scheduler counts it as an empty one, unless the pod honours taints."""
+    old = [running(f"o{number}", "n") for number in range(2)]
+    bins = [node("m", "4", labels={ZONE: "a"}), node("n", "8", labels={ZONE: "b"}, running=old)]
+    asked = pods(1, of_app("web", topology_spread_constraints=(spread(HOST, WEB),)), "w")
+    prepared = prepare(problem((), bins=bins))
+    (left,) = prepared.solve(asked, leaving={"m"}).unplaced
+    assert "topology spread" in str(left)
+    assert where(prepared.solve(asked, gone={"m"})) == {"n": ["w-00000"]}
+    honest = pods(1, of_app("web", topology_spread_constraints=(spread(HOST, WEB, node_taints_policy="Honor"),)), "w")
+    assert where(prepared.solve(honest, leaving={"m"})) == {"n": ["w-00000"]}
+
+
+def test_whoever_stays_on_a_leaving_machine_goes_with_it() -> None:
+    friend = running("friend", "m", "db")
+    bins = [node("m", "4", labels={ZONE: "a"}, running=[friend]), node("n", "4", labels={ZONE: "a"})]
+    prepared = prepare(problem((), bins=bins))
+    follower = pods(1, shape(affinity=near(ZONE, app("db"))), "f")
+    assert where(prepared.solve(follower)) == {"m": ["f-00000"]}
+    (left,) = prepared.solve(follower, leaving={"m"}).unplaced
+    assert "didn't match pod affinity rules" in str(left)
+
+
+def test_a_closed_machine_takes_nothing_and_counts() -> None:
+    m, n = two_nodes(closed=True)
+    asked = problem(pods(2, of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), "new"), ONE, bins=[m, n])
+    result = prepare(asked).solve(asked.pods)
+    assert "m" not in result.existing
+    assert checker.violations(asked, result) == []
+
+
+# --- the next instant ---
+
+
+def test_what_did_not_change_is_shared() -> None:
+    m, n = two_nodes()
+    before = prepare(problem((), BOTH, bins=[m, n]))
+    assert prepare(before.world, before)._ground is before._ground
+    more = replace(n, pods=(*n.pods, running("w4", "n")), room=n.room)
+    after = before.updated(Changes(bins={"n": more}))
+    assert after._ground is before._ground
+    assert after.world.bins == (m, more)
+    assert before.world.bins == (m, n)
+
+
+CHANGES: dict[str, Callable[[Bin, Bin], Changes]] = {
+    "a pod came": lambda m, n: Changes(bins={"n": replace(n, pods=(*n.pods, running("w4", "n")))}),
+    "a pod went": lambda m, n: Changes(bins={"m": replace(m, pods=m.pods[:1])}),
+    "a machine came": lambda m, n: Changes(bins={"o": node("o", "4", labels={ZONE: "c"})}),
+    "a machine went": lambda m, n: Changes(gone=frozenset({"m"})),
+    "a machine moved to another zone": lambda m, n: Changes(bins={"m": replace(m, labels={**m.labels, ZONE: "c"})}),
+    "a pool came": lambda m, n: Changes(pools=(BOTH, pool("other", weight=5))),
+    "room shrank": lambda m, n: Changes(bins={"m": node("m", "1", labels={ZONE: "a"}, running=m.pods)}),
+    "a guard came": lambda m, n: Changes(
+        bins={"m": replace(m, pods=(*m.pods, changed(pod("g", of_app("g", affinity=apart(ZONE, WEB))), node_name="m")))}
+    ),
+    "nothing": lambda m, n: Changes(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_the_next_instant_answers_like_a_fresh_one(change: Callable[[Bin, Bin], Changes]) -> None:
+    m, n = two_nodes()
+    new = [
+        *pods(4, of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), "new"),
+        *pods(2, of_app("x", affinity=near(HOST, WEB)), "x"),
+    ]
+    before = prepare(problem((), BOTH, bins=[m, n]))
+    before.solve(new)
+    after = before.updated(change(m, n))
+    assert gist(after.solve(new)) == gist(prepare(after.world).solve(new))
+    back = after.updated(Changes(bins={"m": m, "n": n}))
+    assert gist(back.solve(new)) == gist(prepare(back.world).solve(new))
+
+
+def test_a_world_prepared_after_another_is_as_if_alone() -> None:
+    m, n = two_nodes()
+    asked = problem(pods(3), BOTH, bins=[m, n])
+    before = prepare(asked)
+    for bins in ((n, m), (m,), (m, n, node("o")), (node("o"), m, n), ()):
+        other = replace(asked, bins=bins)
+        found: Prepared = prepare(other, before)
+        assert found.world.bins == bins
+        assert gist(found.solve(asked.pods)) == gist(solve(other))
+
+
+# --- somebody else's design ---
+
+
+def designed(*nodes: DesignedNode, **existing: tuple[Pod, ...]) -> Design:
+    return Design(nodes, existing)
+
+
+def on(kind: str, zone: str, *some: Pod) -> DesignedNode:
+    return DesignedNode("default", kind, zone, "on-demand", some)
+
+
+SPREAD = of_app("web", topology_spread_constraints=(spread(ZONE, WEB),))
+APART = of_app("web", affinity=apart(HOST, WEB))
+W = pods(4, SPREAD, "w")
+A = pods(2, APART, "a")
+DESIGNS: dict[str, tuple[Design, str]] = {
+    "good": (designed(on("small", "c", W[0])), ""),
+    "too much on one": (designed(on("small", "c", W[0], *pods(2))), "does not fit"),
+    "more on the node than the type has": (designed(on("small", "c", *pods(3))), "does not fit on small"),
+    "no such type": (designed(on("huge", "c", *pods(1))), "has no huge in c"),
+    "no such zone": (designed(on("small", "mars", *pods(1))), "has no small in mars"),
+    "a spread that is broken together": (designed(on("large", "c", *W[:3])), "topology spread"),
+    "two that must be apart": (designed(on("large", "c", *A)), "anti-affinity"),
+    "each on its own": (designed(on("small", "c", A[0]), on("small", "c", A[1])), ""),
+    "a machine of now": (designed(n=W[:2]), "topology spread"),
+    "a machine that is not there": (designed(x=pods(1)), "no such machine"),
+    "a machine of now that is full": (designed(n=pods(5)), "does not fit"),
+}
+
+
+@pytest.mark.parametrize(("design", "want"), DESIGNS.values(), ids=DESIGNS)
+def test_a_design_is_judged(design: Design, want: str) -> None:
+    """One pod of the app runs in zones a and b each."""
+    bins = [
+        node("m", "0", labels={ZONE: "a"}, running=[running("o1", "m")]),
+        node("n", "4", labels={ZONE: "b"}, running=[running("o2", "n")]),
+    ]
+    verdict = prepare(problem((), BOTH, bins=bins)).judge(design)
+    assert verdict.legal == (not want), verdict
+    if want:
+        assert want in str(verdict.faults[0])

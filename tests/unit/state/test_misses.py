@@ -1,0 +1,295 @@
+"""When a plan was not followed, why, and how often pods are planned again."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.state.effects import Effect, PodMissed, PodSettled
+from provisioner.state.keys import NodeKey
+from provisioner.state.misses import (
+    AVOID_SECONDS,
+    LONGEST_STOP_SECONDS,
+    OTHER,
+    UNANSWERED,
+    Look,
+    Misses,
+    Stop,
+    cause_of,
+    is_evidence,
+    patience,
+    verdict,
+)
+from tests.support.cluster import World, bound, claim, node, pod
+
+A = NodeKey("a")
+UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+TAINTED = "0/3 nodes are available: 2 Insufficient cpu, 1 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+SPREAD = "0/3 nodes are available: 1 node(s) didn't match pod topology spread constraints, 2 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+BEFORE_IT_JOINED = "0/2 nodes are available: 2 Insufficient cpu."
+LOOK = Look(
+    open_for=0.1,
+    said_then=TAINTED,
+    said=SPREAD,
+    unschedulable=True,
+    least=3,
+    nodes=3,
+    tainted=0,
+    waiting=0,
+    alive=True,
+)
+
+EVIDENCE = {
+    "a text that changed after the taint fell": (LOOK, True),
+    "the text of then": (replace(LOOK, said=TAINTED), False),
+    "no text": (replace(LOOK, said="", unschedulable=False), False),
+    "an error of kube-scheduler's own": (replace(LOOK, unschedulable=False), False),
+    "a text from before the node joined, that comes late": (
+        replace(LOOK, said_then="", said=BEFORE_IT_JOINED),
+        False,
+    ),
+    "a text from before the taint fell, that comes late": (replace(LOOK, said_then="", said=TAINTED), False),
+    "a text that counts a node with a taint of its own": (replace(LOOK, said_then="", said=TAINTED, tainted=1), True),
+    "a text from before the taint fell while a new node joined": (
+        replace(LOOK, said_then="", said=TAINTED, nodes=4, tainted=1),
+        False,
+    ),
+    "a text after a node went": (
+        replace(LOOK, said_then=TAINTED, said=SPREAD.replace("0/3", "0/2"), least=2, nodes=2),
+        True,
+    ),
+    "a change at once of a pod planned onto an old node": (replace(LOOK, least=0), False),
+    "a later change of a pod planned onto an old node": (replace(LOOK, least=0, open_for=1.5), True),
+    "the words of another scheduler, at once": (replace(LOOK, said="no"), False),
+    "the words of another scheduler, later": (replace(LOOK, said="no", open_for=1.5), True),
+}
+
+
+@pytest.mark.parametrize(("look", "want"), EVIDENCE.values(), ids=EVIDENCE.keys())
+def test_a_refusal_is_shown_by(look: Look, want: bool) -> None:
+    assert is_evidence(look) is want
+
+
+def test_who_gets_no_answer_is_missed_after_fifteen_seconds_and_a_fiftieth_for_each_pod_that_waits() -> None:
+    silent = replace(LOOK, said=TAINTED)
+    for waiting, seconds in ((0, 15.0), (1000, 35.0)):
+        assert patience(waiting) == seconds
+        assert verdict(replace(silent, waiting=waiting, open_for=seconds)) is None
+        assert verdict(replace(silent, waiting=waiting, open_for=seconds + 0.1)) == UNANSWERED
+    assert verdict(replace(silent, open_for=1000.0, alive=False)) is None, (
+        "a scheduler that does nothing refuses nobody"
+    )
+
+
+CAUSES = {
+    "what replaced the taint": (TAINTED, SPREAD, "topology_spread"),
+    "what is new": ("", "0/1 nodes are available: 1 Insufficient memory.", "resources"),
+    "the most frequent": (
+        "",
+        "0/5 nodes are available: 1 Insufficient cpu, 4 node(s) didn't match pod anti-affinity rules.",
+        "pod_affinity",
+    ),
+    "the rarest of equal ones": (
+        "",
+        "0/2 nodes are available: 1 Too many pods, 1 node(s) had volume node affinity conflict.",
+        "volumes",
+    ),
+    "a port": (
+        "",
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.",
+        "host_ports",
+    ),
+    "a selector": (
+        "",
+        "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.",
+        "node_affinity",
+    ),
+    "a hold of the extender": ("", "0/1 nodes are available: 1 held for planned pods.", "held"),
+    "a cordon": ("", "0/1 nodes are available: 1 node(s) were unschedulable.", "cordoned"),
+    "a text that nobody knows": ("", "0/1 nodes are available: 1 the moon.", OTHER),
+    "no text": ("", "", OTHER),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "want"), CAUSES.values(), ids=CAUSES.keys())
+def test_the_cause_is(before: str, after: str, want: str) -> None:
+    assert cause_of(before, after) == want
+
+
+# --- planning again, within bounds -----------------------------------------------------------------------------------------
+
+
+def miss(book: Misses, at: float, *, planned_at: float | None = None, uid: str = "p", node: str = "n") -> Stop | None:
+    return book.missed(uid, "class", node, "said", at - 1 if planned_at is None else planned_at, at)
+
+
+def test_a_pod_avoids_the_node_for_a_while() -> None:
+    book = Misses()
+    miss(book, 0.0)
+    assert book.avoided(1.0) == {"p": frozenset({"n"})}
+    assert book.avoided(AVOID_SECONDS + 1) == {}
+    book.gone("p")
+    assert book.avoided(1.0) == {}
+
+
+def test_a_pod_avoids_so_many_nodes_at_most() -> None:
+    book = Misses()
+    for number in range(100):
+        miss(book, float(number), node=f"n{number}")
+    (nodes,) = book.avoided(100.0).values()
+    assert nodes == {f"n{number}" for number in range(84, 100)}
+
+
+def test_three_plans_in_a_row_that_fail_stop_new_nodes_for_twice_as_long_each_time() -> None:
+    book, now = Misses(), 0.0
+    assert [miss(book, 1.0), miss(book, 2.0)] == [None, None]
+    stops = []
+    for _ in range(9):
+        now += 10.0
+        stop = miss(book, now)
+        assert stop is not None
+        stops.append(stop.seconds)
+        assert set(book.stopped(now + stop.seconds - 0.1)) == {"class"}
+        now += stop.seconds
+        assert book.stopped(now) == {}
+    assert stops == [30.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1800.0, 1800.0, 1800.0]
+
+
+def test_pods_of_one_plan_that_are_missed_together_count_once() -> None:
+    book = Misses()
+    assert [miss(book, 5.0, planned_at=0.0, uid=f"p{number}") for number in range(96)] == [None] * 96
+    assert miss(book, 6.0, planned_at=5.5) is None
+    assert miss(book, 7.0, planned_at=6.5) is not None
+
+
+def test_a_pod_that_is_bound_as_planned_clears_its_class() -> None:
+    book = Misses()
+    for at in (1.0, 2.0):
+        miss(book, at)
+    book.landed("class")
+    assert miss(book, 3.0) is None
+    miss(book, 4.0)
+    assert miss(book, 5.0) is not None
+    book.landed("class")
+    assert book.stopped(5.1) == {}
+
+
+def test_what_is_over_is_forgotten() -> None:
+    book = Misses()
+    for number in range(20_000):
+        book.missed(f"p{number}", f"class-{number}", "n", "", 0.0, number / 1000)
+    assert len(book._classes) == 10_000
+    book.forget_old(20.0 + LONGEST_STOP_SECONDS + AVOID_SECONDS)
+    assert (book._classes, book._avoided) == ({}, {})
+
+
+# --- in the state ------------------------------------------------------------------------------------------------------------
+
+
+def told(one: Pod, text: str) -> Pod:
+    return msgspec.structs.replace(one, unschedulable=True, scheduled_reason="Unschedulable", scheduled_message=text)
+
+
+def arranged(*, said: str = TAINTED) -> tuple[World, Pod]:
+    """Two other nodes, and a pod planned for the claim `a`, whose Node has joined with its taint."""
+    world, one = World(), told(pod("one"), BEFORE_IT_JOINED)
+    for name in ("x", "y"):
+        world.cluster.node_changed(None, node(name))
+    world.add(one)
+    world.cluster.claim_changed(None, claim("a", pods=(one,), provider_id="kwok://a", true=(names.LAUNCHED,)))
+    world.cluster.node_changed(None, node("a", taints=(UNREGISTERED,)))
+    seen = told(one, said)
+    world.cluster.pod_changed(one, seen)
+    return world, seen
+
+
+def fall(world: World) -> list[Effect]:
+    return world.cluster.node_changed(world.cluster.node("a"), node("a"))
+
+
+def test_a_pod_whose_text_changes_after_the_taint_fell_is_planned_again_at_once_and_not_there() -> None:
+    world, one = arranged()
+    assert fall(world) == []
+    refused = told(one, SPREAD)
+    effects = world.cluster.pod_changed(one, refused)
+    assert effects == [PodMissed(A, refused, "topology_spread"), PodSettled(A, "one", "missed")]
+    snapshot = world.cluster.snapshot()
+    assert snapshot.pending == (refused,)
+    assert snapshot.avoided == {"one": frozenset({"a"})}
+    assert world.view("a").room["cpu"] == 3900, "the room goes back"
+
+
+def test_a_text_from_before_the_taint_fell_ends_nothing() -> None:
+    world, one = arranged(said=BEFORE_IT_JOINED)
+    fall(world)
+    late = told(one, TAINTED)
+    assert world.cluster.pod_changed(one, late) == []
+    assert world.cluster.is_planned("one")
+    refused = told(one, SPREAD)
+    assert world.cluster.pod_changed(late, refused)[0] == PodMissed(A, refused, "topology_spread")
+
+
+def test_a_verdict_that_is_there_before_our_watch_tells_the_fall_counts() -> None:
+    world, one = arranged(said=TAINTED)
+    world.cluster.pod_changed(one, told(one, SPREAD))
+    fall(world)
+    assert [effect.outcome for effect in world.cluster.expire() if isinstance(effect, PodSettled)] == ["missed"]
+
+
+def test_a_taint_that_comes_back_stops_the_clock() -> None:
+    world, one = arranged()
+    fall(world)
+    other = pod("other")
+    world.add(other)
+    world.cluster.pod_changed(other, bound(other, "x"))
+    world.cluster.node_changed(None, node("a", taints=(UNREGISTERED,)))
+    world.clock.advance(60)
+    assert world.cluster.expire() == []
+    assert world.cluster.is_planned(one.uid)
+
+
+def test_a_pod_without_an_answer_is_missed_once_its_scheduler_has_done_something_since() -> None:
+    world, one = arranged()
+    fall(world)
+    world.clock.advance(16)
+    assert world.cluster.expire() == [], "kube-scheduler may be away"
+    other = pod("other")
+    world.add(other)
+    world.cluster.pod_changed(other, bound(other, "x"))
+    assert world.cluster.expire() == [PodMissed(A, one, UNANSWERED), PodSettled(A, "one", "missed")]
+
+
+def test_a_pod_that_its_creator_bound_shows_nothing_of_the_scheduler() -> None:
+    world, _ = arranged()
+    fall(world)
+    world.add(pod("pinned", node="x"))
+    world.clock.advance(16)
+    assert world.cluster.expire() == []
+
+
+def test_after_three_plans_that_failed_the_class_is_not_planned_for_a_while() -> None:
+    world, one = arranged()
+    fall(world)
+    effects: list[Effect] = []
+    for number in range(3):
+        effects = world.cluster.pod_changed(one, told(one, f"{SPREAD} {number}"))
+        world.clock.advance(2)
+        assert world.cluster.assign(A, (one,)) == []
+        world.clock.advance(2)  # an old node by now
+    (missed, _) = effects
+    assert isinstance(missed, PodMissed)
+    assert missed.stop == Stop(one.shape.key, 3, 30.0, f"{SPREAD} 2")
+    assert set(world.cluster.snapshot().stopped) == {one.shape.key}
+    world.clock.advance(30)
+    assert world.cluster.snapshot().stopped == {}
+
+
+def test_a_pod_that_is_bound_avoids_nothing_any_more() -> None:
+    world, one = arranged()
+    fall(world)
+    refused = told(one, SPREAD)
+    world.cluster.pod_changed(one, refused)
+    world.cluster.pod_changed(refused, bound(refused, "x"))
+    assert world.cluster.snapshot().avoided == {}

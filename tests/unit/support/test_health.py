@@ -1,0 +1,149 @@
+"""The health server on a real socket."""
+
+import contextlib
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from provisioner.support import health, metrics
+from provisioner.support.health import HealthServer
+from provisioner.support.http.values import Limits
+from tests.support import rawhttp
+from tests.support.rawhttp import Address, Desk
+
+
+@pytest.fixture
+def complaints() -> dict[str, str]:
+    return {"caches": "", "crds": ""}
+
+
+@pytest.fixture
+def server(complaints: dict[str, str]) -> Iterator[HealthServer]:
+    checks = {"caches": lambda: complaints["caches"], "crds": lambda: complaints["crds"]}
+    server = health.serve(
+        0,
+        "127.0.0.1",
+        checks,
+        live_checks={"alive": lambda: complaints.get("alive", "")},
+        notes={"objects": lambda: complaints.get("objects", "")},
+        profiling=True,
+    )
+    yield server
+    server.stop()
+
+
+def get(server: HealthServer, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_ready_means_that_nothing_complains(server: HealthServer, complaints: dict[str, str]) -> None:
+    assert get(server, "/readyz") == (200, "[+] caches: ok\n[+] crds: ok\nok\n")
+    complaints["caches"] = "pods are not synced"
+    assert get(server, "/readyz?verbose") == (503, "[-] caches: pods are not synced\n[+] crds: ok\nnot ok\n")
+    assert get(server, "/healthz")[0] == 200
+
+
+def test_a_note_is_told_and_leaves_the_process_ready(server: HealthServer, complaints: dict[str, str]) -> None:
+    complaints["objects"] = "Pod shop/evil: no JSON"
+    assert get(server, "/readyz") == (200, "[+] caches: ok\n[+] crds: ok\n[!] objects: Pod shop/evil: no JSON\nok\n")
+
+
+def test_a_check_that_raises_is_a_complaint(server: HealthServer, complaints: dict[str, str]) -> None:
+    del complaints["crds"]
+    status, text = get(server, "/readyz")
+    assert status == 503
+    assert "[-] crds: the check failed: 'crds'" in text
+
+
+def test_dead_is_dead(server: HealthServer, complaints: dict[str, str]) -> None:
+    complaints["alive"] = "the leader's thread ended"
+    assert get(server, "/healthz")[0] == 503
+
+
+def test_metrics_are_served(server: HealthServer) -> None:
+    metrics.counter("dovetail_test_served_total", "Test.").inc()
+    status, text = get(server, "/metrics")
+    assert status == 200
+    assert "dovetail_test_served_total 1.0" in text
+    assert "process_cpu_seconds_total" in text
+
+
+def test_stacks_show_every_thread(server: HealthServer) -> None:
+    assert "MainThread:" in get(server, "/debug/stacks")[1]
+
+
+def test_other_paths_are_not_found(server: HealthServer) -> None:
+    assert get(server, "/etc/passwd") == (404, "not found\n")
+
+
+def test_slow_clients_do_not_keep_it_from_answering(server: HealthServer) -> None:
+    """Sixteen were enough to stop it, and with it every program whose kubelet got no answer."""
+
+    def threads() -> int:
+        return sum(thread.name.startswith("metrics") for thread in threading.enumerate())
+
+    assert get(server, "/healthz")[0] == 200
+    before = threads()
+    address = Address(server.port)
+    for number in range(3 * health.LIMITS.connections):
+        peer = address.tcp()
+        with contextlib.suppress(OSError):  # it may have made room already
+            peer.send((b"", b"GET /healthz HTTP/1.1\r\nHost: ", rawhttp.get("/metrics"))[number % 3])
+    assert get(server, "/healthz")[0] == 200
+    assert threads() == before
+    address.leave()
+
+
+def test_only_reading_is_allowed(server: HealthServer) -> None:
+    address = Address(server.port)
+    assert address.ask(b"DELETE /healthz HTTP/1.1\r\nHost: x\r\n\r\n").status == 405
+    assert address.ask(rawhttp.post(b"x", "/healthz")).status == 413
+    address.leave()
+
+
+def test_a_check_may_go_through_a_server() -> None:
+    desk = Desk()
+    with rawhttp.serving(desk, Limits(answer_seconds=0.2), threads=1) as (served, address):
+        check = health.through(served, "/page", 20)
+        assert check() == ""
+        assert health.through(served, "/broken", 20)() == "GET /broken answered 500: internal error"
+        address.peer().send(rawhttp.get("/hang"))
+        assert desk.hung.acquire(timeout=20)
+        asked = len(desk.requests)
+        assert check() == "", "an answer is kept for a second"
+        assert len(desk.requests) == asked
+        complaint = health.through(served, "/page", 20)()
+        assert complaint == "GET /page answered 503: service unavailable"
+        desk.go_on.set()
+
+
+def test_a_check_through_a_server_that_is_gone_complains() -> None:
+    with rawhttp.serving() as (served, _):
+        pass
+    assert health.through(served, "/page", 0.05)().endswith("the server test has ended")
+
+
+def test_probes_have_an_address_of_their_own() -> None:
+    running = health.serve_all(("127.0.0.1", 0), ("127.0.0.1", 0), checks={"a": lambda: ""}, live_checks={})
+    try:
+        figures, probes = running
+        assert [get(figures, page)[0] for page in ("/metrics", "/readyz", "/healthz")] == [200, 200, 200]
+        assert [get(probes, page)[0] for page in ("/metrics", "/readyz", "/healthz")] == [404, 200, 200]
+        taken = health.serve_all(("127.0.0.1", figures.port), None, checks={}, live_checks={})
+        assert taken == [], "no reason for the program itself to end"
+    finally:
+        for each in running:
+            each.stop()
+
+
+def test_a_port_that_is_taken_is_named(server: HealthServer) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{server.port}"):
+        health.serve(server.port, "127.0.0.1")
