@@ -11,23 +11,12 @@ from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
 from provisioner.disruption.budgets import PoolBudget, pool_budget
+from provisioner.disruption.proposal import Blocked
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 
 #: A budget's window opens by the clock, and so does the protection of a pod end.
 RECHECK: Final = timedelta(seconds=10)
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """Why a machine (by its NodeClaim's name), or with "" a pool, is left alone; `str` is the event's message."""
-
-    key: str
-    pool: str
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
 
 
 @dataclass(frozen=True, slots=True)
