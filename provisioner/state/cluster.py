@@ -344,6 +344,7 @@ class Cluster:
                 around=self._around.frozen(),
                 avoided=self._plans.misses.avoided(now),
                 stopped=self._plans.misses.stopped(now),
+                pod_budgets=self._protection.frozen(),
             )
 
     # ------------------------------------------------------------------ entering
