@@ -249,7 +249,7 @@ class Prepared:
         leaving_now = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
         gone_now = mask_of(self._numbers[name] for name in gone if name in self._numbers)
         marks = self._marks
-        lingering = leaving_now & ~gone_now & ~marks.leaving
+        lingering = leaving_now & ~gone_now
         bins = Bins(
             self._bins,
             self._ground,
