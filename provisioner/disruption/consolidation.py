@@ -67,7 +67,8 @@ class Consolidation:
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
         self.proposals: Final[list[Proposal]] = []
         self._gone: Final[set[str]] = set()
-        self._simulation = Simulation(view, prepared, budgets, self._closed(view)) if self.order else None
+        last = [str(one.node.key) for one in self.order]
+        self._simulation = Simulation(view, prepared, budgets, self._closed(view), last) if self.order else None
         self._openings = (
             Openings(self._simulation.prepared.world.bins) if self._simulation is not None else Openings(())
         )

@@ -9,7 +9,7 @@ from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.candidates import Candidate, PodBudgets
 from provisioner.disruption.legality import Wedge, labels_of, name_of, wedge, with_pods, without
 from provisioner.disruption.view import View
-from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -48,16 +48,24 @@ class Simulation:
         prepared: its world.
         budgets: its PodDisruptionBudgets.
         closed: names of nodes that take no pod of a candidate; nodes that are not initialized are closed besides.
+        last: names of nodes in the order in which they would rather go: the first of them takes pods after all other nodes.
 
     Attributes:
         destinations: names of the nodes that are to take pods: of accepted questions, and those that wait.
         questions: asked so far.
     """
 
-    def __init__(self, view: View, prepared: Prepared, budgets: PodBudgets, closed: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        view: View,
+        prepared: Prepared,
+        budgets: PodBudgets,
+        closed: Collection[str] = (),
+        last: Sequence[str] = (),
+    ) -> None:
         self._now: Final = view.snapshot.at
         self._budgets: Final = budgets
-        self._prepared = prepared
+        self._prepared = _reordered(prepared, last) if last else prepared
         self._bins = {one.name: one for one in prepared.world.bins}
         self._leaving: Final[set[str]] = set()
         self._made = 0
@@ -228,6 +236,13 @@ class Simulation:
                 wanted[key] = wanted.get(key, 0) + 1
                 allowed[key] = one.status.disruptions_allowed
         return all(count <= allowed[key] for key, count in wanted.items())
+
+
+def _reordered(prepared: Prepared, last: Sequence[str]) -> Prepared:
+    """The same world with another order of preference."""
+    places = {name: -number for number, name in enumerate(last, start=-len(last))}
+    bins = sorted(prepared.world.bins, key=lambda one: places.get(one.name, 0))
+    return prepare(replace(prepared.world, bins=tuple(bins)), prepared)
 
 
 def sum_of(claims: Iterable[PlannedClaim], pool: str, like: Resources) -> Resources:

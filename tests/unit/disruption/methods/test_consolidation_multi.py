@@ -1,12 +1,14 @@
 """Consolidation of several nodes together: core spec 6.10, rows 104, 107."""
 
+from typing import Any
+
 import pytest
 
 from provisioner.apis import names
 from provisioner.disruption.methods import consolidation_multi as multi
 from provisioner.disruption.methods import consolidation_single as single
 from provisioner.disruption.view import Settings
-from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, Fleet, gist, gone, pool, several
+from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, TINY, Fleet, gist, gone, pool, running, several
 from tests.support.problems import apart, app, instance_type, of_app, shape
 
 THREE_QUARTERS = shape("1500m", "1Gi")
@@ -23,26 +25,28 @@ def test_row_104_two_nodes_become_one() -> None:
     assert (one.method, one.saving_usd_per_hour) == ("multi", pytest.approx(0.05))
 
 
-def test_row_104_nodes_that_fit_into_the_room_of_others_go_together() -> None:
+def test_row_104_nodes_that_fit_into_the_room_of_others_go_one_by_one_in_one_pass() -> None:
     fleet = Fleet()
     fleet.node("room", several(4, "r"), kind=LARGE, do_not_disrupt=True)
     for name in "ab":
         fleet.node(name, several(1, name), kind=SMALL)
-    (one,) = multi.propose(fleet.view()).proposals
-    assert gist(one) == (("a", "b"), [], {"room": 2})
+    assert multi.propose(fleet.view()).proposals == ()
+    assert [gist(one) for one in single.propose(fleet.view()).proposals] == [
+        (("a",), [], {"room": 1}),
+        (("b",), [], {"room": 1}),
+    ]
 
 
 def test_three_nodes_become_two() -> None:
-    """Karpenter makes one or none of several."""
-    fleet = Fleet(types=(SMALL, MEDIUM))
-    alone = of_app("db", cpu="1", memory="2Gi", affinity=apart(names.HOSTNAME_LABEL, app("db")))
-    fleet.node("a", several(1, "a", alone), kind=MEDIUM)
-    fleet.node("b", several(1, "b", alone), kind=MEDIUM)
-    fleet.node("c", several(1, "c", shape("900m", "1Gi")), kind=MEDIUM)
-    found = multi.propose(fleet.view()).proposals
-    assert len(found) == 1
-    assert found[0].candidates == ("a", "b", "c")
-    assert sorted(claim.planned_type for claim in found[0].replacements) == ["small", "small"]
+    """Karpenter makes one or none of several. Two pods must be apart, so that any two of these nodes bring nothing."""
+    fleet = Fleet(types=(TINY, SMALL, MEDIUM, LARGE))
+    alone = of_app("db", cpu="900m", memory="1Gi", affinity=apart(names.HOSTNAME_LABEL, app("db")))
+    for name in "ab":
+        fleet.node(name, [running(name, alone), running(f"{name}-more", shape("1700m", "1Gi"))])
+    fleet.node("c", several(1, "c", shape("2700m", "1Gi")))
+    (one,) = multi.propose(fleet.view()).proposals
+    assert gist(one) == (("a", "b", "c"), ["large", "tiny"], {})
+    assert one.saving_usd_per_hour == pytest.approx(0.14)
 
 
 def test_row_107_a_type_that_goes_does_not_come_again() -> None:
@@ -55,21 +59,27 @@ def test_row_107_a_type_that_goes_does_not_come_again() -> None:
         assert all(claim.planned_type != "medium" for claim in one.replacements)
 
 
+CHEAP = instance_type("cheap", "4", "8Gi", 0.15, zones=ABC, capacity_types=("on-demand",))
+
+
+def pairs(count: int, *pools: Any) -> Fleet:
+    """Nodes of which any two make one cheaper one."""
+    fleet = Fleet(list(pools) or [pool()], types=(SMALL, CHEAP))
+    for number in range(count):
+        fleet.node(f"n{number:02d}", several(1, f"p{number}", THREE_QUARTERS), kind=SMALL)
+    return fleet
+
+
 def test_budgets_hold_for_a_whole_set() -> None:
-    fleet = Fleet([pool(disruption={"budgets": [{"nodes": "1"}]})])
-    fleet.node("room", several(4, "r"), kind=LARGE, do_not_disrupt=True)
-    for name in "ab":
-        fleet.node(name, several(1, name), kind=SMALL)
-    assert multi.propose(fleet.view()).proposals == ()
+    answer = multi.propose(pairs(4, pool(disruption={"budgets": [{"nodes": "3"}]})).view())
+    assert sum(len(one) for one in gone(answer)) == 2
 
 
-def test_a_set_is_no_larger_than_allowed() -> None:
-    fleet = Fleet(types=(*Fleet().types, instance_type("vast", "64", "128Gi", 3.2, zones=ABC)))
-    fleet.node("room", several(1, "r"), kind=fleet.types[-1], do_not_disrupt=True)
-    for number in range(25):
-        fleet.node(f"n{number:02d}", several(1, f"p{number}"), kind=SMALL)
-    found = gone(multi.propose(fleet.view()))
-    assert [len(one) for one in found] == [10, 10, 5]
+def test_a_set_is_no_larger_than_allowed_and_its_nodes_are_in_no_other() -> None:
+    found = gone(multi.propose(pairs(25).view()))
+    assert max(len(one) for one in found) <= multi.MOST
+    every = [name for one in found for name in one]
+    assert len(every) == len(set(every)) >= 20
 
 
 def test_spot_nodes_are_not_made_one_unless_the_gate_is_open() -> None:
@@ -84,11 +94,7 @@ def test_spot_nodes_are_not_made_one_unless_the_gate_is_open() -> None:
 
 def test_one_bad_node_does_not_spoil_the_others() -> None:
     """Karpenter tries prefixes of one order, so the first that cannot go poisons them all."""
-    fleet = Fleet()
-    fleet.node("room", several(4, "r"), kind=LARGE, do_not_disrupt=True)
-    fleet.node(
-        "bad", several(1, "bad", shape("100m", "64Mi", selector={"gpu": "yes"})), kind=LARGE, labels={"gpu": "yes"}
-    )
-    for name in "ab":
-        fleet.node(name, several(1, name), kind=SMALL)
-    assert gone(multi.propose(fleet.view())) == [("a", "b")]
+    fleet = pairs(2)
+    bad = shape("1900m", "64Mi", selector={"gpu": "yes"})
+    fleet.node("bad", several(1, "bad", bad), kind=SMALL, labels={"gpu": "yes"})
+    assert gone(multi.propose(fleet.view())) == [("n00", "n01")]
