@@ -17,8 +17,8 @@ WEB = shape(labels={"app": "web"})
 PROTECTED = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 
 
-def web(**more: Any) -> Callable[[Fleet], None]:
-    return lambda fleet: fleet.node("n", [running("w", WEB, **more)]) and None
+def web(**more: Any) -> Callable[[Fleet], object]:
+    return lambda fleet: fleet.node("n", [running("w", WEB, **more)])
 
 
 def with_budgets(*allowed: int, pod: dict[str, Any] | None = None, **spec: Any) -> Callable[[Fleet], None]:
@@ -29,8 +29,8 @@ def with_budgets(*allowed: int, pod: dict[str, Any] | None = None, **spec: Any) 
     return made
 
 
-def seen(**more: Any) -> Callable[[Fleet], None]:
-    return lambda fleet: fleet.node("n", [running("w")], **more) and None
+def seen(**more: Any) -> Callable[[Fleet], object]:
+    return lambda fleet: fleet.node("n", [running("w")], **more)
 
 
 def without_pool(fleet: Fleet) -> None:
@@ -40,7 +40,7 @@ def without_pool(fleet: Fleet) -> None:
 
 DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
 ANNOTATED = 'Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/w)'
-CASES: dict[str, tuple[Callable[[Fleet], None], Obstacle | None, str]] = {
+CASES: dict[str, tuple[Callable[[Fleet], object], Obstacle | None, str]] = {
     "a node like any other": (seen(), None, ""),
     "no NodeClaim": (seen(claim=None), Obstacle.UNMANAGED, "Node isn't managed by karpenter"),
     "no Node": (seen(name=""), Obstacle.NO_NODE, "Nodeclaim does not have an associated node"),
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Callable[[Fleet], None], Obstacle | None, str]] = {
 
 
 @pytest.mark.parametrize(("build", "obstacle", "message"), CASES.values(), ids=CASES)
-def test_who_may_be_disrupted(build: Callable[[Fleet], None], obstacle: Obstacle | None, message: str) -> None:
+def test_who_may_be_disrupted(build: Callable[[Fleet], object], obstacle: Obstacle | None, message: str) -> None:
     fleet = Fleet()
     build(fleet)
     found = candidates(fleet.view(), PodBudgets(fleet.snapshot().pod_budgets), eventual=False)
@@ -147,7 +147,6 @@ def test_a_budget_that_selects_by_a_pods_own_label_holds_only_that_pod() -> None
 
 def test_a_candidate_knows_its_price_and_its_pods() -> None:
     fleet = Fleet()
-    owner = {"owner": DAEMON}
-    fleet.node("n", [running("w"), running("d", **owner)])
+    fleet.node("n", [running("w"), running("d", owner=DAEMON)])
     (one,) = candidates(fleet.view(), PodBudgets({}), eventual=False).eligible
     assert ([pod.name for pod in one.pods], one.usd_per_hour, one.cost, one.ratio) == (["w"], 0.2, 2.0, 0.1)

@@ -43,7 +43,8 @@ def two(**of_pool: Any) -> Fleet:
 def test_row_103_a_node_whose_pods_fit_elsewhere_goes() -> None:
     (one,) = single.propose(two().view()).proposals
     assert gist(one) == (("slack",), [], {"full": 1})
-    assert (one.reason, one.method, one.saving_usd_per_hour) == ("Underutilized", "single", pytest.approx(0.1))
+    assert (one.reason, one.method) == ("Underutilized", "single")
+    assert one.saving_usd_per_hour == pytest.approx(0.1)
 
 
 def test_nodes_that_go_without_a_new_one_come_before_those_that_need_one() -> None:
