@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests verify fmt lint types arch
+.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests docs docs-check verify fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -58,6 +58,13 @@ chaos: install ## ten minutes of faults under a churn of pods, on kwok and on th
 
 manifests: install ## write manifests/crds and the IAM policies in manifests/aws from their one source
 	@$(BIN)/dovetail manifests
+
+docs: install ## write docs/reference from the code
+	@$(BIN)/dovetail reference
+
+docs-check: install ## links, generated pages, and files that documents name
+	@$(BIN)/dovetail reference --check
+	$(PYTEST) -q tests/unit/test_docs.py
 
 verify-manifests: install
 	@$(BIN)/dovetail manifests --check
