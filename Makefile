@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests docs docs-check verify fmt lint types arch
+.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests docs docs-check verify coverage fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ check: lint types arch unit ## what to run before a commit (about a minute)
 
 unit: install ## unit, property and golden tests
 	$(PYTEST) $(PARALLEL) tests/unit tests/property tests/golden
+
+coverage: install ## lines and branches that unit, property and golden tests run; a report by file
+	$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered tests/unit tests/property tests/golden
 
 integration: install ## tests on the real control plane
 	$(PYTEST) $(PARALLEL) tests/integration
