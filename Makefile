@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests docs docs-check verify coverage fmt lint types arch
+.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -71,6 +71,13 @@ docs-check: install ## links, generated pages, and files that documents name
 
 verify-manifests: install
 	@$(BIN)/dovetail manifests --check
+
+lock: install ## write requirements.txt, what the image installs, with hashes
+	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q 'pip-tools>=7.6,<8'
+	@$(VENV)-lock/bin/pip-compile -q --generate-hashes --strip-extras --no-annotate --no-header --no-emit-find-links --allow-unsafe \
+	  -c constraints.txt -o requirements.lock pyproject.toml
+	@{ echo '# What the image installs, with hashes. Written by `make lock` from pyproject.toml and constraints.txt; do not edit.'; \
+	  cat requirements.lock; } > requirements.txt; rm -r requirements.lock $(VENV)-lock
 
 verify: install ## regenerate and demand a clean diff
 	@$(BIN)/dovetail manifests --check
