@@ -12,28 +12,30 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.cloudprovider.aws import discounts, figures, prices, reading
-from provisioner.cloudprovider.aws.batches import Mark
-from provisioner.cloudprovider.aws.client import AwsClients
-from provisioner.cloudprovider.aws.discovery.cluster import ClusterFacts
-from provisioner.cloudprovider.aws.discovery.gathering import Discovery, Intervals
-from provisioner.cloudprovider.aws.discovery.profiles import Naming, Profiles
-from provisioner.cloudprovider.aws.discovery.rehearsal import Rehearsal
-from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.discovery.subnets import SubnetBook
-from provisioner.cloudprovider.aws.instances import Instances
-from provisioner.cloudprovider.aws.inventory import Inventory
-from provisioner.cloudprovider.aws.judging import DriftJudge
-from provisioner.cloudprovider.aws.keeping import Keeper, tables_of
-from provisioner.cloudprovider.aws.launching import Launcher, World
-from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
-from provisioner.cloudprovider.aws.learned import MemoryTable
-from provisioner.cloudprovider.aws.market import Around, Reads, RegionMarket, prefix_delegation_of
+from provisioner.cloudprovider.aws.access.client import AwsClients
+from provisioner.cloudprovider.aws.instances.drift import DriftJudge
+from provisioner.cloudprovider.aws.instances.instances import Instances
+from provisioner.cloudprovider.aws.instances.inventory import Inventory
+from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
+from provisioner.cloudprovider.aws.launch import templates
+from provisioner.cloudprovider.aws.launch.launch_marks import Mark
+from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
+from provisioner.cloudprovider.aws.launch.launcher import Launcher, World
+from provisioner.cloudprovider.aws.launch.templates import TemplateUses
+from provisioner.cloudprovider.aws.market import discounts, discovered_capacity, prices, reads, unavailable_offerings
+from provisioner.cloudprovider.aws.market import metrics as market_metrics
+from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
+from provisioner.cloudprovider.aws.market.persistence import Keeper, Table
+from provisioner.cloudprovider.aws.market.region_market import Around, Reads, RegionMarket, prefix_delegation_of
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts
+from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, Intervals
+from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal
+from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, Profiles
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
+from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
 from provisioner.cloudprovider.aws.provider import AwsProvider
 from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
-from provisioner.cloudprovider.aws.shortage import Shortages
-from provisioner.cloudprovider.aws.templates import TemplateUses
-from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.clouds import Parts, Term
 from provisioner.controllers.daytwo import DayTwo, Ec2
@@ -144,7 +146,7 @@ class AwsCloud:
         )
         self.provider = AwsProvider(self.launcher, self.market, self.node_class, judge, clock)
         self._unwrite = metrics.written_by(
-            lambda: figures.lines(
+            lambda: market_metrics.lines(
                 self.market.region,
                 self.market.prices,
                 self.shortages,
@@ -208,9 +210,9 @@ class AwsCloud:
         region = self.settings.region
         priced = prices.has_pricing_api(region, isolated_vpc=self.settings.isolated_vpc)
         return Reads(
-            region=lambda: reading.read_region(self.aws),
-            spot=lambda: reading.read_spot(self.aws, self.clock),
-            on_demand=(lambda: reading.read_on_demand(self.aws, region)) if priced else None,
+            region=lambda: reads.read_region(self.aws),
+            spot=lambda: reads.read_spot(self.aws, self.clock),
+            on_demand=(lambda: reads.read_on_demand(self.aws, region)) if priced else None,
             discounts=self._discounts,
             prefix_delegation=self._prefixes,
         )
@@ -349,6 +351,25 @@ class AwsTerm:
         self._cloud.templates.clean([one.name for one in self._cloud.classes()])
         retention = self._cloud.settings.template_retention.total_seconds()
         return min(TEMPLATES_SECONDS, max(LEAST_TEMPLATES_SECONDS, retention / 4))
+
+
+def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> tuple[Table, ...]:
+    """The tables of AWS."""
+    return (
+        Table(
+            unavailable_offerings.CONFIG_MAP,
+            False,
+            lambda now: (shortages.to_config(now),),
+            lambda maps, now: sum(shortages.restore(data, now) for data in maps),
+        ),
+        Table(discovered_capacity.CONFIG_MAP_PREFIX, True, memory.to_config, memory.restore),
+        Table(
+            templates.CONFIG_MAP,
+            False,
+            lambda _: (uses.to_config(),),
+            lambda maps, now: sum(not uses.restore(data, now) for data in maps),
+        ),
+    )
 
 
 def classes_concerned(what: str, old: object, new: object) -> tuple[str, ...]:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.cloudprovider.aws.calling import Clients
-from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.instances import Instances
-from provisioner.cloudprovider.aws.inventory import Inventory
-from provisioner.cloudprovider.aws.queue import InterruptionQueue
+from provisioner.cloudprovider.aws.access.client import Clients
+from provisioner.cloudprovider.aws.instances.instances import Instances
+from provisioner.cloudprovider.aws.instances.inventory import Inventory
+from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue
+from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.aws.shortage import Shortages
-from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers import health, reservations
 from provisioner.controllers.clouds import Parts

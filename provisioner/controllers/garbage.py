@@ -12,8 +12,8 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances import Instance
-from provisioner.cloudprovider.aws.orphans import sort_out
+from provisioner.cloudprovider.aws.instances.instances import Instance
+from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.metrics import Metrics

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws import health, notices
-from provisioner.cloudprovider.aws.calling import Clients, pages
-from provisioner.cloudprovider.aws.errors import Kind, classify_exception
-from provisioner.cloudprovider.aws.health import Category, Finding
+from provisioner.cloudprovider.aws.access.client import Clients, pages
+from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
+from provisioner.cloudprovider.aws.interruption import health, notices
+from provisioner.cloudprovider.aws.interruption.health import Category, Finding
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.controllers.interruption import Interruptions, tell
 from provisioner.controllers.notices import claims_by_instance

@@ -17,16 +17,16 @@ from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
 from provisioner.apis.ec2_hash import FORMER_VERSION, claim_stamp, class_stamp
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, condition, is_true
-from provisioner.cloudprovider.aws.discovery import verdicts
-from provisioner.cloudprovider.aws.discovery.cluster import NotKnownYet
-from provisioner.cloudprovider.aws.discovery.gathering import Discovery, DiscoveryError
-from provisioner.cloudprovider.aws.discovery.profiles import ProfileError, Profiles
-from provisioner.cloudprovider.aws.discovery.rehearsal import Rehearsal, Rehearsed, sized
-from provisioner.cloudprovider.aws.discovery.subnets import Subnet
-from provisioner.cloudprovider.aws.discovery.verdicts import Finding
-from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
-from provisioner.cloudprovider.aws.userdata.inputs import Cluster, UserDataError
-from provisioner.cloudprovider.aws.validation import INVALID_USER_DATA, unsupported_alias, validate
+from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
+from provisioner.cloudprovider.aws.nodeclass import verdicts
+from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
+from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
+from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal, Rehearsed, sized
+from provisioner.cloudprovider.aws.nodeclass.profiles import ProfileError, Profiles
+from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet
+from provisioner.cloudprovider.aws.nodeclass.validation import INVALID_USER_DATA, unsupported_alias, validate
+from provisioner.cloudprovider.aws.nodeclass.verdicts import Finding
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.references import reference_of
 from provisioner.controllers.store import ClaimWriter

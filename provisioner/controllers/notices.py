@@ -13,14 +13,15 @@ from typing import Protocol
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
-from provisioner.cloudprovider.aws import labels, notices
-from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.errors import classify_exception
-from provisioner.cloudprovider.aws.instances import instance_id_of
-from provisioner.cloudprovider.aws.messages import Kind, MessageError, Notice, parse
-from provisioner.cloudprovider.aws.queue import Received
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.access.errors import classify_exception
+from provisioner.cloudprovider.aws.instances.instances import instance_id_of
+from provisioner.cloudprovider.aws.interruption import notices
+from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
+from provisioner.cloudprovider.aws.interruption.queue import Received
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.aws.shortage import Offer, Shortages
 from provisioner.controllers.interruption import Interruptions, tell
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster

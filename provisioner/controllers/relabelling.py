@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances import RUNNING, Instance, instance_id_of
+from provisioner.cloudprovider.aws.instances.instances import RUNNING, Instance, instance_id_of
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client

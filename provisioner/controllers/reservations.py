@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from provisioner.cloudprovider.aws import labels, notices
-from provisioner.cloudprovider.aws.calling import Clients
-from provisioner.cloudprovider.aws.discovery import reservations
-from provisioner.cloudprovider.aws.errors import Kind, classify_exception
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.access.client import Clients
+from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
+from provisioner.cloudprovider.aws.interruption import notices
+from provisioner.cloudprovider.aws.nodeclass import reservations
 from provisioner.controllers.interruption import Interruptions
 from provisioner.kube.errors import ApiError
 from provisioner.state.cluster import Cluster

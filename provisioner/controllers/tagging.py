@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping
 from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
-from provisioner.cloudprovider.aws.instances import Instance, instance_id_of
+from provisioner.cloudprovider.aws.instances.instances import Instance, instance_id_of
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.store import ClaimWriter, age_seconds
 from provisioner.kube.errors import Conflict, NotFound

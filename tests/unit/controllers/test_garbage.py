@@ -10,7 +10,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances import Instance
+from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import Machine
 from provisioner.controllers.garbage import ClaimCollector, MachineCollector

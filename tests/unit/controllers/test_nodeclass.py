@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.apis.ec2 import NODECLASS_CONDITIONS, NODECLASS_CONDITIONS_WITHOUT_RESERVATIONS, EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws.discovery.verdicts import Finding
+from provisioner.cloudprovider.aws.nodeclass.verdicts import Finding
 from provisioner.controllers.nodeclass import changes, conditions_of, refers, with_fields
 from tests.support.clock import NOON
 

@@ -10,10 +10,10 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.queue import Received
+from provisioner.cloudprovider.aws.interruption.queue import Received
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages, Standing
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.aws.shortage import Shortages, Standing
 from provisioner.controllers.interruption import Interruptions
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.notices import QueueReader, offer_of

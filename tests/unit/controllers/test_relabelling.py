@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances import Instance
+from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.relabelling import CapacityTypeSync, PartitionSync, Relabeller, left_reservations
 from tests.support.clock import NOON

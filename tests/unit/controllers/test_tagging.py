@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import ec2, names
-from provisioner.cloudprovider.aws.instances import Instance
+from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.controllers.tagging import TaggingController, is_due, missing_tags
 from provisioner.support.workers import DONE, Result

@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.zonalshift import ZonalShifts, shifts_of
+from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts, shifts_of
 from provisioner.controllers.zonalshift import ZonalShiftController, may_use
 from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import World, pool
