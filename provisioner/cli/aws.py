@@ -22,7 +22,7 @@ from provisioner.cloudprovider.aws.preflight.answers import ABOUT
 from provisioner.cloudprovider.aws.preflight.check import check
 from provisioner.cloudprovider.aws.preflight.findings import EXIT_UNKNOWN, Finding, Report, Verdict
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.aws import region_of
+from provisioner.controllers.ec2.cloud import region_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect

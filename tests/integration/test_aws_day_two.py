@@ -25,13 +25,13 @@ from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.garbage import MachineCollector
-from provisioner.controllers.health import DENIED_SECONDS, HealthPoller, read_statuses
-from provisioner.controllers.interruption import Interruptions
+from provisioner.controllers.core.garbage import MachineCollector
+from provisioner.controllers.core.interruption import Interruptions
+from provisioner.controllers.ec2.health import DENIED_SECONDS, HealthPoller, read_statuses
+from provisioner.controllers.ec2.interruption_queue import QueueReader
+from provisioner.controllers.ec2.reservations import expiring_blocks, read_reservations
+from provisioner.controllers.ec2.tagging import missing_tags
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.notices import QueueReader
-from provisioner.controllers.reservations import expiring_blocks, read_reservations
-from provisioner.controllers.tagging import missing_tags
 from provisioner.kube import resources
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import pool

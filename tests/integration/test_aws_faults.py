@@ -25,7 +25,7 @@ from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, ON_DEM
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.lifecycle import FAILED_TERMINATION
+from provisioner.controllers.core.lifecycle import FAILED_TERMINATION
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
 from provisioner.support.clock import SystemClock

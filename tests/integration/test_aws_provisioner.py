@@ -18,7 +18,7 @@ from provisioner.cloudprovider.aws.launch.templates import TemplateUses
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
 from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
-from provisioner.controllers.aws import tables_of
+from provisioner.controllers.ec2.cloud import tables_of
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES, NODEPOOLS, PODS
 from provisioner.support.clock import SystemClock

@@ -28,8 +28,8 @@ from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal
 from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, Profiles
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
-from provisioner.controllers.nodeclass import Around, NodeClassController, ProfileCollector
-from provisioner.controllers.store import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.ec2.nodeclass import Around, NodeClassController, ProfileCollector
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound

@@ -20,7 +20,7 @@ from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
 from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
-from provisioner.controllers.aws import tables_of
+from provisioner.controllers.ec2.cloud import tables_of
 from provisioner.devcluster.kubescheduler import FEATURE_GATES, PROFILE, ExtenderEndpoint, scheduler_configuration
 from provisioner.kube import resources
 from provisioner.options import Options
@@ -495,7 +495,7 @@ KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 PROVISIONER_CODE = ["provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"]
 PROVIDER_CODE = {
     "components/kwok": ["provisioner/cloudprovider/kwok"],
-    "components/aws": ["provisioner/cloudprovider/aws", "provisioner/controllers/aws.py"],
+    "components/aws": ["provisioner/cloudprovider/aws", "provisioner/controllers/ec2/cloud.py"],
 }
 
 

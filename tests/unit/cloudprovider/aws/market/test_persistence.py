@@ -9,7 +9,7 @@ from provisioner.cloudprovider.aws.market import discovered_capacity, persistenc
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
 from provisioner.cloudprovider.aws.market.persistence import Keeper, Table
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
-from provisioner.controllers.aws import tables_of
+from provisioner.controllers.ec2.cloud import tables_of
 from provisioner.kube.errors import ApiError, NotFound, ServerError
 from provisioner.kube.resources import Resource
 from tests.support.clock import NOON, FakeClock
