@@ -189,7 +189,7 @@ class Prepared:
         Args:
             pods: what needs a place; any order.
             leaving: names of machines that go away: they take no pod, and are domains until they are gone; what stays on them goes
-                with them. The answer is legal before and after.
+                with them, also where the world says that they leave. The answer is legal before and after.
             gone: names of machines that are no more, and nothing that was on them.
             price_below: each new claim must be cheaper, in USD per hour.
             max_new: most new claims.

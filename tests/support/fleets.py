@@ -75,7 +75,7 @@ def pool(name: str = "general", *, disruption: Mapping[str, Any] | None = None, 
     return cluster.pool(name, disruption={**ALL, **(disruption or {})}, **spec)
 
 
-@dataclass
+@dataclass(repr=False)
 class Fleet:
     """What a cluster consists of; `view` is what a method is asked about."""
 
@@ -87,6 +87,21 @@ class Fleet:
     settings: Settings = field(default_factory=Settings)
     policies: Policies = field(default_factory=lambda: Policies(hostname_domains=1))
     at: datetime = NOON
+
+    def __repr__(self) -> str:
+        nodes = [
+            f"{one.name} {one.labels[names.INSTANCE_TYPE_LABEL]} in {one.labels[names.ZONE_LABEL]}: "
+            + ", ".join(f"{pod.name} {dict(pod.shape.requests)} {pod.annotations or ''}" for pod in one.pods)
+            for one in self.nodes
+        ]
+        terms = {
+            pod.labels["app"]: (pod.shape.spread, pod.shape.affinity)
+            for one in self.nodes
+            for pod in one.pods
+            if pod.labels
+        }
+        budgets = [(one.metadata.name, one.status.disruptions_allowed) for one in self.budgets]
+        return "\n".join(["a fleet", *nodes, *map(str, terms.items()), str(budgets), str(self.settings)])
 
     def node(
         self,
