@@ -128,6 +128,29 @@ def _hard_selectors(shape: PodShape) -> tuple[LabelSelector | None, ...]:
     return tuple(found)
 
 
+def follows(pods: Iterable[Pod], moved: Mapping[str, Pod]) -> bool:
+    """Whether some of `pods` must be near some of the others, or the other way round, by a required pod affinity.
+
+    Who leads must be settled before anybody follows: evicted at once, both would have to follow whoever stays.
+
+    Args:
+        pods: of a node.
+        moved: one of each shape of the pods that move already.
+
+    Namespaces are not looked at, so some may be named that need not.
+    """
+    mine = {pod.shape.key: pod for pod in pods}
+    return any(_near(mine.values(), moved.values())) or any(_near(moved.values(), mine.values()))
+
+
+def _near(some: Iterable[Pod], others: Iterable[Pod]) -> Iterable[bool]:
+    for pod in some:
+        affinity = pod.shape.affinity
+        if affinity is not None and affinity.pod_affinity is not None:
+            for term in affinity.pod_affinity.required:
+                yield any(selects(term.label_selector, other.labels) for other in others)
+
+
 # --- bins as they become ---
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.candidates import Candidate, PodBudgets
-from provisioner.disruption.legality import Wedge, labels_of, name_of, wedge, with_pods, without
+from provisioner.disruption.legality import Wedge, follows, labels_of, name_of, wedge, with_pods, without
 from provisioner.disruption.view import View
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes
@@ -70,6 +70,7 @@ class Simulation:
         self._leaving: Final[set[str]] = set()
         self._made = 0
         self._held: Final[set[str]] = set()
+        self._moved: Final[dict[str, Pod]] = {}  # one of each shape
         self.destinations: Final[set[str]] = set()
         self.questions = 0
         self._efforts = _EFFORTS
@@ -82,6 +83,7 @@ class Simulation:
             going = node.key.of_claim and node.key.name in view.under_way
             if node.deleting or going:
                 self._leaving.add(str(node.key))
+                self._moved.update((pod.shape.key, pod) for pod in node.pods if is_reschedulable(pod))
             if going and not node.deleting:
                 waiting += [pod for pod in node.pods if pod.uid not in planned and is_reschedulable(pod)]
             if node.claim is not None and not node.initialized:
@@ -127,6 +129,10 @@ class Simulation:
             self._efforts -= 1
         if not pods:
             return Answer(Result((), {}, ()))
+        if follows(pods, self._moved):
+            return Answer(
+                None, "Its pods have affinity to pods of other nodes that are being disrupted; it waits for these"
+            )
         leaving = self._leaving | names
         result = self._prepared.solve(
             pods,
@@ -177,6 +183,7 @@ class Simulation:
     def accept(self, some: Iterable[Candidate], result: Result) -> None:
         """From now on these nodes leave, and their pods are where `result` has them. New claims take no other pod: a command depends on no other."""
         listed = list(some)
+        self._moved.update((pod.shape.key, pod) for one in listed for pod in one.pods)
         self._leaving.update(str(one.node.key) for one in listed)
         self._apply([pod for one in listed for pod in one.pods], result)
 

@@ -27,7 +27,7 @@ from tests.support.fleets import (
     several,
     told,
 )
-from tests.support.problems import app, instance_type, of_app, shape, spread
+from tests.support.problems import app, instance_type, near, of_app, shape, spread
 
 HALF = shape("500m", "512Mi")
 
@@ -371,3 +371,16 @@ def test_the_order_is_what_is_saved_for_each_disruption() -> None:
     fleet.node("cheap", [running("c")], kind=SMALL)
     found = [name for one in gone(single.propose(fleet.view())) for name in one]
     assert found[0] == "few"
+
+
+def test_followers_wait_until_those_that_they_follow_have_moved() -> None:
+    """Evicted at once, both would have to follow the third, in another zone."""
+    together = of_app("web", cpu="900m", memory="1Gi", affinity=near(names.ZONE_LABEL, app("web")))
+    fleet = Fleet()
+    fleet.node("far", [running("third", together)], kind=TINY, zone="b", do_not_disrupt=True)
+    fleet.node("room", several(5, "r"), kind=LARGE, do_not_disrupt=True)
+    for name in "xy":
+        fleet.node(name, [running(name, together)], kind=SMALL)
+    answer = single.propose(fleet.view())
+    assert gone(answer) == [("x",)]
+    assert told(answer)["y"].startswith("Its pods have affinity to pods of other nodes that are being disrupted")
