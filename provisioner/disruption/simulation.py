@@ -67,6 +67,7 @@ class Simulation:
         self._budgets: Final = budgets
         self._prepared = _reordered(prepared, last) if last else prepared
         self._bins = {one.name: one for one in prepared.world.bins}
+        self._where: Final = {one.node_name: one.name for one in prepared.world.bins if one.node_name}
         self._leaving: Final[set[str]] = set()
         self._made = 0
         self._held: Final[set[str]] = set()
@@ -188,12 +189,11 @@ class Simulation:
         self._apply([pod for one in listed for pod in one.pods], result)
 
     def _apply(self, pods: Iterable[Pod], result: Result) -> None:
-        where = {one.node_name: one.name for one in self._bins.values() if one.node_name}
         placed = {pod.uid for some in result.existing.values() for pod in some}
         placed |= {pod.uid for claim in result.claims for pod in claim.pods}
         homes: dict[str, list[Pod]] = {}
         for pod in pods:
-            home = where.get(pod.node_name) if pod.node_name else None
+            home = self._where.get(pod.node_name) if pod.node_name else None
             if home is not None and pod.uid in placed:
                 homes.setdefault(home, []).append(pod)
         changes = {name: without(self._bins[name], some) for name, some in homes.items()}
