@@ -18,7 +18,7 @@ from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.offers import Offer
 from provisioner.scheduling.places import Account, Place, Reservations
 from provisioner.scheduling.placing import Placing
-from provisioner.scheduling.plans import Counter, Plan, Run, run_of
+from provisioner.scheduling.plans import Counter, Plan, Question, Run, run_of
 from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import MinValuesPolicy, World
 from provisioner.scheduling.topology import Axis, Scope, Topology, above, uneven
@@ -223,7 +223,7 @@ class Attempt:
         self._setting: Final = setting
         self._work: Final = setting.terms.work
         self._plans: Final[dict[object, Plan]] = {}
-        self._numbers: Final[dict[tuple[NodeFilter, int], int]] = {}
+        self._numbers: Final[dict[Question, int]] = {}
         world = setting.world
         self._reservations: Final = Reservations(world.reservation_label)
         best_effort = world.min_values is MinValuesPolicy.BEST_EFFORT

@@ -167,7 +167,7 @@ class Placing:
         self._said: Final[dict[str, dict[str, int]]] = {}
         self._saying: Final[dict[str, int]] = {}
         self.ports: Final[dict[Port, int]] = dict(ground.ports)
-        self._in_use: Final[set[str]] = set()
+        self._attached: Final[dict[Attachment, int]] = {}
 
     # ------------------------------------------------------------------ the ground
 
@@ -210,6 +210,8 @@ class Placing:
         if attached is not None:
             place.attached = set(attached)
             drivers = {driver: d for d, driver in self._drivers()}
+            for volume in attached:
+                self._attached[volume] = self._attached.get(volume, 0) | 1 << i
             for driver, _ in attached:
                 # more may be attached than there may be: room is never negative
                 if place.head is not None and driver in drivers and place.head[drivers[driver]]:
@@ -706,7 +708,10 @@ class Placing:
         if len(self.places) > self.now:
             for account in willing:
                 mask |= account.claims
-        mask &= self._roomy[number]
+        roomy = self._roomy[number]
+        for volume in run.volumes:  # what has it attached already is full for others only
+            roomy |= self._attached.get(volume, 0)
+        mask &= roomy
         if self._full is not None:
             for d, amount in run.need:
                 mask &= ~self._full[d].get(_level(amount), 0)
@@ -876,7 +881,7 @@ class Placing:
         """Put pods on a place that has to be looked at closely; how many, -1 if there is no room whatever the domain."""
         first = self.first_need(run, place)
         if place.state is None:
-            return self._take_bin(run, place, first, cap)
+            return self._take_bin(run, place, low, first, cap)
         account = place.account
         if account is None:
             return 0
@@ -886,7 +891,7 @@ class Placing:
             if state is None:
                 continue
             before = place.state
-            count = self._load(run, place, state, first, cap)
+            count = self._load(run, place, low, state, first, cap)
             if not count:
                 continue
             if state is not before:
@@ -894,9 +899,11 @@ class Placing:
             if account.learn(state):
                 self._make_exact(account)
             return count
-        if not open_pins or not fitting(place, place.state, run.need, 1):
+        if not fitting(place, place.state, run.need, 1):
             return -1
-        return 0
+        # what a spread that is kept refuses now it may admit later
+        kept = self._kept and any(account.offer.narrowed(place.state, term) is not None for term in run.filter.terms)
+        return 0 if open_pins or kept else -1
 
     def _with(self, run: Run, account: Account, state: State, term: Term) -> State | None:
         """`state` once pods of the class are on the claim by this term; None where they must not be."""
@@ -908,13 +915,13 @@ class Placing:
             found = self._harmless(account, found, self._kept, run)
         return found
 
-    def _take_bin(self, run: Run, place: Place, first: Need, cap: int) -> int:
+    def _take_bin(self, run: Run, place: Place, low: int, first: Need, cap: int) -> int:
         head = place.head
         if head is None or not most(head, first, 1):
             return -1
         for d, amount in first:
             head[d] -= amount
-        self._remember(run, place)
+        self._remember(run, place, low)
         count = 1 + (most(head, run.need, cap - 1) if cap > 1 else 0)
         for d, amount in run.need:
             head[d] -= amount * (count - 1)
@@ -932,7 +939,7 @@ class Placing:
                 amounts[d] = amounts.get(d, 0) + new
         return tuple(sorted(amounts.items()))
 
-    def _load(self, run: Run, place: Place, state: State, first: Need, cap: int) -> int:
+    def _load(self, run: Run, place: Place, low: int, state: State, first: Need, cap: int) -> int:
         """As many pods as fit on a claim that comes to be in `state`; their volumes are attached with the first."""
         need = run.need
         if first is need:
@@ -943,17 +950,18 @@ class Placing:
         if not fitting(place, state, first, 1):
             return 0
         take(place, state, first, 1)
-        self._remember(run, place)
+        self._remember(run, place, low)
         more = fitting(place, state, need, cap - 1) if cap > 1 else 0
         if more:
             take(place, state, need, more)
         return 1 + more
 
-    @staticmethod
-    def _remember(run: Run, place: Place) -> None:
+    def _remember(self, run: Run, place: Place, low: int) -> None:
         if place.attached is None:
             place.attached = set()
         place.attached.update(run.volumes)
+        for volume in run.volumes:
+            self._attached[volume] = self._attached.get(volume, 0) | low
 
     def _terms(self, node_filter: NodeFilter, pins: tuple[Pin, ...]) -> tuple[Term, ...]:
         if not pins:
@@ -1130,7 +1138,7 @@ class Placing:
                 place = Place(account, state, rest.copy(), [])
             else:
                 place = opened(account, state)
-                cap = self._load(run, place, state, first, cap)
+                cap = self._load(run, place, 1 << len(places), state, first, cap)
                 if not cap:
                     break
             i = len(places)

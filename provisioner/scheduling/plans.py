@@ -16,6 +16,8 @@ from provisioner.scheduling.volumes import NO_VOLUMES, Attachment
 HostSpread = tuple[HostCounter, int, bool, int]
 """(counter, max_skew, whether the pod counts itself, min_domains)"""
 Counter = HostCounter | DomainCounter
+Question = tuple[NodeFilter, int, Ports, tuple[str, ...]]
+"""Where does such a pod fit: (filter, identity of the need, ports of the node, the driver of each volume to attach)."""
 _DomainSpread = tuple[DomainCounter, int, bool, int]
 
 
@@ -248,19 +250,19 @@ class Run(msgspec.Struct, eq=False, gc=False):
 
 
 def run_of(
-    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[tuple[NodeFilter, int], int], start: int
+    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[Question, int], start: int
 ) -> Run:
-    """The run of one class with one of its demands; `numbers` tells questions apart, by the identity of the need."""
+    """The run of one class with one of its demands; `numbers` tells questions apart."""
     facts, volumes = pods.facts, pods.volumes
-    own = facts.filter
+    own, ports, attached = facts.filter, facts.ports, volumes.attachments
     node_filter = required = own if volumes is NO_VOLUMES else pods.filter
-    question = widest = numbers.setdefault((required, id(need)), len(numbers))
+    drivers = tuple([driver for driver, _ in attached]) if attached else ()
+    question = widest = numbers.setdefault((required, id(need), ports, drivers), len(numbers))
     if demand.filter is not own:
         node_filter = demand.filter
         if volumes is not NO_VOLUMES:
             node_filter = node_filter.narrowed(volumes.alternatives)
-        question = numbers.setdefault((node_filter, id(need)), len(numbers))
-    ports = facts.ports
+        question = numbers.setdefault((node_filter, id(need), ports, drivers), len(numbers))
     return Run(
         pods,
         node_filter,
@@ -272,9 +274,9 @@ def run_of(
         start,
         len(pods.pods),
         ports,
-        volumes.attachments,
+        attached,
         plan.tops,
         plan.caps,
-        node_filter.easy and not ports and not volumes.attachments,
+        node_filter.easy and not ports and not attached,
         plan.ties or bool(ports),
     )

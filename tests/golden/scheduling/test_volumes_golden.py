@@ -171,6 +171,16 @@ ROWS: dict[str, Row] = {
                 storage=storage(volume("v", "b"), volume_claim("c", volume="v", modes=["ReadWriteOncePod"]))),
         "p left: c"),
     # --- attach limits ---
+    "a machine that can attach no more takes pods without volumes": row(
+        problem([*each(2, "1"), pod("w", shape("1"))], bins=[node("n", "10", attach={DRIVER: 1})], storage=storage(*to_come(2))),
+        "p0 on n", "p1 left: volume", "w on n"),
+    "a machine that can attach no more takes a pod whose volume it has attached": row(
+        problem([using("c0", name="p0", priority=2), using("c1", name="p1", priority=1), using("c0", name="p2")],
+                bins=[node("n", "10", attach={DRIVER: 1})], storage=storage(volume("v0"), volume_claim("c0", volume="v0"), *to_come(2)[1:])),
+        "p0 on n", "p1 left: volume", "p2 on n"),
+    "a machine to come that can attach no more takes pods without volumes": row(
+        problem([*each(2, "100m"), pod("w", shape("100m"))], pool(types=(MEDIUM,), limits={"nodes": "1"}), storage=storage(*to_come(2), attach={"medium": {DRIVER: 1}})),
+        "1 machine", "p0 w together", "p1 left: "),
     "a machine of now takes as many volumes as its CSINode says": row(
         problem(each(3), ONE, bins=[node("n", attach={DRIVER: 2})], storage=storage(*to_come(3))), "1 machine", "p by host: 2 1", "p1 on n", "p2 on new small"),
     "volumes of pods that run count": row(
