@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.apis.names import INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
+from provisioner.apis.names import HOSTNAME_LABEL, INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue, Priced
 from provisioner.scheduling.filters import NodeFilter, Term
@@ -19,9 +19,11 @@ from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
 
 _MOST_PINS: Final = 10_000
-SIMULATED_LABELS: Final = frozenset({REGISTERED_LABEL, INITIALIZED_LABEL})
+_SIMULATED: Final = Requirements.from_labels(
+    {REGISTERED_LABEL: "true", INITIALIZED_LABEL: "true", HOSTNAME_LABEL: "not known yet"}  # no label has spaces
+)
+SIMULATED_LABELS: Final = frozenset(_SIMULATED)
 """Labels that a machine has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
-_SIMULATED: Final = Requirements.from_labels(dict.fromkeys(sorted(SIMULATED_LABELS), "true"))
 
 
 @dataclass(frozen=True, slots=True)

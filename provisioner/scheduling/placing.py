@@ -397,7 +397,7 @@ class Placing:
         for i in members(places):
             place = self.place_at(i)
             if place.state is None:
-                total += most(place.head, run.need, limit) if place.head is not None else 0
+                total += max(0, most(place.head, run.need, limit)) if place.head is not None else 0
             else:
                 total += fitting(place, place.state, run.need, limit)
             if total >= limit:
@@ -845,9 +845,11 @@ class Placing:
     def _account_for(self, run: Run, touched: int, count: int, pins: tuple[Pin, ...]) -> None:
         """Everything that counts the pods of one fill counts them; hosts have done so already."""
         plan = run.plan
-        if not run.soft:
-            for host, _ in plan.guarded:
-                host.raised |= touched
+        if not run.soft and plan.guarded:
+            for i in members(touched):
+                pods = self._counted_pods(run, 1 << i, count)
+                for host, _ in plan.guarded:
+                    host.raised[i] = host.raised.get(i, 0) + pods
         for port in run.ports:
             self.ports[port] = self.ports.get(port, 0) | touched
         for axis, domain in pins:
@@ -858,13 +860,13 @@ class Placing:
                 if counter.eligible == ALL or not touched & ~counter.eligible:
                     counter.counts[domain] += count
                 else:
-                    counter.counts[domain] += self._eligible_pods(run, touched & counter.eligible, count)
+                    counter.counts[domain] += self._counted_pods(run, touched & counter.eligible, count)
             for counter, key in ap.holds:
                 pods = counter.counts[domain]
                 if pods > counter.held.get(key, 0):
                     counter.held[key] = pods
 
-    def _eligible_pods(self, run: Run, places: int, count: int) -> int:
+    def _counted_pods(self, run: Run, places: int, count: int) -> int:
         """Of the last `count` pods of a run, those that were put on `places`."""
         first = run.start - count
         return sum(
@@ -917,7 +919,7 @@ class Placing:
 
     def _take_bin(self, run: Run, place: Place, low: int, first: Need, cap: int) -> int:
         head = place.head
-        if head is None or not most(head, first, 1):
+        if head is None or most(head, first, 1) <= 0:
             return -1
         for d, amount in first:
             head[d] -= amount

@@ -249,9 +249,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         self.caps = [(host, top) for top, (host, _, own, _) in zip(self.tops, spreads, strict=True) if own]
 
 
-def run_of(
-    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[Question, int], start: int
-) -> Run:
+def run_of(pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[Question, int], start: int) -> Run:
     """The run of one class with one of its demands; `numbers` tells questions apart."""
     facts, volumes = pods.facts, pods.volumes
     own, ports, attached = facts.filter, facts.ports, volumes.attachments

@@ -50,13 +50,11 @@ class Marks:
     """Sets of machines.
 
     Attributes:
-        overcommitted: use more than they have.
         leaving: are going away.
         closed: take no pod now.
         naming: have pods whose anti-affinity looks at labels that differ between brothers.
     """
 
-    overcommitted: int = 0
     leaving: int = 0
     closed: int = 0
     naming: int = 0
@@ -66,7 +64,6 @@ class Marks:
         """Of these machines."""
         listed = list(bins)
         return cls(
-            mask_of(i for i, one in listed if one.room.negative),
             mask_of(i for i, one in listed if one.leaving),
             mask_of(i for i, one in listed if one.closed),
             mask_of(i for i, _ in listed if tallies[i].named),
@@ -76,7 +73,6 @@ class Marks:
         """With other machines for some numbers."""
         others, new = ~mask_of(bins), Marks.of(bins.items(), tallies)
         return Marks(
-            self.overcommitted & others | new.overcommitted,
             self.leaving & others | new.leaving,
             self.closed & others | new.closed,
             self.naming & others | new.naming,
@@ -254,7 +250,6 @@ class Prepared:
             self._bins,
             self._ground,
             self._table(dimensions),
-            overcommitted=marks.overcommitted,
             leaving=marks.leaving | leaving_now,
             closed=marks.closed,
             gone=gone_now,

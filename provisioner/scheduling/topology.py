@@ -10,6 +10,7 @@ from typing import Final
 
 from provisioner.apis.names import DISRUPTED_TAINT
 from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census, SelectorIndex, Spots
 from provisioner.scheduling.demands import Count, Eligibility, Relations
 from provisioner.scheduling.selecting import LabelSet
@@ -112,7 +113,7 @@ class HostCounter:
         counts: by place; absent where none.
         at_least: by number, the places with so many or more; nothing at 0.
         held: by (max_skew, min_domains), the places on which a spread constraint has placed a pod.
-        raised: places on which pods were put against what `held` allows, because they had no other.
+        raised: by place, the pods that were put there against what `held` allows, because they had no other.
     """
 
     __slots__ = ("_eligible", "at_least", "count", "counts", "held", "raised")
@@ -123,7 +124,7 @@ class HostCounter:
         self.at_least: Final = [0]
         self._eligible: Final = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
-        self.raised = 0
+        self.raised: Final[dict[int, int]] = {}
         if spots is not None and spots.counts:
             places = eligible.places
             if places == ALL:
@@ -453,8 +454,12 @@ def above(counter: HostCounter, domains: int, machines: int) -> bool:
     """
     least = counter.emptiest(counter.eligible & domains)
     for (max_skew, min_domains), held in counter.held.items():
-        lowest = 0 if machines < min_domains else least
-        if held & ~counter.raised & counter.with_at_least(lowest + max_skew + 1):
+        top = max_skew + (0 if machines < min_domains else least)
+        crowded = held & counter.with_at_least(top + 1)
+        if crowded and (
+            not counter.raised
+            or any(counter.counts[place] - counter.raised.get(place, 0) > top for place in members(crowded))
+        ):
             return True
     return False
 

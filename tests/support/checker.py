@@ -145,6 +145,7 @@ def machine_of(problem: Problem, option: Option, name: str) -> Machine:
         node_name=NEW,
         daemons=daemons,
         attach=limits,
+        overflowing=any(amount < 0 for amount in room.values()),
     )
 
 

@@ -5,6 +5,7 @@ itself. A `World` is a cluster at one moment; a pod is judged against it as it s
 """
 
 import copy
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -160,8 +161,6 @@ def needs(shapes: Iterable[PodShape]) -> dict[str, int]:
 
 
 def fits(wanted: Mapping[str, int], room: Mapping[str, int]) -> bool:
-    if any(amount < 0 for amount in room.values()):
-        return False
     return all(amount <= 0 or amount <= room.get(name, 0) for name, amount in wanted.items())
 
 
@@ -184,6 +183,7 @@ class Machine:
         daemons: what will run on a machine to come, for its ports; their requests are taken off `room` already.
         pods: were here before; `room` is what they leave.
         attach: volumes by CSI driver that the machine takes; absent means any number.
+        overflowing: a machine to come on which not even the daemons fit.
         placed: pods that this result puts here.
     """
 
@@ -197,6 +197,7 @@ class Machine:
     attach: Mapping[str, int] = field(default_factory=dict)
     leaving: bool = False
     closed: bool = False
+    overflowing: bool = False
     placed: list[Pod] = field(default_factory=list)
 
     def everyone(self) -> Iterator[Pod]:
@@ -260,6 +261,8 @@ class World:
             return "machine is leaving"
         if machine.closed:
             return "machine takes nothing now"
+        if machine.overflowing:
+            return "daemons alone overflow it"
         for taint in machine.taints:
             if not tolerated(shape.tolerations, taint):
                 return f"taint {taint}"
@@ -443,6 +446,7 @@ class World:
         return (
             _counts(pod, constraint, could_be.labels, could_be.taints, could_be.node_name)
             and all(tolerated(pod.shape.tolerations, one) for one in could_be.taints)
+            and not could_be.overflowing
             and fits(needs([pod.shape]), could_be.room)
         )
 
@@ -507,7 +511,7 @@ class World:
             if len(longest) == len(listed):
                 break
         else:
-            longest = self._patiently(listed) or self.copy()._search(listed, longest) or longest
+            longest = self._patiently(listed) or self._peeled(listed) or self.copy()._search(listed, longest) or longest
         for pod, name in longest:
             self.machine(name).placed.append(pod)
         return longest
@@ -543,6 +547,34 @@ class World:
                 order.append(turn)
             if not waiting:
                 return order
+        return None
+
+    def _peeled(self, listed: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
+        """An order found from its end: whoever could come last does, of those that are left, and so on; None for none.
+
+        Those that look at nobody come last by preference; further turns try others, in a fixed sequence.
+        """
+        for turn in range(_MOST_TURNS):
+            attempt = self.copy()
+            by_name = {one.name: one for one in attempt.machines}
+            bound = sorted(listed, key=lambda one: one[0].uid)
+            if turn:
+                random.Random(turn).shuffle(bound)
+            bound.sort(key=lambda one: _looks_at_others(one[0]) + len(anti_terms(one[0].shape)) > 0)
+            for pod, name in bound:
+                by_name[name].placed.append(pod)
+            order = []
+            while bound:
+                for number, (pod, name) in enumerate(bound):
+                    by_name[name].placed.remove(pod)
+                    if not attempt.refusal(pod, by_name[name]):
+                        order.append(bound.pop(number))
+                        break
+                    by_name[name].placed.append(pod)
+                else:
+                    break
+            if not bound:
+                return order[::-1]
         return None
 
     def _search(self, listed: list[tuple[Pod, str]], longest: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
@@ -598,6 +630,8 @@ _ORDERS: tuple[Callable[[tuple[Pod, str]], tuple[object, ...]], ...] = (
 """Orders in which binding is tried; within each, whoever can be bound is, round by round."""
 _MOST_TRIES = 3000
 """Bindings tried in the search for an order, before it counts as impossible."""
+_MOST_TURNS = 12
+"""Orders that are looked for from their end."""
 
 
 def machine_label(machine: Machine, key: str) -> str | None:
