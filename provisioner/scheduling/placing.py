@@ -15,7 +15,7 @@ from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.offers import State, pin
+from provisioner.scheduling.offers import Offer, State, pin
 from provisioner.scheduling.places import (
     Account,
     Place,
@@ -913,6 +913,9 @@ class Placing:
         found = offer.narrowed(state, term)
         if found is not None and run.ports:
             found = offer.without(found, offer.clashing(run.ports))
+        if found is not None:
+            for terms in run.plan.choosy:
+                found = _decided(offer, found, terms)
         if found is not None and self._kept:
             found = self._harmless(account, found, self._kept, run)
         return found
@@ -1305,3 +1308,20 @@ class Placing:
         if loosened:
             self._ask_again(loosened)
         return bool(loosened)
+
+
+def _decided(offer: Offer, state: State, terms: tuple[Term, ...]) -> State:
+    """`state`, narrowed until it is certain whether its machine is one that `terms` mean; the cheaper side where both can be had.
+
+    What a spread over some machines only counts must not depend on what a claim becomes.
+    """
+    inside = [found for term in terms if (found := offer.narrowed(state, term)) is not None]
+    if not inside or any(found is state for found in inside):
+        return state
+    outside: State | None = state
+    for term in terms:
+        if outside is not None and offer.narrowed(outside, term) is not None:
+            against = (offer.narrowed(outside, Term(Requirements.of((one,)))) for one in term.opposites)
+            outside = next((found for found in against if found is not None), None)
+    sides = inside if outside is None else [outside, *inside]
+    return min(sides, key=lambda side: offer.ranked(side).priced[0].offering.price)  # of equals the first

@@ -1,5 +1,6 @@
 """What the relations of a class mean in one attempt, and the class while its pods are being placed."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -78,6 +79,7 @@ class Plan:
         tops, caps: as of `Run`, while the emptiest machine is taken as empty: 0 is always right, a machine may be added.
         ties: whether anything besides hosts has to know where its pods are.
         considerate: whether the pods leave room for the spread of others while they can.
+        choosy: the terms of each spread that counts the pods on some machines only.
     """
 
     __slots__ = (
@@ -88,6 +90,7 @@ class Plan:
         "bootstraps",
         "by_axis",
         "caps",
+        "choosy",
         "considerate",
         "even",
         "guarded",
@@ -173,6 +176,14 @@ class Plan:
         self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
         self.ties: Final = bool(self.axes or self.guarded)
         self.considerate: Final = bool(self.guarded or any(plan.wanted for plan in self.axes))
+        adding = itertools.chain(effects.hosts, *(some.adds for some in effects.axes.values()))
+        self.choosy: Final = tuple(
+            dict.fromkeys(
+                one.count.eligibility.terms
+                for one in adding
+                if one.count.eligibility is not None and one.count.eligibility.terms is not None
+            )
+        )
         self.plain: Final = not (
             self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
         )
@@ -214,7 +225,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         tops: by hostname spread of the plan, the most pods on a place that it allows.
         caps: the same of those spreads by which the pods count themselves.
         ties: of the plan; ports are ties too.
-        easy: no term, port or volume has to be looked at on a claim.
+        easy: no term, port, volume or choosy spread has to be looked at on a claim.
         soft: whether to leave room for the spread of other pods.
         over: of how many pods, and on how many new machines these are to be shared out evenly; (0, 0) to fill one after another.
     """
@@ -275,6 +286,6 @@ def run_of(pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict
         attached,
         plan.tops,
         plan.caps,
-        node_filter.easy and not ports and not attached,
+        node_filter.easy and not ports and not attached and not plan.choosy,
         plan.ties or bool(ports),
     )
