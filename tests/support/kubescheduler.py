@@ -552,7 +552,7 @@ class World:
     def _peeled(self, listed: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
         """An order found from its end: whoever could come last does, of those that are left, and so on; None for none.
 
-        Those that look at nobody come last by preference; further turns try others, in a fixed sequence.
+        Those that look at nobody come last in every other turn; else the order is a fixed one without a pattern.
         """
         for turn in range(_MOST_TURNS):
             attempt = self.copy()
@@ -560,7 +560,8 @@ class World:
             bound = sorted(listed, key=lambda one: one[0].uid)
             if turn:
                 random.Random(turn).shuffle(bound)
-            bound.sort(key=lambda one: _looks_at_others(one[0]) + len(anti_terms(one[0].shape)) > 0)
+            if not turn % 2:
+                bound.sort(key=lambda one: _looks_at_others(one[0]) + len(anti_terms(one[0].shape)) > 0)
             for pod, name in bound:
                 by_name[name].placed.append(pod)
             order = []
@@ -630,7 +631,7 @@ _ORDERS: tuple[Callable[[tuple[Pod, str]], tuple[object, ...]], ...] = (
 """Orders in which binding is tried; within each, whoever can be bound is, round by round."""
 _MOST_TRIES = 3000
 """Bindings tried in the search for an order, before it counts as impossible."""
-_MOST_TURNS = 12
+_MOST_TURNS = 60
 """Orders that are looked for from their end."""
 
 
