@@ -118,6 +118,7 @@ class Offer:
         self.well_known: Final = well_known
         self._states: Final[dict[tuple[Requirements, int], State]] = {}
         self._rankings: Final[dict[tuple[Requirements, int], Ranked]] = {}
+        self._even: Final[dict[str, tuple[str, ...] | None]] = {}
         self._attach_limits: Final = attach_limits
         self._frontiers: Final[dict[int, tuple[Vector, ...]]] = {}
         self.min_values = {key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None}
@@ -196,6 +197,15 @@ class Offer:
         if len(values) == 1:
             return values
         return tuple(value for value in values if self.narrowed(state, pin(key, value)) is not None)
+
+    def even(self, key: str) -> tuple[str, ...] | None:
+        """The values that a label can have, where it makes no difference to types and prices which one; else None."""
+        if key not in self._even:
+            values = self.domains(self.base, key)
+            rows = {state.rows for one in values if (state := self.narrowed(self.base, pin(key, one))) is not None}
+            uneven = len(rows) > 1 or bool(self.base.rows & self.catalogue.uneven(key))
+            self._even[key] = None if uneven else values
+        return self._even[key]
 
     def ranked(self, state: State) -> Ranked:
         """The types of a state in order of price."""

@@ -393,12 +393,13 @@ class Topology:
 def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling: int | None) -> list[tuple[int, int]]:
     """Shares of `pods` by domain, that make the emptiest domains equal first; emptiest first, none above `ceiling`.
 
-    `domains` are ascending. Source: planner spec 2, quotas by ascending count.
+    Of equals the first of `domains` is filled first, and takes what cannot be shared out evenly. Source: planner spec 2, quotas
+    by ascending count.
     """
     if not domains:
         return []
     if pods == 1:
-        first = counts.index(min(counts)) if len(domains) == len(counts) else min(domains, key=counts.__getitem__)
+        first = min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
     if ceiling is None and pods <= _FEW:
         return _one_by_one(counts, domains, pods)
@@ -419,7 +420,8 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
         top += step
         left -= step * taken
     extra = left if ceiling is None or top < ceiling else 0
-    more = set(sorted(order[:taken])[:extra])  # all of these are equal now
+    equal = set(order[:taken])
+    more = set([domain for domain in domains if domain in equal][:extra])
     shares = []
     for number in range(taken):
         share = top - levels[number] + (1 if order[number] in more else 0)
@@ -433,8 +435,8 @@ _FEW: Final = 4
 
 
 def _one_by_one(counts: Sequence[int], domains: Sequence[int], pods: int) -> list[tuple[int, int]]:
-    """As `water_fill`; of equals the first of `domains` is filled first."""
-    levels = [*counts] if len(domains) == len(counts) else [counts[domain] for domain in domains]
+    """As `water_fill`."""
+    levels = [counts[domain] for domain in domains]
     shares: dict[int, int] = {}
     for _ in range(pods):
         emptiest = levels.index(min(levels))

@@ -73,7 +73,10 @@ REFUSED = {
     "an order of binding that only who comes last tells: spread over a label of the pool": (RICH, 1183),
     "an order of binding that only who comes last tells: spread over zones, beside pods that it counts": (OWNED, 92),
     "an order of binding that only who comes last tells: a pod that must be the first of its kind": (OWNED, 302),
-    "an order of binding that only who comes last tells: spread over zones, and friends that must be there": (OWNED, 887),
+    "an order of binding that only who comes last tells: spread over zones, and friends that must be there": (
+        OWNED,
+        887,
+    ),
     "a machine too full for its spread already, before pods without another place came to it": (OWNED, 212),
 }
 """Problems of which the judge refused an answer once, and what was wrong, there or here."""
