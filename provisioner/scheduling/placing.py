@@ -899,10 +899,7 @@ class Placing:
         """Everything that counts the pods of one fill counts them; hosts have done so already."""
         plan = run.plan
         if not run.soft and plan.guarded:
-            for i in members(touched):
-                pods = self._counted_pods(run, 1 << i, count)
-                for host, _ in plan.guarded:
-                    host.raised[i] = host.raised.get(i, 0) + pods
+            self._raise(run, touched, count)
         for port in run.ports:
             self.ports[port] = self.ports.get(port, 0) | touched
         for axis, domain in pins:
@@ -918,6 +915,13 @@ class Placing:
                 pods = counter.counts[domain]
                 if pods > counter.held.get(key, 0):
                     counter.held[key] = pods
+
+    def _raise(self, run: Run, touched: int, count: int) -> None:
+        """The last `count` pods came to places against the spread of pods that are there already."""
+        for host, _ in run.plan.guarded:
+            for i in members(touched):
+                if any(held >> i & 1 for held in host.held.values()):
+                    host.raised[i] = host.raised.get(i, 0) + self._counted_pods(run, 1 << i, count)
 
     def _counted_pods(self, run: Run, places: int, count: int) -> int:
         """Of the last `count` pods of a run, those that were put on `places`."""

@@ -78,6 +78,7 @@ REFUSED = {
         887,
     ),
     "a machine too full for its spread already, before pods without another place came to it": (OWNED, 212),
+    "a machine too full for its spread, and the pod that had no other place must be there first": (GENTLE, 88),
 }
 """Problems of which the judge refused an answer once, and what was wrong, there or here."""
 
