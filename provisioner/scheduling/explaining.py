@@ -34,6 +34,7 @@ from provisioner.scheduling.reasons import (
     NothingLeft,
     NotTogether,
     NoTypeMatches,
+    NoVolumeLeft,
     PoolRefuses,
     PoolsRefuse,
     PortsTaken,
@@ -217,6 +218,8 @@ class Explainer:
         for claim in one.volumes.exclusive:
             if claim in self._attempt.in_use:
                 return (VolumeInUse(claim),)
+        if wanting := self._attempt.without_volume(one):
+            return (NoVolumeLeft(wanting),)
         run = self._attempt.run_for(one, one.ladder[-1], 0)
         question: object = (run.question, run.ports, id(run.plan), run.volumes)
         found = self._known.get(question)

@@ -395,6 +395,10 @@ class Placing:
             if self.anywhere(run.plan):
                 break
 
+    def room(self, run: Run, limit: int) -> int:
+        """How many pods of the class the places that are there take as far as room goes, at most `limit`."""
+        return self._room(run, self._candidates(run), limit)
+
     def _room(self, run: Run, places: int, limit: int) -> int:
         """How many pods of the class the places take as far as room goes, at most `limit`."""
         total = 0

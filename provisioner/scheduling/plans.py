@@ -8,7 +8,7 @@ import msgspec
 
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
-from provisioner.scheduling.filters import NodeFilter
+from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.topology import Axis, DomainCounter, Effects, HostCounter, Topology
 from provisioner.scheduling.vectors import Need
@@ -176,7 +176,7 @@ class Plan:
         self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
         self.ties: Final = bool(self.axes or self.guarded)
         self.considerate: Final = bool(self.guarded or any(plan.wanted for plan in self.axes))
-        adding = itertools.chain(effects.hosts, *(some.adds for some in effects.axes.values()))
+        adding: Iterable[Counter] = itertools.chain(effects.hosts, *(some.adds for some in effects.axes.values()))
         self.choosy: Final = tuple(
             dict.fromkeys(
                 one.count.eligibility.terms
@@ -260,17 +260,28 @@ class Run(msgspec.Struct, eq=False, gc=False):
         self.caps = [(host, top) for top, (host, _, own, _) in zip(self.tops, spreads, strict=True) if own]
 
 
-def run_of(pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[Question, int], start: int) -> Run:
-    """The run of one class with one of its demands; `numbers` tells questions apart."""
+def run_of(
+    pods: PodClass,
+    demand: Demand,
+    plan: Plan,
+    need: Need,
+    numbers: dict[Question, int],
+    start: int,
+    reached: tuple[Term, ...] = (),
+) -> Run:
+    """The run of one class with one of its demands; `numbers` tells questions apart.
+
+    `reached` stands in place of the class's own alternatives, where these depend on what other pods got.
+    """
     facts, volumes = pods.facts, pods.volumes
     own, ports, attached = facts.filter, facts.ports, volumes.attachments
-    node_filter = required = own if volumes is NO_VOLUMES else pods.filter
+    node_filter = required = own if volumes is NO_VOLUMES else own.narrowed(reached or volumes.alternatives)
     drivers = tuple([driver for driver, _ in attached]) if attached else ()
     question = widest = numbers.setdefault((required, id(need), ports, drivers), len(numbers))
     if demand.filter is not own:
         node_filter = demand.filter
         if volumes is not NO_VOLUMES:
-            node_filter = node_filter.narrowed(volumes.alternatives)
+            node_filter = node_filter.narrowed(reached or volumes.alternatives)
         question = numbers.setdefault((node_filter, id(need), ports, drivers), len(numbers))
     return Run(
         pods,

@@ -279,6 +279,16 @@ class VolumeInUse:
 
 
 @dataclass(frozen=True, slots=True)
+class NoVolumeLeft:
+    """Every volume that would do for a claim goes to another claim."""
+
+    claim: str
+
+    def __str__(self) -> str:
+        return f"no free volume is left for persistentvolumeclaim {self.claim}: other pods get those that would do"
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationsHeld:
     """The pool may only use reserved capacity, and other claims hold all of it."""
 
@@ -469,6 +479,7 @@ Reason = (
     | OnlyWhileLeaving
     | UnsupportedConstraint
     | VolumeInUse
+    | NoVolumeLeft
     | NoPools
     | PoolRefuses
     | PoolsRefuse

@@ -632,14 +632,16 @@ def _asked_labels(pod: Pod) -> set[str]:
 
 
 def _counting_labels(problem: Problem) -> set[str]:
-    """Labels that decide over which machines some pod of the problem spreads."""
+    """Labels that decide over which machines some pod of the problem spreads, and the zone where pods share a claim."""
     world = world_of(problem)
-    return {
+    found = {
         key
         for pod in problem.pods
         if any(one.node_affinity_policy != "Ignore" for one in world.hard_spread(pod))
         for key in _asked_labels(pod)
     }
+    claims = [key for pod in problem.pods for key, _ in world.claim_keys(pod)]
+    return found | {names.ZONE_LABEL} if len(set(claims)) < len(claims) else found
 
 
 def _otherwise(

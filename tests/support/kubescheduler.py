@@ -292,8 +292,9 @@ class World:
                 yield f"{pod.namespace}/{pod.name}-{volume.name}", True
 
     def _volumes(self, pod: Pod, machine: Machine) -> str:
+        chosen: list[str] = []
         for key, ephemeral in self.claim_keys(pod):
-            why = self._claim(key, machine)
+            why = self._claim(key, machine, chosen)
             if why:
                 return why
             owners = self.claims[key].metadata.owner_references
@@ -306,7 +307,7 @@ class World:
                     return f"volume {key} is for one pod only"
         return self._attach(pod, machine)
 
-    def _claim(self, key: str, machine: Machine) -> str:
+    def _claim(self, key: str, machine: Machine, chosen: list[str]) -> str:
         claim = self.claims.get(key)
         if claim is None:
             return f"volume claim {key} does not exist"
@@ -325,12 +326,18 @@ class World:
         if kind.volume_binding_mode != "WaitForFirstConsumer":
             return f"volume claim {key} waits for immediate binding"
         if kind.provisioner == "kubernetes.io/no-provisioner":
-            free = (
-                one
-                for one in self.volumes.values()
-                if one.spec.storage_class_name == kind.metadata.name and one.spec.claim_ref is None
-            )
-            return "" if any(not self._reach(one, machine) for one in free) else f"no volume for {key} here"
+            given = self._given()
+            if key in given:
+                return self._reach(self.volumes[given[key]], machine)
+            name = self._match(claim, machine, [*given.values(), *chosen])
+            chosen.append(name)
+            return "" if name else f"no volume for {key} here"
+        here = machine_label(machine, names.ZONE_LABEL)
+        for other in self.machines:
+            if machine_label(other, names.ZONE_LABEL) != here and any(
+                key in dict(self.claim_keys(one)) for one in other.everyone()
+            ):
+                return f"volume claim {key} gets its volume in another zone"
         if kind.allowed_topologies and not any(
             all(
                 label(machine.labels, one.key) in one.values and one.key in machine.labels
@@ -340,6 +347,47 @@ class World:
         ):
             return f"storage class {kind.metadata.name} makes no volumes here"
         return ""
+
+    def _match(self, claim: PersistentVolumeClaim, machine: Machine, given: Iterable[str]) -> str:
+        """The volume that a claim would be bound to on that machine; "" for none."""
+        wanted, taken = claim.spec, set(given)
+        key = (claim.metadata.namespace, claim.metadata.name)
+        free = []
+        for name, one in self.volumes.items():
+            reference = one.spec.claim_ref
+            if name in taken or _bytes(one.spec.capacity) < _bytes(wanted.resources.requests):
+                continue
+            if (one.spec.volume_mode or "Filesystem") != (wanted.volume_mode or "Filesystem"):
+                continue
+            if reference is not None:
+                if (reference.namespace, reference.name) == key and not self._reach(one, machine):
+                    return name
+                continue
+            if one.status.phase not in {"", "Available"} or one.spec.storage_class_name != wanted.storage_class_name:
+                continue
+            if not set(wanted.access_modes) <= set(one.spec.access_modes):
+                continue
+            if wanted.selector is not None and not selected(wanted.selector, one.metadata.labels):
+                continue
+            if not self._reach(one, machine):
+                free.append(name)
+        return min(free, key=lambda name: (_bytes(self.volumes[name].spec.capacity), name), default="")
+
+    def _given(self) -> dict[str, str]:
+        """By claim, the volume without a provisioner that it has got by the pods that were placed so far."""
+        given: dict[str, str] = {}
+        for machine in self.machines:
+            for pod in machine.placed:
+                for key, _ in self.claim_keys(pod):
+                    claim = self.claims.get(key)
+                    kind = None if claim is None else self.classes.get(claim.spec.storage_class_name or "")
+                    if claim is None or key in given or claim.spec.volume_name or kind is None:
+                        continue
+                    if kind.provisioner == "kubernetes.io/no-provisioner":
+                        name = self._match(claim, machine, given.values())
+                        if name:
+                            given[key] = name
+        return given
 
     def _reach(self, volume: PersistentVolume, machine: Machine) -> str:
         affinity = volume.spec.node_affinity
@@ -615,6 +663,12 @@ class World:
         listed = list(placements)
         bound = {pod.uid for pod, _ in self.in_order(listed)}
         return [(pod, self.refusal(pod, self.machine(name))) for pod, name in listed if pod.uid not in bound]
+
+
+def _bytes(amounts: Mapping[str, str | int | float]) -> int:
+    units = {"Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+    text = str(amounts.get("storage", "0"))
+    return int(text[:-2]) * units[text[-2:]] if text[-2:] in units else int(text)
 
 
 def _looks_at_others(pod: Pod) -> int:

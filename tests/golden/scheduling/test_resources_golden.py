@@ -36,7 +36,7 @@ def made(*containers: Container, init: tuple[Container, ...] = (), **spec: objec
 
 
 def on_port(
-    number: int, *, protocol: str = "TCP", address: str = "", name: str = "p", host: bool = False, **spec: object
+    number: int, *, protocol: str = "TCP", address: str = "", name: str = "p", host: bool = False, **spec: Any
 ) -> Pod:
     port = ContainerPort(container_port=number, host_port=0 if host else number, protocol=protocol, host_ip=address)
     return pod(name, made(container("100m", ports=(port,)), host_network=host, **spec))
