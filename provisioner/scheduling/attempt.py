@@ -501,19 +501,15 @@ class Attempt:
         """What is tried for a class, in this order."""
         return one.ladder
 
-    def _place(self, one: PodClass, start: int, *, late: bool) -> int:
-        if one.volumes.unbound and self._undecided(one):
-            after = start
-            for zone in self._zones_for(one, start):
-                after = self._put(one, start, start + 1, late=late, zone=zone)
-                if after > start:
-                    break
-            if after == start or after == len(one.pods):
+    def _place_first(self, one: PodClass, start: int, *, late: bool) -> int:
+        """Place one pod whose place decides where volumes are; the number of the first pod without a place."""
+        after = start
+        for zone in self._zones_for(one, start):
+            after = self._place(one, start, late=late, end=start + 1, zone=zone)
+            if after > start:
                 self.decide(one, start, after)
-                return after
-            self.decide(one, start, after)
-            start = after
-        return self._put(one, start, len(one.pods), late=late)
+                break
+        return after
 
     def _undecided(self, one: PodClass) -> bool:
         """Whether the class's next pod decides where the volume of a claim is, and that matters to others."""
@@ -580,7 +576,13 @@ class Attempt:
         left = terms_left(one.volumes, self._taken, self._decided) if one.volumes.unbound else ()
         return left if isinstance(left, str) else ""
 
-    def _put(self, one: PodClass, start: int, limit: int, *, late: bool, zone: Term | None = None) -> int:
+    def _place(self, one: PodClass, start: int, *, late: bool, end: int = 0, zone: Term | None = None) -> int:
+        """Place pods of a class, from `start` up to `end` or all, in one zone where that is said; the first without a place."""
+        limit = end or len(one.pods)
+        if one.volumes.unbound and not end and self._undecided(one):
+            before, start = start, self._place_first(one, start, late=late)
+            if start in (before, limit):
+                return start
         if self._work.limited and not self._work.step():
             self.unfinished = True
             return start
@@ -681,7 +683,8 @@ def scope_of(
         for offer in offers:
             values.update(offer.domains(offer.base, key))
         values.update(_named_values(ladders, key))
-        axis = scope.axes[key] = Axis(key, values)
+        even = {offer.even(key) for offer in offers}
+        axis = scope.axes[key] = Axis(key, values, uneven=len(even) > 1 or None in even)
         axis.settle_in(places)
     return scope
 

@@ -9,7 +9,6 @@ spread takes the emptiest machine as empty until `late` looks at the true number
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 from provisioner.scheduling.bins import Bins
@@ -93,7 +92,6 @@ def _level(amount: int) -> int:
     return amount if shift <= 0 else (shift << _LEVEL_BITS) + (amount >> shift)
 
 
-_EVEN: Final[Mapping[int, float]] = MappingProxyType({})
 _DEAREST: Final = float("inf")
 _MUCH: Final = 1 << 40
 _MOST_FILLED: Final = 512
@@ -163,8 +161,7 @@ class Placing:
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
-        self._flat: Final[dict[Axis, bool]] = {}
-        self._usd: Final[dict[tuple[int, Axis, int], dict[int, float]]] = {}
+        self._usd: Final[dict[tuple[int, Axis, int], list[float]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self._full: Final[list[dict[int, int]] | None] = (
             [{} for _ in bins.dimensions.names] if ground.many_sizes else None
@@ -282,7 +279,8 @@ class Placing:
         candidates = self._candidates(run)
         if not candidates:
             return False
-        domains = self._cheapest_first(run, axis, domains, run.end - run.start)
+        if axis.uneven:
+            domains = self._cheapest_first(run, axis, domains, run.end - run.start)
         shares = water_fill(counts, domains, run.end - run.start, ceiling)
         if len(shares) > 1:
             # so far a domain may be filled even if no other is
@@ -350,11 +348,11 @@ class Placing:
         reach = self._openable(run, axis)
         if not opening and reach and max(room.values(), default=0) < run.left:
             return  # rather all of them where a new machine can be had too
-        prices = self._prices(run, axis, run.left)
+        prices = self._prices(run, axis, run.left) if axis.uneven else ()
 
         def rank(domain: int) -> tuple[bool, bool, float, int, int, int]:
             left = run.left - room[domain]
-            usd = prices.get(domain, _DEAREST) * left if prices and left else 0.0
+            usd = prices[domain] * left if prices and left else 0.0
             return left > 0, domain not in reach, usd, -room[domain], axis.loads[domain], domain
 
         order = sorted((domain for domain in room if room[domain] or domain in reach), key=rank)
@@ -591,8 +589,10 @@ class Placing:
             return [(domain, 1) for domain in self._preferred(run, ap, legal, opening=opening)][:pods]
         if not leads:
             return [(domain, pods) for domain in self._preferred(run, ap, legal, opening=opening)]
+        if ap.axis.uneven:
+            legal = self._cheapest_first(run, ap.axis, legal, 1 if len(leads) > 1 else pods)
         if len(leads) > 1:
-            return self._one_by_one(run, leads, self._cheapest_first(run, ap.axis, legal, 1))
+            return self._one_by_one(run, leads, legal)
         counter, skew, least, hard = leads[0]
         universe = self._universe(run, counter)
         outside = [domain for domain in universe if domain not in legal]
@@ -601,7 +601,7 @@ class Placing:
             ceiling = min(counter.counts[domain] for domain in outside) + skew
         if hard and not self._enough(universe, counter, least):
             ceiling = skew
-        return water_fill(counter.counts, self._cheapest_first(run, ap.axis, legal, pods), pods, ceiling)
+        return water_fill(counter.counts, legal, pods, ceiling)
 
     def _one_by_one(self, run: Run, leads: Sequence[Lead], legal: Sequence[int]) -> list[tuple[int, int]]:
         """One pod for the domain that all counters together like best; of equals the first."""
@@ -623,54 +623,43 @@ class Placing:
             return legal
         candidates = self._candidates(run)
         reach = self._openable(run, axis) if opening else frozenset()
-        prices = self._prices(run, axis, 1 if ap.alone else run.left) if opening else _EVEN
+        prices = self._prices(run, axis, 1 if ap.alone else run.left) if opening and axis.uneven else ()
 
         def first(domain: int) -> tuple[int, int, bool, float, int, int]:
             places = candidates & axis.could[domain]
             low = (places & -places).bit_length() if places else len(self.places) + 1
             crowd = sum(counter.counts[domain] for counter in ap.adds) if self.scattering else 0
-            usd = prices.get(domain, _DEAREST) if prices else 0.0
+            usd = prices[domain] if prices else 0.0
             return crowd, low, domain not in reach, usd, axis.loads[domain], domain
 
         return sorted(legal, key=first)
 
-    def _cheapest_first(self, run: Run, axis: Axis, domains: Sequence[int], pods: int) -> Sequence[int]:
-        """Domains by the price of machines for so many pods of the class, shared out evenly; as they come where it makes no difference."""
-        if len(domains) < 2:
-            return domains
-        prices = self._prices(run, axis, -(-pods // len(domains)))
-        return sorted(domains, key=lambda domain: prices.get(domain, _DEAREST)) if prices else domains
+    def _cheapest_first(self, run: Run, axis: Axis, domains: Sequence[int], pods: int) -> list[int]:
+        """Domains by the price of machines for so many pods of the class, shared out evenly."""
+        return sorted(domains, key=self._prices(run, axis, -(-pods // max(1, len(domains)))).__getitem__)
 
-    def _prices(self, run: Run, axis: Axis, pods: int) -> Mapping[int, float]:
-        """By domain, about what machines for so many pods of the class cost in USD per hour; nothing where the domain makes no difference."""
-        flat = self._flat.get(axis)
-        if flat is None:
-            even = {account.offer.even(axis.key) for account in self.accounts}
-            flat = self._flat[axis] = len(even) <= 1 and None not in even
-        if flat:
-            return _EVEN
+    def _prices(self, run: Run, axis: Axis, pods: int) -> Sequence[float]:
+        """By domain, about what machines for so many pods of the class cost in USD per hour; infinite where none can be had."""
         key = run.question, axis, pods
         found = self._usd.get(key)
         if found is None:
-            found = self._usd[key] = {}
-            for term in run.filter.terms:
+            found = self._usd[key] = [_DEAREST] * len(axis.values)
+            for term in run.filter.terms if axis.uneven else ():
                 for account in self._takers(run):  # in the order in which they are asked for a machine
                     state = account.offer.narrowed(account.offer.base, term)
                     for value in account.offer.domains(state, axis.key) if state is not None else ():
                         domain = axis.index.get(value, -1)
-                        if domain >= 0 and domain not in found:
-                            price = self._price(account, state, pin(axis.key, value), run.need, pods)
-                            if price is not None:
-                                found[domain] = price
+                        if domain >= 0 and found[domain] == _DEAREST:
+                            found[domain] = self._price(account, state, pin(axis.key, value), run.need, pods)
         return found
 
-    def _price(self, account: Account, state: State | None, term: Term, need: Need, pods: int) -> float | None:
-        """The least price of machines for so many pods, on as few as they fit or one on each; None where none fits."""
+    def _price(self, account: Account, state: State | None, term: Term, need: Need, pods: int) -> float:
+        """The least price of machines for so many pods, on as few as they fit or one on each; infinite where none fits."""
         offer = account.offer
         narrower = None if state is None else offer.narrowed(state, term)
         most_on_one = 0 if narrower is None else max((most(point, need, pods) for point in narrower.points), default=0)
         if narrower is None or not most_on_one:
-            return None
+            return _DEAREST
         ranked = offer.ranked(narrower)
         prices = []
         for number in {-(-pods // most_on_one), pods}:

@@ -31,11 +31,13 @@ class Axis:
         loads: by domain, how often it was chosen where nothing else decided.
         numbers: of all domains.
         pins: by domain, the one choice of it.
+        uneven: what new machines there are, and what they cost, is not the same in every domain.
     """
 
-    __slots__ = ("absent", "could", "fixed", "index", "key", "loads", "numbers", "pins", "values")
+    __slots__ = ("absent", "could", "fixed", "index", "key", "loads", "numbers", "pins", "uneven", "values")
 
-    def __init__(self, key: str, values: Iterable[str]) -> None:
+    def __init__(self, key: str, values: Iterable[str], *, uneven: bool = False) -> None:
+        self.uneven: Final = uneven
         self.key: Final = key
         self.values: Final = sorted(set(values))
         self.index: Final = {value: number for number, value in enumerate(self.values)}
@@ -60,6 +62,7 @@ class Axis:
         found = Axis.__new__(Axis)
         found.key, found.values, found.index, found.numbers = self.key, self.values, self.index, self.numbers  # type: ignore[misc]
         found.could = self.could.copy()  # type: ignore[misc]
+        found.uneven = self.uneven  # type: ignore[misc]
         found.loads = [0] * len(self.values)  # type: ignore[misc]
         found.pins = [((found, domain),) for domain in found.numbers]  # type: ignore[misc]
         found.fixed, found.absent = self.fixed, self.absent

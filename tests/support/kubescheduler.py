@@ -332,12 +332,10 @@ class World:
             name = self._match(claim, machine, [*given.values(), *chosen])
             chosen.append(name)
             return "" if name else f"no volume for {key} here"
-        here = machine_label(machine, names.ZONE_LABEL)
-        for other in self.machines:
-            if machine_label(other, names.ZONE_LABEL) != here and any(
-                key in dict(self.claim_keys(one)) for one in other.everyone()
-            ):
-                return f"volume claim {key} gets its volume in another zone"
+        users = (other for other in self.machines for one in other.everyone() if key in dict(self.claim_keys(one)))
+        zones = {machine_label(other, names.ZONE_LABEL) for other in users} - {None}
+        if zones and machine_label(machine, names.ZONE_LABEL) not in zones:
+            return f"volume claim {key} gets its volume in another zone"
         if kind.allowed_topologies and not any(
             all(
                 label(machine.labels, one.key) in one.values and one.key in machine.labels
