@@ -80,7 +80,7 @@ def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path)
     def all_running(counts: Counts) -> bool:
         return counts.running >= pods
 
-    with session(Setup("disturbed", logs=tmp_path / "logs"), lines.append) as run:
+    with session(Setup("disturbed", logs=tmp_path / "logs", heals=True), lines.append) as run:
         run.apply_pools(example("nodepools.yaml"))
         began = run.clock.monotonic()
         applying.apply(run.client, [*others, *first])
@@ -96,7 +96,7 @@ def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path)
                 run.programs.kill(name)
                 run.programs.start(run.program(name))
         counts = watch(run, show, all_running, began, RUN_SECONDS)
-        assert (counts.pods, counts.running) == (pods, pods), lines[-20:]
+        assert (counts.pods, counts.running) == (pods, pods), (run.programs.healed, lines[-20:])
         left = scale_in(run, workload, show)
         assert (left.pods, left.claims, left.nodes) == (0, 0, 0), lines[-20:]
 
