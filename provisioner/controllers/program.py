@@ -19,7 +19,7 @@ from provisioner.controllers.consistency import Consistency
 from provisioner.controllers.disrupted_taint import DisruptedTaints
 from provisioner.controllers.disruption import Disruption
 from provisioner.controllers.drain import Evictions
-from provisioner.controllers.freshness import stale
+from provisioner.controllers.freshness import behind, stale
 from provisioner.controllers.hydration import Hydration
 from provisioner.controllers.intake import Intake
 from provisioner.controllers.lifecycle import Lifecycle
@@ -218,12 +218,7 @@ class Caches:
 
     def problem(self) -> str:
         """What is wrong with the caches, "" when nothing is."""
-        for reflector in self.all:
-            if not reflector.synced.is_set():
-                return f"{reflector.resource} are not synced"
-            if reflector.staleness() > STALE_AFTER_SECONDS:
-                return f"{reflector.resource} were last heard of {reflector.staleness():.0f} s ago"
-        return ""
+        return behind(self.all, silent=STALE_AFTER_SECONDS, failing=STALE_AFTER_SECONDS)
 
     def bad_objects(self) -> str:
         """The objects that cannot be read as they are, for people; "" when there is none. The others are served all the same."""
@@ -553,12 +548,13 @@ class Controllers:
             self._node_plans.gone(node.metadata.name)
         else:
             self._node_plans.seen(node)
+        for one in self._cluster.claims_with(node.spec.provider_id):  # a Node that is gone joins no claim any more
+            self._claims.add(one.name)
+            if gone:
+                self._pool_changed(one.pool)
         claim = self._cluster.claim_of(node)
         if claim is not None:
-            self._claims.add(claim.name)
             self._hydration.seen(claim)
-            if gone:
-                self._pool_changed(claim.pool)
         if node.metadata.deletion_timestamp is not None:
             self._nodes.add(node.metadata.name)
             if not gone and claim is not None and self._cluster.bound_to(node.metadata.name):

@@ -1,6 +1,7 @@
 """A program behind the server of webhook and extender, as a process of its own: `python -m tests.support.httpprogram`.
 
-Its pages: /mutate answers a review of 3 KB as the webhook does, /big has 4 MB, /hang never ends.
+Its pages: /mutate answers a review of 3 KB as the webhook does, /big has 4 MB, /hang never ends, /die ends
+a thread with an error.
 """
 
 import contextlib
@@ -41,7 +42,15 @@ class Program:
         self.app.add_url_rule("/healthz", "healthz", lambda: "ok")
         self.app.add_url_rule("/big", "big", lambda: Response(b"x" * 4_000_000))
         self.app.add_url_rule("/hang", "hang", self._hang)
+        self.app.add_url_rule("/die", "die", self._die)
         self.app.add_url_rule("/mutate", "mutate", self._mutate, methods=["POST"])
+
+    def _die(self) -> str:
+        def fail() -> None:
+            raise RecursionError("too deep")
+
+        threading.Thread(target=fail, name="watch-pods").start()
+        return "gone"
 
     def _hang(self) -> str:
         threading.Event().wait()
