@@ -45,7 +45,7 @@ def planned_pods(claim: NodeClaim) -> set[str]:
 def test_a_deleted_claim_goes_with_its_node_and_not_when_it_is_looked_at_again(
     plot: Plot, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("provisioner.controllers.lifecycle.FINALIZE_REQUEUE_SECONDS", 3600.0)
+    monkeypatch.setattr("provisioner.controllers.core.lifecycle.FINALIZE_REQUEUE_SECONDS", 3600.0)
     plot.pool(disruption=NEVER)
     plot.deploy("web", 1)
     (claim,) = eventually(plot.initialized, "the claim is initialised", SECONDS)
