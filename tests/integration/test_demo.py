@@ -26,7 +26,7 @@ from provisioner.support.clock import SystemClock
 pytestmark = pytest.mark.plane
 
 DISTURBED_AT = 300
-RUN_SECONDS = 300.0
+RUN_SECONDS = 600.0
 LIVENESS_SECONDS = 30.0
 
 
@@ -65,7 +65,7 @@ def test_a_shorter_demo_on_an_emulated_ec2_runs_every_pod_and_leaves_nothing(tmp
     assert figures["memory of the provisioner"]["met"] is True
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("stopped", [False, True], ids=["killed with -9", "stopped with SIGSTOP"])
 def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path) -> None:
     workload = example("workload.yaml")

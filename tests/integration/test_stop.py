@@ -1,5 +1,6 @@
 """A provisioner that is asked to stop: at any moment of its start, and while the API server says nothing. Kubernetes kills after 30 s."""
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +13,8 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import LEASES
+from tests.support.apiproxy import ApiProxy, Rule
 from tests.support.eventually import eventually
-from tests.support.kube_proxy import TcpProxy, proxy_to
 
 pytestmark = pytest.mark.plane
 
@@ -22,8 +23,8 @@ SECONDS = STOP_SECONDS + 5.0
 
 
 @pytest.fixture
-def proxy(client: Client) -> Iterator[TcpProxy]:
-    with proxy_to(int(client.connection.host.rpartition(":")[2])) as one:
+def proxy(plane: DevCluster, client: Client) -> Iterator[ApiProxy]:
+    with contextlib.closing(ApiProxy(plane)) as one:
         yield one
 
 
@@ -58,19 +59,18 @@ def test_the_lease_is_given_back_whenever_the_signal_comes(
 
 
 @pytest.mark.parametrize("leads", [False, True], ids=["during its start", "while it leads"])
-def test_an_api_server_that_says_nothing_holds_up_no_stop(
-    plane: DevCluster, client: Client, proxy: TcpProxy, tmp_path: Path, leads: bool
+def test_an_api_server_that_answers_nothing_holds_up_no_stop(
+    client: Client, proxy: ApiProxy, tmp_path: Path, leads: bool
 ) -> None:
     lease, log = f"of-silence-{leads:d}", tmp_path / "log"
-    kubeconfig = proxy.kubeconfig(Path(str(plane.kubeconfig)), tmp_path / "kubeconfig")
+    silence = Rule("hang", watches=True)
     if not leads:
-        proxy.freeze()
-    process = start(kubeconfig, lease, log)
+        proxy.add(silence)
+    process = start(proxy.kubeconfig(), lease, log)
     if leads:
         eventually(lambda: holder(client, lease), "it leads", 60)
-        proxy.freeze()
-    else:
-        eventually(lambda: len(proxy.accepted) >= 10, "it asks for what there is", 60)
+        proxy.add(silence)
+    eventually(lambda: silence.hits >= 10, "it waits for many answers", 60)
     process.terminate()
     assert process.wait(SECONDS) in (0, 1), log.read_text()
-    proxy.thaw()
+    proxy.remove(silence)
