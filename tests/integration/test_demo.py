@@ -97,7 +97,7 @@ def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path)
                 run.programs.start(run.program(name))
         counts = watch(run, show, all_running, began, RUN_SECONDS)
         assert (counts.pods, counts.running) == (pods, pods), (run.programs.healed, lines[-20:])
-        left = scale_in(run, workload, show)
+        left = scale_in(run, workload, show, RUN_SECONDS / 2)
         assert (left.pods, left.claims, left.nodes) == (0, 0, 0), lines[-20:]
 
 
