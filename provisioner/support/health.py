@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from provisioner.support import heartbeat, logs, metrics
+from provisioner.support import logs, metrics
 from provisioner.support.addresses import Address
 from provisioner.support.http.server import HttpServer, listen
 from provisioner.support.http.values import Limits, Request, Response
@@ -101,16 +101,12 @@ def serve_all(
 ) -> list[HealthServer]:
     """Start what a program with an address of its own for probes needs; an address that cannot be had is logged.
 
-    A thread that has ended with an error, or a loop that hangs, is a failed liveness check (`heartbeat`).
-
     Args:
         figures: where /metrics is, and the probes too.
         probes: where only the probes are; None for nowhere.
         checks: as for `serve`.
         live_checks: as for `serve`.
     """
-    heartbeat.watch_threads()
-    live_checks = {**live_checks, "threads": heartbeat.problem}
     running = []
     for address, with_metrics in ((figures, True), (probes, False)):
         if address is None:

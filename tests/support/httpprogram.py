@@ -18,7 +18,7 @@ from pathlib import Path
 from flask import Flask, Response, request
 
 from certs.serving import ServingContext
-from provisioner.support import health, logs
+from provisioner.support import health, heartbeat, logs
 from provisioner.support.http.gunicorn_server import Server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits
@@ -66,7 +66,7 @@ class Program:
             ("127.0.0.1", self._health_port),
             None,
             checks={},
-            live_checks={"through": health.through(server, "/healthz", 1.0)},
+            live_checks={"through": health.through(server, "/healthz", 1.0), "threads": heartbeat.problem},
         )
 
     def stop(self) -> None:
