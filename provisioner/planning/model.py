@@ -6,7 +6,8 @@ all, where one of them
 - has volumes or host ports, claims devices, or names several node selector terms;
 - prefers nodes (it has found the best that it could), or has a required or preferred affinity to pods of its own node;
 - is bound by a topology other than zone and hostname, or by one over hostname that more than 8 kinds of pods share;
-- settles a label that the pool leaves open; or where the claim draws from a reservation.
+- settles a label that the pool leaves open; or where the claim draws from a reservation, or is of a pool with limits while
+  pods are left without a place: what limits allow is theirs.
 
 In a pool with limits or minValues one such claim keeps all others of the pool as they are: their shares hang together. Pods on
 machines of now stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
@@ -296,7 +297,8 @@ class _Reader:
             numbers = {self.number_of[pod.uid] for pod in claim.pods}
             zone = claim.requirements.requirement(ZONE_LABEL).is_single or ""
             unknown = any(self.unknown[n] or (self.zoned[n] and not zone) for n in numbers)
-            if unknown or claim.reservations or any(self._settles(self.classes[n], offer) for n in numbers):
+            short = bool(self.result.unplaced) and offer.pool.remaining is not None
+            if unknown or short or claim.reservations or any(self._settles(self.classes[n], offer) for n in numbers):
                 kept.append(claim)
                 if offer.pool.remaining is not None or offer.min_values:
                     whole.add(claim.pool)
@@ -382,8 +384,8 @@ class _Reader:
             for some in (*(claim.pods for claim in self.result.claims), *self.result.existing.values())
             for pod in some
         )
-        classes = [(self.classes[number], count) for number, count in sorted(placed.items())]
-        keys = {key for one, _ in classes for term in one.filter.terms for key in term.requirements}
+        terms = [term for number in placed for term in self.classes[number].filter.terms]
+        keys = {key for term in terms for key in term.requirements}
         slots = list(self._plain_slots(by_zone=ZONE_LABEL in keys, by_capacity=CAPACITY_TYPE_LABEL in keys))
         supplies: list[int] = []
         slots += self._reserved(supplies)
@@ -391,10 +393,12 @@ class _Reader:
         kinds: dict[int, int] = {}
         demands: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0] * len(names))
         admitted: dict[object, tuple[int, int]] = {}
-        for one, count in classes:
-            key = one.filter
+        key_of: dict[int, object] = {}
+        for number, count in sorted(placed.items()):
+            one = self.classes[number]
+            key = key_of[number] = (one.filter, self._least_weight(one))
             if key not in admitted:
-                admitted[key] = self._possible(one, bits), setting.bins.admitting(one.filter)
+                admitted[key] = self._possible(one, bits, key[1]), setting.bins.admitting(one.filter)
             own = demands[admitted[key]]
             for d, amount in setting.needs[one]:
                 own[d] += amount * count
@@ -415,7 +419,7 @@ class _Reader:
         )
         market = Market(names, tuple(slots), groups, tuple([tuple(rooms[s]) for s in order]), tuple(supplies))
         place = {key: number for number, key in enumerate(demands)}
-        return market, {number: place[admitted[self.classes[number].filter]] for number in placed}
+        return market, {number: place[admitted[key]] for number, key in key_of.items()}
 
     def _plain_slots(self, *, by_zone: bool, by_capacity: bool) -> Iterable[Slot]:
         width = len(self.setting.bins.dimensions.names)
@@ -439,31 +443,28 @@ class _Reader:
                     usd = Fraction(str(one.offering.price))
                     yield Slot(number, one.row, _ANY, _ANY, usd, offer.room[one.row], known[name])
 
-    def _possible(self, one: PodClass, bits: "_Bits") -> int:
-        """At least the slots on which a pod may be, in pools of the highest weight that takes it, or of any that has limits."""
+    def _least_weight(self, one: PodClass) -> int | None:
+        """The weight of the first pool that surely takes such a pod: pools of less weight are not asked. None for no such pool."""
+        need = self.setting.needs[one]
+        for offer in self.setting.offers:
+            if offer.pool.remaining is None and not offer.min_values and offer.takes(one.filter, need):
+                return offer.pool.weight
+        return None
+
+    def _possible(self, one: PodClass, bits: "_Bits", least_weight: int | None) -> int:
+        """At least the slots on which a pod may be, in pools of no less than this weight."""
         found = 0
-        enough: int | None = None
-        for number, offer in enumerate(self.setting.offers):
-            if enough is not None and offer.pool.weight < enough:
-                break
-            if not offer.tolerated(one.filter):
+        for (number, zone, kind), by_row in bits.items():
+            offer = self.setting.offers[number]
+            if (least_weight is not None and offer.pool.weight < least_weight) or not offer.tolerated(one.filter):
                 continue
+            state = offer.base if zone == _ANY else _state(offer, zone, kind)
             for term in one.filter.terms:
-                for (owner, zone, kind), by_row in bits.items():
-                    if owner != number:
-                        continue
-                    state = offer.base if zone == _ANY else _state(offer, zone, kind)
-                    narrower = None if state is None else offer.narrowed(state, term)
-                    if narrower is not None:
-                        for row, bit in by_row.items():
-                            if narrower.rows >> row & 1:
-                                found |= bit
-            if (
-                offer.pool.remaining is None
-                and not offer.min_values
-                and offer.takes(one.filter, self.setting.needs[one])
-            ):
-                enough = offer.pool.weight if enough is None else enough
+                narrower = None if state is None else offer.narrowed(state, term)
+                if narrower is not None:
+                    for row, bit in by_row.items():
+                        if narrower.rows >> row & 1:
+                            found |= bit
         return found
 
 

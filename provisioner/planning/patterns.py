@@ -17,6 +17,8 @@ Floats = NDArray[np.float32]
 Counts = NDArray[np.int32]
 Bits = NDArray[np.bool_]
 _BITS: Final = 23
+_LEAST_PRICE: Final = 1e-6
+"""USD per hour: what costs nothing is not to be divided by."""
 _MOST: Final = 1 << 20
 """Stands for any number of pods."""
 
@@ -52,7 +54,7 @@ def arrays_of(model: Model) -> tuple[Arrays, NDArray[np.int64]]:
         shift = max(0, max(*own, *have, 1).bit_length() - _BITS)
         needs[:, place] = [-(-amount >> shift) for amount in own]
         rooms[:, place] = [max(0, amount) >> shift for amount in have]
-    price = np.array([float(one.usd) for one in model.slots])
+    price = np.array([max(float(one.usd), _LEAST_PRICE) for one in model.slots])
     kinds = list(dict.fromkeys([one.allowed for one in model.items]))
     width = -(-len(model.slots) // 8)
     packed = np.array([list(one.to_bytes(width, "little")) for one in kinds], dtype=np.uint8)

@@ -50,7 +50,7 @@ class Search:
     ) -> None:
         """`room_worth`: of all that a slot has, at the going rates."""
         self.arrays: Final = arrays
-        self.worth: Final = np.maximum(worth, _LEAST_WORTH * float(worth.max()))
+        self.worth: Final = np.maximum(worth, _LEAST_WORTH * float(worth.max()) or 1.0)
         self.rng: Final = np.random.default_rng(seed)
         self.expired: Final = expired
         self.steps = 0
