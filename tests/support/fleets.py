@@ -22,7 +22,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.cloudprovider.aws import tables
+from provisioner.cloudprovider.aws.market.static_data import on_demand_prices
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.problem import Pool, World
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -47,7 +47,7 @@ def ec2_types(
     capacity_type: str = names.CAPACITY_ON_DEMAND,
 ) -> tuple[InstanceType, ...]:
     """Types of generation 3 and later, no bare metal, in three zones at one price; with `gpus`, NVIDIA's of any family."""
-    prices = tables.on_demand_prices()["us-east-1"].prices
+    prices = on_demand_prices()["us-east-1"].prices
     found = []
     for row in csv.DictReader(PUBLISHED.read_text().splitlines()):
         price = prices.get(row["instance_type"], 0)
