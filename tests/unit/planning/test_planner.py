@@ -201,7 +201,7 @@ def test_a_thousand_pods_on_ec2_come_near_the_bound(kind: str, rounds: int, most
 
 def test_controllers_do_not_load_the_planner() -> None:
     program = (
-        "import sys, provisioner.controllers.main, provisioner.controllers.provisioning, provisioner.disruption.proposal;"
+        "import sys, provisioner.controllers.main, provisioner.controllers.core.provisioning, provisioner.controllers.core.disruption;"
         "print([name for name in ('numpy', 'highspy', 'provisioner.planning') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
