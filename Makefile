@@ -25,7 +25,7 @@ install: $(STAMP) ## virtual environment with pinned dependencies; nothing happe
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing pinned dependencies into $(VENV) (1-2 minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,planner]'
 	@touch $@
 
 demo: install ## 1,000 pending pods get their machines on a real control plane, then leave (CLOUD=aws: from an emulated EC2; MODE=all-off|nominations-only|everything-on)

@@ -7,17 +7,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.attempt import Attempt, Setting
 from provisioner.scheduling.classes import LeftOut, PodClass
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
+from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.offers import pin
 from provisioner.scheduling.places import Account
 from provisioner.scheduling.placing import Pin, Placing
 from provisioner.scheduling.ports import clash
-from provisioner.scheduling.result import Result
+from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
 from provisioner.scheduling.topology_plan import AxisPlan, Plan, Run
 
@@ -105,6 +108,19 @@ def judge(setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers
     return _Court(setting, design, numbers).verdict(left_out)
 
 
+def settle(
+    setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers: Mapping[str, int]
+) -> tuple[Verdict, tuple[PlannedClaim, ...]]:
+    """Judge a design, and say its nodes as claims, in their order, each with its own pods; none where it is not legal."""
+    court = _Court(setting, design, numbers)
+    verdict = court.verdict(left_out)
+    if not verdict.legal:
+        return verdict, ()
+    claims = finish(court.attempt.claims())
+    nodes = [node for node in design.nodes if node.pods]
+    return verdict, tuple([replace(one, pods=node.pods) for one, node in zip(claims, nodes, strict=True)])
+
+
 class _Court:
     def __init__(self, setting: Setting, design: Design, numbers: Mapping[str, int]) -> None:
         self.setting: Final = setting
@@ -177,7 +193,12 @@ class _Court:
             return
         self.attempt.in_use.update(exclusive)
         pins = self._pins(run, low)
-        done = sum(self.placing.fill(run, low, 1, pins) for _ in range(count))
+        done = 0
+        while done < count:
+            put = self.placing.fill(run, low, count - done, pins)
+            if not put:
+                break
+            done += put
         if done < count:
             self.faults.append(Fault(node, run.pods.pods[0], "does not fit beside the other pods"))
         else:

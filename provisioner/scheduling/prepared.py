@@ -21,12 +21,12 @@ from provisioner.scheduling.census import NOBODY, Census, Tally, tally_of, tally
 from provisioner.scheduling.classes import LeftOut, PodClass, classify
 from provisioner.scheduling.demands import facts_of
 from provisioner.scheduling.filters import FilterError, Term, label_value
-from provisioner.scheduling.judging import Design, Verdict, design_of, judge
+from provisioner.scheduling.judging import Design, Verdict, design_of, judge, settle
 from provisioner.scheduling.offers import Daemon, Offer, pin
 from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import Bin, Changes, Pool, World
 from provisioner.scheduling.reasons import OnlyWhileLeaving
-from provisioner.scheduling.result import Result, Unplaced
+from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
 from provisioner.scheduling.solution import EFFORT, Solution
 from provisioner.scheduling.vectors import Dimensions, Need
 from provisioner.scheduling.volumes import NOTHING_SETTLED, Attachment, attachments_of, claim_keys
@@ -231,6 +231,19 @@ class Prepared:
         setting, left_out = self._setting(design.pods, leaving, gone, Terms(Work(), 0))
         setting = replace(setting, offers=[offer.without_min_values() for offer in setting.offers])
         return judge(setting, left_out, design, self._numbers)
+
+    def settle(self, design: Design) -> tuple[Verdict, tuple[PlannedClaim, ...]]:
+        """Judge a design as a whole, minValues included, and make claims of its nodes, in their order.
+
+        A claim names every type on which its pods fit, as one of `solve` does, and is planned on the cheapest; a node
+        without zone or capacity type leaves them open where its pods do. None where the design is not legal.
+        """
+        setting, left_out = self._setting(design.pods, (), (), Terms(Work(), 0))
+        return settle(setting, left_out, design, self._numbers)
+
+    def setting(self, pods: Sequence[Pod]) -> Setting:
+        """What an answer about these pods starts from: their classes, what pools can make, machines of now."""
+        return self._setting(pods, (), (), Terms(Work(), 0))[0]
 
     def _setting(
         self, pods: Sequence[Pod], leaving: Collection[str], gone: Collection[str], terms: Terms

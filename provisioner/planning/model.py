@@ -1,0 +1,521 @@
+"""What the planner works on, in whole numbers: items (equal pods), slots (ways to make a node), and what stays as scheduling has it.
+
+A claim of scheduling's answer is planned again when the model says everything about its pods. It stays as it is, pods and
+all, where one of them
+
+- has volumes or host ports, claims devices, or names several node selector terms;
+- prefers nodes (it has found the best that it could), or has a required or preferred affinity to pods of its own node;
+- is bound by a topology other than zone and hostname, or by one over hostname that more than 8 kinds of pods share;
+- settles a label that the pool leaves open; or where the claim draws from a reservation, or is of a pool with limits while
+  pods are left without a place: what limits allow is theirs.
+
+In a pool with limits or minValues one such claim keeps all others of the pool as they are: their shares hang together. Pods on
+machines of now stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
+hostnames, no node takes more than maxSkew pods of a spread, or one of those that keep apart.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.attempt import Setting
+from provisioner.scheduling.bits import members
+from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.demands import Count
+from provisioner.scheduling.filters import Term
+from provisioner.scheduling.judging import Design, DesignedNode
+from provisioner.scheduling.offers import Offer, State, pin
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.volumes import NO_VOLUMES
+from provisioner.values.requirement import Operator, Requirement, Requirements
+
+Vector = tuple[int, ...]
+
+_ALONE: Final = 1 << 12
+"""What a pod that keeps others off its node takes of the room for it; others take 1. More than pods on any node."""
+_MOST_SHARED: Final = 8
+"""Kinds of hostname constraints that several classes share; each is a resource more."""
+_BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
+_EVERYTHING: Final = Term()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One way to make a node.
+
+    Attributes:
+        offer: number of the pool in the question.
+        row: number of the instance type in the pool's catalogue.
+        zone, capacity_type: "" where they need not be said.
+        usd: per hour; exact.
+        room: what a node has for pods, by dimension.
+        supply: number of the reservation that it draws from; -1 for any number of nodes.
+    """
+
+    offer: int
+    row: int
+    zone: str
+    capacity_type: str
+    usd: Fraction
+    room: Vector
+    supply: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Equal pods as far as the planner is concerned.
+
+    Attributes:
+        need: of one pod, by dimension.
+        allowed: one bit a slot.
+        most: on one node; 0 for any number.
+        group: of the market.
+        pods: in the order in which they are dealt out.
+    """
+
+    need: Vector
+    allowed: int
+    most: int
+    group: int
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pods that may go to the same slots and machines of now, for the bound.
+
+    Attributes:
+        demand: of all of them together, by dimension.
+        allowed: one bit a slot.
+        free: one bit for each kind of machines of now that admits them.
+    """
+
+    demand: Vector
+    allowed: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """What the bound is about: every pod that has a place, every way to give it one.
+
+    Attributes:
+        names: of the dimensions.
+        free: by kind of machines of now, their room together.
+        supplies: by reservation, how many machines are left of it.
+    """
+
+    names: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    groups: tuple[Group, ...]
+    free: tuple[Vector, ...]
+    supplies: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the model: its slot, and (item, pods) in ascending order of items."""
+
+    slot: int
+    load: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A question for the planner.
+
+    Attributes:
+        slots, items: of the pods that are planned again.
+        nodes: what scheduling made for them.
+        kept: claims that stay.
+        market: for the bound.
+    """
+
+    slots: tuple[Slot, ...]
+    items: tuple[Item, ...]
+    nodes: tuple[Node, ...]
+    kept: tuple[PlannedClaim, ...]
+    market: Market
+
+    def design(self, setting: Setting, result: Result, nodes: Iterable[Node]) -> Design:
+        """These nodes, what stays, and pods on machines of now, for scheduling to judge; the kept claims come first."""
+        dealt = [0] * len(self.items)
+        made = [
+            DesignedNode(one.pool, one.planned_type, one.planned_zone, one.planned_capacity_type, one.pods)
+            for one in self.kept
+        ]
+        for node in nodes:
+            slot = self.slots[node.slot]
+            offer = setting.offers[slot.offer]
+            pods: list[Pod] = []
+            for number, count in node.load:
+                start = dealt[number]
+                dealt[number] = start + count
+                pods += self.items[number].pods[start : start + count]
+            name = offer.catalogue.types[slot.row].name
+            made.append(DesignedNode(offer.pool.name, name, slot.zone, slot.capacity_type, tuple(pods)))
+        return Design(tuple(made), result.existing)
+
+
+def model_of(setting: Setting, result: Result) -> Model:
+    """The model of a question and scheduling's answer to it; `setting` is of all pods that have a place in it."""
+    return _Reader(setting, result).model()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tie:
+    """What pods have to do with each other on one node: `owners` keep `members` to `most`."""
+
+    owners: frozenset[int]
+    members: frozenset[int]
+    most: int
+    apart: bool
+
+
+class _Reader:
+    def __init__(self, setting: Setting, result: Result) -> None:
+        self.setting: Final = setting
+        self.result: Final = result
+        self.classes: Final = setting.classes
+        self.number_of: Final = {pod.uid: number for number, one in enumerate(self.classes) for pod in one.pods}
+        self._known: Final[dict[object, int]] = {}
+        self.zoned: Final = [self._zoned(one) for one in self.classes]
+        own, self.shared, many = self._ties()
+        self.most: Final = own
+        self.unknown: Final = [n in many or self._unknown(one) for n, one in enumerate(self.classes)]
+        self.weights: Final = {offer.pool.name: offer.pool.weight for offer in setting.offers}
+
+    # ------------------------------------------------------------------ what the model does not know
+
+    def _counts(self, one: PodClass) -> set[Count]:
+        """Everything that is counted for pods of a class, and everything that counts them."""
+        if self.setting.scope.empty:
+            return set()
+        return {*one.counts, *self.setting.scope.including(one.facts.pod)}
+
+    def _zoned(self, one: PodClass) -> bool:
+        return any(count.key == ZONE_LABEL for count in self._counts(one))
+
+    def _unknown(self, one: PodClass) -> bool:
+        first, last = one.ladder[0], one.ladder[-1]
+        if one.volumes is not NO_VOLUMES or one.facts.ports or one.shape.resource_claims or one.shape.volumes:
+            return True
+        if first.filter.terms != last.filter.terms or len(last.filter.terms) != 1:
+            return True
+        if last.filter.terms[0].names is not None:
+            return True
+        if any(count.key not in (ZONE_LABEL, HOSTNAME_LABEL) for count in self._counts(one)):
+            return True
+        return any(count.on_hosts for demand in one.ladder for count in demand.relations.together)
+
+    def _ties(self) -> tuple[dict[int, int], list[_Tie], set[int]]:
+        """Most pods on a node by class; ties that several classes share; classes of more of these than can be looked after."""
+        owners: defaultdict[tuple[Count, int, bool], set[int]] = defaultdict(set)
+        if self.setting.scope.empty:
+            return {}, [], set()
+        for number, one in enumerate(self.classes):
+            relations = one.ladder[0].relations
+            for count in relations.apart:
+                if count.on_hosts:
+                    owners[count, 1, True].add(number)
+            for spread in relations.spreads:
+                if spread.count.on_hosts:
+                    owners[spread.count, spread.max_skew, False].add(number)
+        counted: defaultdict[Count, set[int]] = defaultdict(set)
+        wanted = {count for count, _, _ in owners}
+        for number, one in enumerate(self.classes):
+            for count in self.setting.scope.including(one.facts.pod):
+                if count in wanted:
+                    counted[count].add(number)
+        own: dict[int, int] = {}
+        shared: list[_Tie] = []
+        many: set[int] = set()
+        for (count, most, apart), some in owners.items():
+            concerned = some | counted[count]
+            if len(concerned) > 1:
+                if len(shared) < _MOST_SHARED:
+                    shared.append(_Tie(frozenset(some), frozenset(counted[count]), most, apart))
+                else:
+                    many |= concerned
+            elif counted[count]:
+                (number,) = some
+                own[number] = min(most, own.get(number, most))
+        return own, shared, many
+
+    # ------------------------------------------------------------------ the model
+
+    def model(self) -> Model:
+        again, kept = self._claims()
+        names = self.setting.bins.dimensions.names
+        by_zone, by_capacity = self._told_apart(again)
+        slots = self._slots(by_zone=by_zone, by_capacity=by_capacity)
+        bits = _bits_by_offer(slots)
+        market, group_of = self._market(names)
+        items: dict[tuple[Vector, int, int, int, int], int] = {}
+        pods: list[list[Pod]] = []
+        loads: list[Counter[int]] = []
+        allowed: dict[tuple[int, str, int], int] = {}
+        needs = {number: self._need(number) for number in range(len(self.classes))}
+        for claim, zone in again:
+            weight = self.weights[claim.pool]
+            load: Counter[int] = Counter()
+            for pod in claim.pods:
+                number = self.number_of[pod.uid]
+                own = zone if self.zoned[number] else ""
+                asked = (number, own, weight)
+                if asked not in allowed:
+                    allowed[asked] = self._slots_for(number, bits, own, weight)
+                most = self.most.get(number, 0)
+                key = (needs[number], allowed[asked], most, group_of[number], number if most else -1)
+                item = items.setdefault(key, len(items))
+                if item == len(pods):
+                    pods.append([])
+                pods[item].append(pod)
+                load[item] += 1
+            loads.append(load)
+        made = tuple([Item(*key[:4], tuple(some)) for key, some in zip(items, pods, strict=True)])
+        nodes = []
+        for load in loads:
+            node = cheapest(slots, made, tuple(sorted(load.items())))
+            if node is None:  # what scheduling knows is more than the model does
+                return Model((), (), (), self.result.claims, market)
+            nodes.append(node)
+        return Model(slots, made, tuple(nodes), tuple(kept), market)
+
+    def _claims(self) -> tuple[list[tuple[PlannedClaim, str]], list[PlannedClaim]]:
+        """The claims that are planned again, with their zone where it matters; the others."""
+        pools = {offer.pool.name: offer for offer in self.setting.offers}
+        again: list[tuple[PlannedClaim, str]] = []
+        kept: list[PlannedClaim] = []
+        whole: set[str] = set()
+        for claim in self.result.claims:
+            offer = pools[claim.pool]
+            numbers = {self.number_of[pod.uid] for pod in claim.pods}
+            zone = claim.requirements.requirement(ZONE_LABEL).is_single or ""
+            unknown = any(self.unknown[n] or (self.zoned[n] and not zone) for n in numbers)
+            short = bool(self.result.unplaced) and offer.pool.remaining is not None
+            if unknown or short or claim.reservations or any(self._settles(self.classes[n], offer) for n in numbers):
+                kept.append(claim)
+                if offer.pool.remaining is not None or offer.min_values:
+                    whole.add(claim.pool)
+            else:
+                again.append((claim, zone))
+        if whole:
+            kept = [one for one in self.result.claims if one.pool in whole or one in kept]
+            again = [entry for entry in again if entry[0].pool not in whole]
+        return again, kept
+
+    def _settles(self, one: PodClass, offer: Offer) -> bool:
+        """Whether such a pod decides a label that the pool leaves open, or heeds a soft taint of the pool."""
+        state = offer.narrowed(offer.base, one.filter.terms[0])
+        return state is None or state.said != offer.base.said or not offer.tolerated(one.ladder[0].filter)
+
+    def _told_apart(self, again: Sequence[tuple[PlannedClaim, str]]) -> tuple[bool, bool]:
+        """Whether zones and capacity types of nodes have to be told apart."""
+        numbers = {self.number_of[pod.uid] for claim, _ in again for pod in claim.pods}
+        keys = {
+            key for n in numbers for term in self.classes[n].filter.terms for key in term.requirements
+        }  # fmt: skip
+        return ZONE_LABEL in keys or any(self.zoned[n] for n in numbers), CAPACITY_TYPE_LABEL in keys
+
+    def _slots(self, *, by_zone: bool, by_capacity: bool) -> tuple[Slot, ...]:
+        found: list[Slot] = []
+        more = tuple([_ALONE if tie.apart else tie.most for tie in self.shared])
+        for number, offer in enumerate(self.setting.offers):
+            zones = (offer.domains(offer.base, ZONE_LABEL) if by_zone else ()) or ("",)
+            kinds = (offer.domains(offer.base, CAPACITY_TYPE_LABEL) if by_capacity else ()) or ("",)
+            for zone in zones:
+                for kind in kinds:
+                    state = _state(offer, zone, kind)
+                    if state is None:
+                        continue
+                    for one in offer.ranked(state).priced:
+                        usd = Fraction(str(one.offering.price))
+                        found.append(Slot(number, one.row, zone, kind, usd, offer.room[one.row] + more))
+        return tuple(found)
+
+    def _slots_for(self, number: int, bits: "_Bits", zone: str, weight: int) -> int:
+        one = self.classes[number]
+        key = (one.filter, one.ladder[0].filter, zone, weight)
+        if key not in self._known:
+            self._known[key] = self._allowed(one, bits, zone, weight)
+        return self._known[key]
+
+    def _allowed(self, one: PodClass, bits: "_Bits", zone: str, weight: int) -> int:
+        """The slots on which a pod may be, its size not looked at."""
+        found = 0
+        for (number, slot_zone, kind), by_row in bits.items():
+            offer = self.setting.offers[number]
+            if offer.pool.weight != weight:
+                continue
+            if (zone and slot_zone and slot_zone != zone) or not offer.tolerated(one.ladder[0].filter):
+                continue
+            state = _state(offer, slot_zone, kind)
+            narrower = None if state is None else offer.narrowed(state, one.filter.terms[0])
+            if state is None or narrower is None or narrower.said != state.said:
+                continue
+            asked = offer.catalogue.asked
+            if asked(narrower.requirements) != asked(state.requirements):
+                continue  # a slot's price holds for what the slot says alone
+            for row, bit in by_row.items():
+                if narrower.rows >> row & 1:
+                    found |= bit
+        return found
+
+    def _need(self, number: int) -> Vector:
+        one = self.classes[number]
+        own = self.setting.bins.dimensions.filled(self.setting.needs[one])
+        return own + tuple([_share(tie, number) for tie in self.shared])
+
+    # ------------------------------------------------------------------ for the bound
+
+    def _market(self, names: tuple[str, ...]) -> tuple[Market, dict[int, int]]:
+        """For the bound; and the group of each class.
+
+        Zones that pods were given and constraints between pods are left out: a bound without them holds with them.
+        """
+        setting = self.setting
+        placed = Counter(
+            self.number_of[pod.uid]
+            for some in (*(claim.pods for claim in self.result.claims), *self.result.existing.values())
+            for pod in some
+        )
+        terms = [term for number in placed for term in self.classes[number].filter.terms]
+        keys = {key for term in terms for key in term.requirements}
+        slots = list(self._plain_slots(by_zone=ZONE_LABEL in keys, by_capacity=CAPACITY_TYPE_LABEL in keys))
+        supplies: list[int] = []
+        slots += self._reserved(supplies)
+        bits = _bits_by_offer(slots)
+        kinds: dict[int, int] = {}
+        demands: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0] * len(names))
+        admitted: dict[object, tuple[int, int]] = {}
+        key_of: dict[int, object] = {}
+        for number, count in sorted(placed.items()):
+            one = self.classes[number]
+            key = key_of[number] = (one.filter, self._least_weight(one))
+            if key not in admitted:
+                admitted[key] = self._possible(one, bits, key[1]), setting.bins.admitting(one.filter)
+            own = demands[admitted[key]]
+            for d, amount in setting.needs[one]:
+                own[d] += amount * count
+        for _, bins in demands:
+            kinds.setdefault(bins, len(kinds))
+        # a machine of now is of one kind by the set of groups that it admits
+        sets = list(kinds)
+        rooms: dict[int, list[int]] = {}
+        for i in members(_union(sets)):
+            signature = sum(1 << n for n, bins in enumerate(sets) if bins >> i & 1)
+            room = rooms.setdefault(signature, [0] * len(names))
+            for d, amount in enumerate(setting.bins.rooms[i]):
+                room[d] += max(0, amount)
+        order = list(rooms)
+        groups = tuple(
+            Group(tuple(demand), slots_of, sum(1 << k for k, s in enumerate(order) if s >> kinds[bins] & 1))
+            for (slots_of, bins), demand in demands.items()
+        )
+        market = Market(names, tuple(slots), groups, tuple([tuple(rooms[s]) for s in order]), tuple(supplies))
+        place = {key: number for number, key in enumerate(demands)}
+        return market, {number: place[admitted[key]] for number, key in key_of.items()}
+
+    def _plain_slots(self, *, by_zone: bool, by_capacity: bool) -> Iterable[Slot]:
+        width = len(self.setting.bins.dimensions.names)
+        for one in self._slots(by_zone=by_zone, by_capacity=by_capacity):
+            yield Slot(one.offer, one.row, one.zone, one.capacity_type, one.usd, one.room[:width])
+
+    def _reserved(self, supplies: list[int]) -> Iterable[Slot]:
+        known: dict[str, int] = {}
+        label = self.setting.world.reservation_label
+        for number, offer in enumerate(self.setting.offers):
+            if not offer.catalogue.reserved:
+                continue
+            for name, left, asked in offer.catalogue.reservations(offer.base.requirements, label):
+                state = offer.narrowed(offer.base, Term(asked))
+                if state is None:
+                    continue
+                if name not in known:
+                    known[name] = len(supplies)
+                    supplies.append(left)
+                for one in offer.ranked(state).priced:
+                    usd = Fraction(str(one.offering.price))
+                    yield Slot(number, one.row, _ANY, _ANY, usd, offer.room[one.row], known[name])
+
+    def _least_weight(self, one: PodClass) -> int | None:
+        """The weight of the first pool that surely takes such a pod: pools of less weight are not asked. None for no such pool."""
+        need = self.setting.needs[one]
+        for offer in self.setting.offers:
+            if offer.pool.remaining is None and not offer.min_values and offer.takes(one.filter, need):
+                return offer.pool.weight
+        return None
+
+    def _possible(self, one: PodClass, bits: "_Bits", least_weight: int | None) -> int:
+        """At least the slots on which a pod may be, in pools of no less than this weight."""
+        found = 0
+        for (number, zone, kind), by_row in bits.items():
+            offer = self.setting.offers[number]
+            if (least_weight is not None and offer.pool.weight < least_weight) or not offer.tolerated(one.filter):
+                continue
+            state = offer.base if zone == _ANY else _state(offer, zone, kind)
+            for term in one.filter.terms:
+                narrower = None if state is None else offer.narrowed(state, term)
+                if narrower is not None:
+                    for row, bit in by_row.items():
+                        if narrower.rows >> row & 1:
+                            found |= bit
+        return found
+
+
+_ANY: Final = "*"
+"""The zone and capacity type of reserved slots in the bound."""
+_Bits = Mapping[tuple[int, str, str], Mapping[int, int]]
+
+
+def _bits_by_offer(slots: Sequence[Slot]) -> _Bits:
+    found: dict[tuple[int, str, str], dict[int, int]] = {}
+    for number, one in enumerate(slots):
+        by_row = found.setdefault((one.offer, one.zone, one.capacity_type), {})
+        by_row[one.row] = by_row.get(one.row, 0) | 1 << number
+    return found
+
+
+def _state(offer: Offer, zone: str, kind: str) -> State | None:
+    term = _BOUGHT if offer.catalogue.reserved else _EVERYTHING
+    for key, value in ((ZONE_LABEL, zone), (CAPACITY_TYPE_LABEL, kind)):
+        if value:
+            term = term.joined(pin(key, value))
+    return offer.narrowed(offer.base, term)
+
+
+def _share(tie: _Tie, number: int) -> int:
+    """What a pod takes of the room for one tie."""
+    if tie.apart:
+        return _ALONE if number in tie.owners else int(number in tie.members)
+    return int(number in tie.members or number in tie.owners)
+
+
+def _union(sets: Iterable[int]) -> int:
+    found = 0
+    for one in sets:
+        found |= one
+    return found
+
+
+def cheapest(slots: Sequence[Slot], items: Sequence[Item], load: tuple[tuple[int, int], ...]) -> Node | None:
+    """The cheapest node for these pods; None where no slot holds them."""
+    allowed = -1
+    width = len(items[load[0][0]].need)
+    used = [0] * width
+    for number, count in load:
+        one = items[number]
+        allowed &= one.allowed
+        for d in range(width):
+            used[d] += one.need[d] * count
+    best = -1
+    for number in members(allowed & (1 << len(slots)) - 1):
+        slot = slots[number]
+        if (best < 0 or slot.usd < slots[best].usd) and all(map(int.__ge__, slot.room, used)):
+            best = number
+    return Node(best, load) if best >= 0 else None

@@ -1,0 +1,151 @@
+"""Good loads for single nodes, many at once: what a node of each slot would best hold, by worth.
+
+Everything is in arrays here. Amounts are scaled to whole numbers below 2^24, needs rounded up and rooms down, so that
+single precision is exact; who fits by them fits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from provisioner.planning.model import Model
+
+Floats = NDArray[np.float32]
+Counts = NDArray[np.int32]
+Bits = NDArray[np.bool_]
+_BITS: Final = 23
+_LEAST_PRICE: Final = 1e-6
+"""USD per hour: what costs nothing is not to be divided by."""
+_MOST: Final = 1 << 20
+"""Stands for any number of pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """A model in arrays: items by dimension, slots by dimension, and who may go where.
+
+    Attributes:
+        need, room: scaled.
+        price: of slots, USD per hour.
+        allowed: items by slots; where an item fits at all.
+        most: of an item on a node.
+        demand: pods of each item.
+    """
+
+    need: Floats
+    room: Floats
+    price: NDArray[np.float64]
+    allowed: Bits
+    most: Counts
+    demand: Counts
+    order: NDArray[np.int64]
+
+
+def arrays_of(model: Model) -> tuple[Arrays, NDArray[np.int64]]:
+    """The arrays of a model, and the numbers of the slots that are in them: none that another one beats everywhere."""
+    used = [d for d in range(len(model.items[0].need)) if any(one.need[d] for one in model.items)]
+    needs = np.zeros((len(model.items), len(used)), dtype=np.float32)
+    rooms = np.zeros((len(model.slots), len(used)), dtype=np.float32)
+    for place, d in enumerate(used):
+        own, have = [one.need[d] for one in model.items], [one.room[d] for one in model.slots]
+        shift = max(0, max(*own, *have, 1).bit_length() - _BITS)
+        needs[:, place] = [-(-amount >> shift) for amount in own]
+        rooms[:, place] = [max(0, amount) >> shift for amount in have]
+    price = np.array([max(float(one.usd), _LEAST_PRICE) for one in model.slots])
+    kinds = list(dict.fromkeys([one.allowed for one in model.items]))
+    width = -(-len(model.slots) // 8)
+    packed = np.array([list(one.to_bytes(width, "little")) for one in kinds], dtype=np.uint8)
+    masks = np.unpackbits(packed, axis=1, bitorder="little", count=len(model.slots)).astype(bool)
+    keep = _undominated(rooms, price, masks)
+    place_of = {one: number for number, one in enumerate(kinds)}
+    rooms, price = rooms[keep], price[keep]
+    allowed = masks[:, keep][[place_of[one.allowed] for one in model.items]]
+    for d in range(len(used)):
+        allowed &= needs[:, d][:, None] <= rooms[:, d][None, :]
+    demand = np.array([len(one.pods) for one in model.items], dtype=np.int32)
+    most = np.array([one.most or _MOST for one in model.items], dtype=np.int32)
+    return Arrays(needs, rooms, price, allowed, most, demand, np.argsort(price, kind="stable")), keep
+
+
+def _undominated(room: Floats, price: NDArray[np.float64], kinds: Bits) -> NDArray[np.int64]:
+    """Slots that no other one beats: at most the price, at least the room, and open to at least the same kinds of items."""
+    alive = np.flatnonzero(kinds.any(0))
+    order = alive[np.lexsort((alive, -room[alive].sum(1), price[alive]))]
+    rooms, masks = room[order], kinds[:, order]
+    kept: list[int] = []
+    for one in range(len(order)):
+        beaten = (rooms[kept] >= rooms[one]).all(1)
+        if beaten.any() and (masks[:, kept][:, beaten] >= masks[:, [one]]).all(0).any():
+            continue
+        kept.append(one)
+    return np.sort(order[kept])
+
+
+WEIGHTS: Final = np.array([[1, 1, 0.3, 1], [1, 0.35, 0.2, 1], [0.35, 1, 0.2, 1], [0.6, 0.6, 1.2, 1]], dtype=np.float32)
+"""How much a share of cpu, memory, pods and anything else counts when pods are put in order; a row each."""
+
+
+def weights_of(names: Sequence[str], rows: NDArray[np.float32] = WEIGHTS) -> Floats:
+    """The rows of weights for dimensions of these names."""
+    place = {"cpu": 0, "memory": 1, "pods": 2}
+    return rows[:, [place.get(name, 3) for name in names]]
+
+
+def fill(
+    need: Floats, worth: Floats, room: Floats, allowed: Bits, most: Counts, weights: Floats, share: Floats
+) -> Counts:
+    """For every row, pods for one node: always the item that is worth most for its weighted share of what is left.
+
+    Args:
+        need: items by dimension.
+        worth: of one pod: of an item, or of rows by items.
+        room: rows by dimension.
+        allowed: rows by items.
+        most: pods of an item that may be put on one node.
+        weights: rows by dimension.
+        share: by row, how much of what would fit of an item is put there at once; 1 for all, less for better mixed nodes.
+
+    Returns: pods, rows by items.
+
+    Cost: rows x items x dimensions for each time that a row takes some of an item.
+    """
+    rows, width = len(room), need.shape[1]
+    counts = np.zeros((rows, len(need)), dtype=np.int32)
+    inverse = np.where(need > 0, 1 / np.maximum(need, np.float32(1e-9)), np.float32(0))
+    endless = np.where(need > 0, np.float32(0), np.float32(_MOST))
+    columns = [np.ascontiguousarray(need[:, d]) for d in range(width)]
+    transposed = np.ascontiguousarray(need.T)
+    live = np.arange(rows)
+    left = room.astype(np.float32)
+    rank = np.where(allowed & (most > 0), worth, np.float32(0)).astype(np.float32)  # 0 for what no longer fits
+    rest = np.broadcast_to(most, counts.shape).copy()
+    tiny = np.float32(1e-6)
+    while live.size:
+        density = rank / ((weights / np.maximum(left, 1)) @ transposed + tiny)
+        best = density.argmax(1)
+        at = np.arange(len(best))
+        going = density[at, best] > 0
+        if not going.all():
+            live, rank, left, best, rest = live[going], rank[going], left[going], best[going], rest[going]
+            weights, share = weights[going], share[going]
+            if not live.size:
+                break
+            at = np.arange(len(best))
+        own = need[best]
+        fits = np.floor(np.min(left * inverse[best] + endless[best], axis=1) + np.float32(1e-3)).astype(np.int32)
+        fits = np.minimum(fits, rest[at, best])
+        take = np.ceil(fits * share).astype(np.int32)
+        left -= take[:, None] * own
+        over = (left < 0).any(1)  # a rounded quotient may be one too many
+        if over.any():
+            take[over] -= 1
+            left[over] += own[over]
+        counts[live, best] += take
+        rest[at, best] -= take
+        rank[at, best] *= (rest[at, best] > 0) & (take > 0)
+        for d, column in enumerate(columns):
+            rank *= column[None, :] <= left[:, d : d + 1]
+    return counts

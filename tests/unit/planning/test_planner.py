@@ -1,0 +1,208 @@
+"""What the planner does with each thing that scheduling knows, on problems small enough to read."""
+
+import functools
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.cloudprovider.types import Offering
+from provisioner.planning.planner import SCHEDULING, Plan, improve
+from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.problem import Problem
+from provisioner.scheduling.result import Result
+from provisioner.values.requirement import Requirements
+from tests.support import priced_fleets, problems
+from tests.support.problems import (
+    apart,
+    app,
+    node,
+    of_app,
+    pods,
+    pool,
+    problem,
+    shape,
+    spread,
+    storage,
+    uses,
+    volume,
+    volume_claim,
+)
+
+instance_type = functools.partial(problems.instance_type, capacity_types=("on-demand",))
+# first fit fills one large node; two of these hold the same for 1.0
+LEAN = instance_type("lean", "4", "8Gi", 0.5)
+WIDE = instance_type("wide", "8", "64Gi", 4.0)
+SMALL_AND_LARGE = (LEAN, WIDE)
+
+
+def planned(asked: Problem, **more: object) -> tuple[Result, Plan]:
+    prepared = prepare(asked)
+    result = prepared.solve(asked.pods)
+    plan = improve(prepared, asked.pods, result, **more)  # type: ignore[arg-type]
+    assert prepared.judge(design_of(plan.result)).legal
+    assert plan.usd_at_least - 1e-9 <= plan.usd_per_hour <= result.usd_per_hour
+    return result, plan
+
+
+def types_of(plan: Plan) -> list[str]:
+    return sorted(claim.planned_type for claim in plan.result.claims)
+
+
+def test_two_cheap_nodes_take_the_place_of_a_dear_one() -> None:
+    result, plan = planned(problem(pods(8, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE)))
+    assert result.usd_per_hour == 4.0
+    assert types_of(plan) == ["lean", "lean"]
+    assert plan.usd_per_hour == 1.0
+    assert plan.gap < 0.001
+
+
+def test_a_claim_names_every_type_that_holds_its_pods() -> None:
+    _, plan = planned(problem(pods(8, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE)))
+    assert [claim.instance_types for claim in plan.result.claims] == [("lean", "wide")] * 2
+    assert all(names.ZONE_LABEL not in claim.requirements for claim in plan.result.claims)
+
+
+def test_daemons_take_their_room_on_every_node() -> None:
+    result, plan = planned(
+        problem(pods(6, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE), daemons=[shape("500m", "1Gi")])
+    )
+    assert types_of(plan) == ["lean", "lean"]
+    assert all(len(claim.pods) == 3 for claim in plan.result.claims)
+    assert result.usd_per_hour == 4.0
+
+
+def test_a_deadline_that_is_over_leaves_what_scheduling_answered() -> None:
+    asked = problem(pods(8, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE))
+    result, plan = planned(asked, expired=lambda: True)
+    assert plan.result is result
+    assert plan.stage == SCHEDULING
+
+
+def test_machines_of_now_keep_what_they_were_given() -> None:
+    asked = problem(pods(10, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE), bins=[node("n", "2", "8Gi")])
+    result, plan = planned(asked)
+    assert plan.result.existing == result.existing
+    assert types_of(plan) == ["lean", "lean"]
+
+
+def test_a_pool_of_higher_weight_is_not_left_for_a_cheaper_one() -> None:
+    cheap = pool("cheap", types=(instance_type("cheap", "8", "16Gi", 0.1),))
+    _, plan = planned(problem(pods(8, shape("1", "1Gi")), pool("first", types=SMALL_AND_LARGE, weight=10), cheap))
+    assert {claim.pool for claim in plan.result.claims} == {"first"}
+    assert plan.usd_at_least > 0.9
+
+
+def test_pools_of_one_weight_share() -> None:
+    arm = pool("arm", types=(instance_type("arm", "4", "8Gi", 0.3, arch="arm64"),))
+    only = shape("1", "1Gi", selector={names.ARCH_LABEL: "amd64"})
+    some = pods(4, shape("1", "1Gi"), "any") + pods(4, only, "amd")
+    _, plan = planned(problem(some, pool("some", types=SMALL_AND_LARGE), arm))
+    assert types_of(plan) == ["arm", "lean"]
+
+
+def test_limits_hold_or_the_plan_is_refused() -> None:
+    within = pool(types=SMALL_AND_LARGE, limits={"cpu": "8"})
+    _, plan = planned(problem(pods(8, shape("1", "1Gi")), within))
+    assert plan.usd_per_hour == 1.0
+    narrow = instance_type("narrow", "10", "8Gi", 0.5)  # cheaper, but counts more
+    within = pool(types=(narrow, WIDE), limits={"cpu": "15"})
+    result, plan = planned(problem(pods(8, shape("1", "4Gi")), within))
+    assert plan.result is result
+    assert plan.refused
+
+
+def test_zones_stay_as_even_as_scheduling_made_them() -> None:
+    own = of_app("web", topology_spread_constraints=(spread(names.ZONE_LABEL, app("web")),))
+    _, plan = planned(problem(pods(12, own) + pods(10, shape("1", "1Gi"), "plain"), pool(types=SMALL_AND_LARGE)))
+    assert plan.stage != SCHEDULING
+    zones: Counter[str] = Counter()
+    for claim in plan.result.claims:
+        mine = sum(pod.shape is own for pod in claim.pods)
+        if mine:
+            zones[claim.requirements.requirement(names.ZONE_LABEL).is_single or ""] += mine
+    assert zones == {"a": 6, "b": 6}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        of_app("db", "100m", "1Gi", affinity=apart(names.HOSTNAME_LABEL, app("db"))),
+        of_app("db", "100m", "1Gi", topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app("db")),)),
+    ],
+    ids=["anti-affinity", "spread with maxSkew 1"],
+)
+def test_no_two_on_one_node(own: object) -> None:
+    some = pods(2, own) + pods(7, shape("1", "1Gi"), "plain")  # type: ignore[arg-type]
+    _, plan = planned(problem(some, pool(types=SMALL_AND_LARGE)))
+    assert types_of(plan) == ["lean"] * 2 or plan.usd_per_hour == 1.5
+    assert all(sum(pod.shape is own for pod in claim.pods) < 2 for claim in plan.result.claims)
+
+
+def test_one_kind_keeps_another_off_its_nodes() -> None:
+    shy = of_app("shy", "1", "1Gi", affinity=apart(names.HOSTNAME_LABEL, app("loud")))
+    loud = of_app("loud", "1", "1Gi")
+    _, plan = planned(problem(pods(1, shy, "shy") + pods(7, loud, "loud"), pool(types=SMALL_AND_LARGE)))
+    assert types_of(plan) == ["lean"] * 3
+    assert all(len({pod.shape.key for pod in claim.pods}) == 1 for claim in plan.result.claims)
+
+
+def test_plain_pods_leave_a_machine_with_gpus_that_does_not_pay() -> None:
+    gpu = instance_type("gpu", "16", "64Gi", 8.0, more={"example.com/gpu": "4"})
+    small_gpu = instance_type("small-gpu", "4", "16Gi", 1.0, more={"example.com/gpu": "1"})
+    some = pods(1, shape("1", "1Gi", more={"example.com/gpu": "1"}), "gpu") + pods(11, shape("1", "1Gi"), "plain")
+    result, plan = planned(problem(some, pool(types=(gpu, small_gpu, LEAN))))
+    assert result.usd_per_hour == 8.0
+    assert types_of(plan) == ["lean", "lean", "small-gpu"]
+
+
+def test_kinds_that_the_planner_does_not_know_stay_where_scheduling_put_them() -> None:
+    own = shape("1", "1Gi", volumes=uses("data"))
+    claims = storage(volume_claim("data", "disk", "v"), volume("v"))
+    some = pods(1, own, "db") + pods(3, shape("1", "1Gi"), "plain")
+    result, plan = planned(problem(some, pool(types=SMALL_AND_LARGE), storage=claims))
+    mine = [claim for claim in result.claims if any(pod.shape is own for pod in claim.pods)]
+    assert all(any(claim is one for one in plan.result.claims) for claim in mine)
+
+
+def test_reserved_machines_are_kept_and_the_bound_counts_them_once() -> None:
+    free = Offering(
+        Requirements.from_labels({names.ZONE_LABEL: "a", names.CAPACITY_TYPE_LABEL: "reserved"}),
+        0.0,
+        reservation_capacity=1,
+    )
+    held = instance_type("lean", "4", "8Gi", offerings=(free, *LEAN.offerings))
+    _, plan = planned(problem(pods(12, shape("1", "1Gi")), pool(types=(held, WIDE))))
+    assert plan.usd_per_hour == pytest.approx(1.0)
+    assert plan.usd_at_least == pytest.approx(1.0, abs=1e-3)
+    assert [claim.planned_capacity_type for claim in plan.result.claims].count("reserved") == 1
+
+
+def test_min_values_hold() -> None:
+    asked = problem(pods(8, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE, min_values={names.INSTANCE_TYPE_LABEL: 2}))
+    _, plan = planned(asked)
+    assert all(len(claim.instance_types) >= 2 for claim in plan.result.claims)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds", "most"), [("micro", 0, 0.03), ("batch", 2, 0.03), ("memory", 2, 0.03), ("zonal", 0, 0.05)]
+)
+def test_a_thousand_pods_on_ec2_come_near_the_bound(kind: str, rounds: int, most: float) -> None:
+    """`make bench` has the figures; here a few rounds, so that a worse planner is seen at once."""
+    some = priced_fleets.workload(kind, 1000)
+    prepared = prepare(priced_fleets.world_of(priced_fleets.ec2_types()))
+    plan = improve(prepared, some, prepared.solve(some), iterations=rounds)
+    assert not plan.refused
+    assert plan.gap < most
+
+
+def test_controllers_do_not_load_the_planner() -> None:
+    program = (
+        "import sys, provisioner.controllers.main, provisioner.controllers.core.provisioning, provisioner.controllers.core.disruption;"
+        "print([name for name in ('numpy', 'highspy', 'provisioner.planning') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,127 @@
+"""The bound: rates that no instance type can be filled beyond its price at, checked without the code that found them."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.planning.model import Group, Market, Slot, model_of
+from provisioner.planning.prices import Prices, prices_of, proved
+from provisioner.scheduling.prepared import prepare
+from tests.support import priced_fleets
+from tests.support.problems import instance_type, node, pods, pool, problem, shape
+
+KINDS = ("micro", "batch", "memory", "zonal", "gpu")
+
+
+def priced(world_of_types: Sequence[InstanceType], some: tuple[Pod, ...]) -> tuple[Market, Prices]:
+    prepared = prepare(priced_fleets.world_of(world_of_types))
+    market = model_of(prepared.setting(some), prepared.solve(some)).market
+    return market, prices_of(market)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_type_of_ec2_holds_pods_that_are_worth_more_than_it_costs(kind: str) -> None:
+    """Worth is a rate times a request, so what fits on a machine is worth at most the rates times what the machine has for pods."""
+    types = priced_fleets.ec2_types(gpus=kind == "gpu")
+    some = priced_fleets.workload(kind, 500)
+    market, prices = priced(types, some)
+    (rates,) = prices.rates  # every pod may go to every type
+    daemons = [one.requests for one in priced_fleets.DAEMONS]
+    tight = 0
+    for one in types:
+        room = {
+            name: max(0, one.allocatable.amount(name) - sum(daemon.amount(name) for daemon in daemons))
+            for name in market.names
+        }
+        worth = sum((rate * room[name] for name, rate in zip(market.names, rates, strict=True)), Fraction(0))
+        for offering in one.offerings:
+            assert worth <= Fraction(str(offering.price))
+        tight += worth > Fraction(str(one.offerings[0].price)) * Fraction(999, 1000)
+    assert tight  # the rates are as high as they can be
+    total = sum(
+        (
+            rate * pod.shape.requests.amount(name)
+            for pod in some
+            for name, rate in zip(market.names, rates, strict=True)
+        ),
+        Fraction(0),
+    )
+    assert total - Fraction(1, 10**6) <= Fraction(str(prices.usd_at_least)) <= total
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_fleet_of_a_few_pods_costs_less_than_the_bound(seed: int) -> None:
+    """All ways to share five pods out among nodes, each node of the cheapest type that holds it."""
+    chance = random.Random(seed)
+    types = tuple(
+        instance_type(f"t{n}", str(chance.randint(2, 9)), f"{chance.randint(2, 20)}Gi", chance.randint(3, 40) / 10)
+        for n in range(4)
+    )
+    types += (instance_type("all", "10", "24Gi", 6.0),)
+    shapes = [shape(str(chance.randint(1, 5)), f"{chance.randint(1, 9)}Gi") for _ in range(5)]
+    some = tuple(one for number, own in enumerate(shapes) for one in pods(1, own, f"p{number}"))
+    asked = problem(some, pool(types=types))
+    prepared = prepare(asked)
+    prices = prices_of(model_of(prepared.setting(some), prepared.solve(some)).market)
+    best = min(_cost(parts, types) for parts in _partitions(list(some)))
+    assert 0 < prices.usd_at_least <= best
+
+
+def _partitions(some: list[Pod]) -> list[list[list[Pod]]]:
+    if not some:
+        return [[]]
+    first, found = some[0], []
+    for rest in _partitions(some[1:]):
+        found.append([[first], *rest])
+        found += [[*rest[:n], [first, *rest[n]], *rest[n + 1 :]] for n in range(len(rest))]
+    return found
+
+
+def _cost(parts: list[list[Pod]], types: Sequence[InstanceType]) -> float:
+    total = 0.0
+    for part in parts:
+        fitting = [
+            min(one.price for one in kind.offerings)
+            for kind in types
+            if all(
+                sum(pod.shape.requests.amount(name) for pod in part) <= kind.allocatable.amount(name)
+                for name in ("cpu", "memory", "pods")
+            )
+        ]
+        total += min(fitting, default=float("inf"))
+    return total
+
+
+def test_what_machines_of_now_can_take_is_for_nothing() -> None:
+    some = pods(10, shape("1", "1Gi"))
+    alone, beside = problem(some, pool()), problem(some, pool(), bins=[node("n", "4", "64Gi")])
+    bounds = []
+    for asked in (alone, beside):
+        prepared = prepare(asked)
+        bounds.append(prices_of(model_of(prepared.setting(some), prepared.solve(some)).market).usd_at_least)
+    assert 0 < bounds[1] <= bounds[0] * 0.6 + 1e-5
+
+
+def test_rates_that_are_too_high_are_scaled_down_until_they_are_exactly_feasible() -> None:
+    slots = (Slot(0, 0, "", "", Fraction("0.3"), (3, 7)), Slot(0, 1, "", "", Fraction("0.5"), (10, 1)))
+    market = Market(("cpu", "memory"), slots, (Group((30, 10), 0b11, 0), Group((1, 5), 0b01, 0)), (), ())
+    prices = proved(market, [[Fraction(1, 7), Fraction(1, 3)], [Fraction(1, 5), Fraction(0)]])
+    mixed = [max(a, b) for a, b in zip(*prices.rates, strict=True)]
+    assert mixed[0] * 3 + mixed[1] * 7 <= Fraction("0.3")
+    assert prices.rates[0][0] * 10 + prices.rates[0][1] <= Fraction("0.5")
+    loads = itertools.product(range(4), range(8), range(4), range(8))
+    for cpu, memory, other_cpu, other_memory in loads:  # whatever of both groups fits on the first slot
+        if cpu + other_cpu <= 3 and memory + other_memory <= 7:
+            worth = prices.worth(0, (cpu, memory)) + prices.worth(1, (other_cpu, other_memory))
+            assert worth <= Fraction("0.3")
+
+
+def test_a_reservation_is_cheap_as_often_as_there_are_machines_of_it() -> None:
+    slots = (Slot(0, 0, "", "", Fraction(1), (4,)), Slot(0, 0, "*", "*", Fraction(0), (4,), 0))
+    market = Market(("cpu",), slots, (Group((40,), 0b11, 0),), (), (3,))
+    assert prices_of(market).usd_at_least == pytest.approx(7, abs=1e-5)
