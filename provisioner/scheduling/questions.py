@@ -1,6 +1,7 @@
 """Which pods scheduling is asked about, and as what."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -33,7 +34,8 @@ def with_own_pods(result: Result, pods: tuple[Pod, ...]) -> Result:
         for pod in found
     ):
         return result
-    return Result(
+    return replace(
+        result,
         claims=tuple(msgspec.structs.replace(claim, pods=real(claim.pods)) for claim in result.claims),
         existing={name: real(found) for name, found in result.existing.items()},
         unplaced=tuple(msgspec.structs.replace(one, pod=own.get(one.pod.uid, one.pod)) for one in result.unplaced),
