@@ -8,6 +8,7 @@ from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Problem
 from provisioner.values.resources import Resources
 from tests.support import checker, search
+from tests.support.agreement import EFFORT
 from tests.support.rich import Stock
 from tests.support.telling import told
 
@@ -19,7 +20,7 @@ SMALL = RICH.problems(most_kinds=2, copies=(1, 1, 2), most_bins=1)
 @EXAMPLES
 @given(RICH.problems())
 def test_every_type_of_a_claim_has_the_price_of_its_cheapest_offering(asked: Problem) -> None:
-    result = prepare(asked).solve(asked.pods, explain=False)
+    result = prepare(asked).solve(asked.pods, effort=EFFORT, explain=False)
     for claim in result.claims:
         assert len(claim.prices) == len(claim.instance_types)
         assert claim.prices[0] == claim.usd_per_hour
@@ -34,7 +35,7 @@ def test_every_type_of_a_claim_has_the_price_of_its_cheapest_offering(asked: Pro
 @EXAMPLES
 @given(RICH.problems())
 def test_every_type_of_the_pool_is_left_or_refused_for_one_reason(asked: Problem) -> None:
-    result = prepare(asked).solve(asked.pods, explain=False)
+    result = prepare(asked).solve(asked.pods, effort=EFFORT, explain=False)
     types = {pool.name: len(pool.instance_types) for pool in asked.pools}
     for claim in result.claims:
         reason = claim.reason
@@ -50,7 +51,7 @@ def test_every_type_of_the_pool_is_left_or_refused_for_one_reason(asked: Problem
 @EXAMPLES
 @given(SMALL)
 def test_no_legal_plan_is_cheaper_than_the_bound(asked: Problem) -> None:
-    result = prepare(asked).solve(asked.pods, explain=False)
+    result = prepare(asked).solve(asked.pods, effort=EFFORT, explain=False)
     least = result.usd_at_least
     assert least is not None
     assert least <= result.usd_per_hour, told(asked, result)
@@ -62,11 +63,11 @@ def test_no_legal_plan_is_cheaper_than_the_bound(asked: Problem) -> None:
 @EXAMPLES
 @given(RICH.problems())
 def test_more_room_on_machines_of_now_never_raises_the_bound(asked: Problem) -> None:
-    result = prepare(asked).solve(asked.pods, explain=False)
+    result = prepare(asked).solve(asked.pods, effort=EFFORT, explain=False)
     if result.unplaced or not asked.bins:
         return
     first = asked.bins[0]
     roomier = replace(first, room=first.room + Resources.parse({"cpu": "2", "memory": "4Gi", "pods": "5"}))
-    other = prepare(replace(asked, bins=(roomier, *asked.bins[1:]))).solve(asked.pods, explain=False)
+    other = prepare(replace(asked, bins=(roomier, *asked.bins[1:]))).solve(asked.pods, effort=EFFORT, explain=False)
     if not other.unplaced:
         assert (other.usd_at_least or 0.0) <= (result.usd_at_least or 0.0) + 1e-9
