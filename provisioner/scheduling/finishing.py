@@ -83,13 +83,16 @@ class _Types:
             if not account.exact:  # then nothing was charged
                 if all(len(mine) * largest[name] <= amount for name, amount in left.items()):
                     continue
+                alike: dict[tuple[Ranked, int], tuple[int, Place]] = {}
                 for claim in mine:
                     ranked = _ranked(claim, account)
-                    ranks = ranked.thresholds.exceeding(claim.load())
-                    if account.below is not None:
-                        ranks = self._of(claim, account, ranked, ranks).ranks
-                    for name, amount in self._charge(account, ranked, ranks, left).items():
-                        left[name] -= amount
+                    key = ranked, ranked.thresholds.exceeding(claim.load())
+                    known = alike.get(key)
+                    alike[key] = (1, claim) if known is None else (known[0] + 1, known[1])
+                for (ranked, ranks), (count, claim) in alike.items():
+                    cheap = ranks if account.below is None else self._of(claim, account, ranked, ranks).ranks
+                    for name, amount in self._charge(account, ranked, cheap, left).items():
+                        left[name] -= amount * count
             self._left.clear()
             self._extra[account] = shares(left, len(mine))
 
