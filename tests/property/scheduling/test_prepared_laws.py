@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
@@ -12,7 +13,7 @@ from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem
 from provisioner.scheduling.result import Result
 from tests.support import checker
-from tests.support.agreement import answers_that_agree, gist
+from tests.support.agreement import EFFORT, answers_that_agree, gist
 from tests.support.rich import Stock
 from tests.support.telling import told
 
@@ -21,6 +22,7 @@ OTHER = Stock(20260406)
 PROBLEMS = RICH.problems()
 BINS = [one for slot in (*RICH.bins, *OTHER.bins) for one in slot]
 EXAMPLES = settings(max_examples=max(100, settings().max_examples))
+pytestmark = pytest.mark.timeout(3600 if settings().max_examples > 1000 else 600)
 NAMES = tuple(f"node-{number}" for number in range(5))
 
 
@@ -47,15 +49,15 @@ def test_the_next_instant_answers_like_a_fresh_one(
         prepared.solve(asked.pods, budget=50)  # so that something is remembered
         prepared = prepared.updated(Changes(bins={one.name: one for one in bins}, gone=gone))
         fresh = prepare(prepared.world)
-        assert gist(prepared.solve(asked.pods)) == gist(fresh.solve(asked.pods))
+        assert gist(prepared.solve(asked.pods, effort=EFFORT)) == gist(fresh.solve(asked.pods, effort=EFFORT))
 
 
 @EXAMPLES
 @given(PROBLEMS, st.frozensets(st.sampled_from(NAMES[:3]), max_size=2))
 def test_what_is_gone_had_never_been(asked: Problem, gone: frozenset[str]) -> None:
     less = replace(asked, bins=tuple(one for one in asked.bins if one.name not in gone))
-    result = prepare(asked).solve(asked.pods, gone=gone)
-    assert gist(result) == gist(prepare(less).solve(asked.pods))
+    result = prepare(asked).solve(asked.pods, gone=gone, effort=EFFORT)
+    assert gist(result) == gist(prepare(less).solve(asked.pods, effort=EFFORT))
     wrong = checker.violations(less, result)
     assert not wrong, "\n".join([*wrong, told(less, result)])
 
