@@ -231,6 +231,11 @@ def _with_defaults(container: Container) -> Container:
     )
 
 
+def interned_shape(shape: PodShape) -> PodShape:
+    """The shape that stands for all equal ones in this process; for one that came from another process."""
+    return _by_key.get(shape.key) or _by_key.setdefault(shape.key, shape)
+
+
 def _interned(fields: dict[str, Any]) -> PodShape:
     canonical = dict(fields)
     for name in ("requests", "limits"):

@@ -15,6 +15,7 @@ from provisioner.apis.reports import Report
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.clouds import Cloud, Parts
+from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.consistency import Consistency
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
@@ -375,9 +376,18 @@ class Controllers:
                 provider.well_known_labels,
                 clock,
             )
+        creator = ClaimCreator(
+            client,
+            cluster,
+            metrics,
+            self._plans,
+            effects=self._carry_out,
+            created=lambda claim: self._claims.add(claim.name),
+            chance=random.Random(),
+        )
         self._provisioner = Provisioner(
             cluster,
-            client,
+            creator,
             metered(provider, "provisioner", clock),
             recorder,
             metrics,
@@ -385,10 +395,8 @@ class Controllers:
             clock,
             counts=lambda pod: self._intake.counts(pod),
             retry=lambda why: self._intake.trigger(why),
-            created=lambda claim: self._claims.add(claim.name),
             chance=random.Random(),
             plans=self._plans,
-            effects=self._carry_out,
             policies=policies,
             deadline=options.solve_deadline,
             decided=self._observer.times.decided if self._observer is not None else lambda _placed, _left: None,

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
 from provisioner.apis.pods import Pod
@@ -12,7 +13,7 @@ from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.limits import Ledger, shares
 from provisioner.scheduling.offers import SIMULATED_LABELS, Offer, Ranked, State
 from provisioner.scheduling.places import Account, Place
-from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
+from provisioner.scheduling.result import MAX_INSTANCE_TYPES, LaunchReason, PlannedClaim
 from provisioner.scheduling.vectors import ATTACHABLE
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import EMPTY, Resources
@@ -25,10 +26,12 @@ class _Choice:
     requirements: Requirements
     labels: dict[str, str]
     instance_types: tuple[str, ...]
+    prices: tuple[float, ...]
     planned: InstanceType
     offering: Offering
     overhead: Resources | None
     charge: Resources
+    reason: LaunchReason
 
 
 def finish(claims: Iterable[Place], dropped: Collection[PodClass] = ()) -> tuple[PlannedClaim, ...]:
@@ -38,8 +41,9 @@ def finish(claims: Iterable[Place], dropped: Collection[PodClass] = ()) -> tuple
     classes are taken off again, and claims that were made for them alone.
     """
     opened = [claim for claim in claims if not dropped or _without(claim, dropped)]
-    extra = _extras(opened)
-    return tuple([_finished(claim, extra.get(claim.account)) for claim in opened])
+    types = _Types()
+    types.share_limits(opened)
+    return tuple([_finished(claim, types) for claim in opened])
 
 
 def _without(claim: Place, dropped: Collection[PodClass]) -> bool:
@@ -47,63 +51,113 @@ def _without(claim: Place, dropped: Collection[PodClass]) -> bool:
     return bool(claim.placed)
 
 
-def _extras(claims: Sequence[Place]) -> dict[Account | None, Mapping[str, int]]:
-    """By pool, how much more than its charge each of its claims may come to be; pools whose limits are far are left out."""
-    by_account: dict[Account, list[Place]] = {}
-    for claim in claims:
-        if claim.account is not None and claim.account.ledger is not None:
-            by_account.setdefault(claim.account, []).append(claim)
-    found: dict[Account | None, Mapping[str, int]] = {}
-    for account, mine in by_account.items():
-        ledger = account.ledger
-        if ledger is None:
-            continue
-        left = dict(ledger.remaining)
-        largest = {name: account.offer.catalogue.largest(name) for name in left}
-        if not account.exact:  # then nothing was charged
-            if all(len(mine) * largest[name] <= amount for name, amount in left.items()):
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The types that are left for a claim, and how many of those that fit were refused."""
+
+    ranks: int
+    over_limits: int
+    too_dear: int
+
+
+class _Types:
+    """Which types are left for each claim of one answer; claims that are alike are looked at once."""
+
+    def __init__(self) -> None:
+        self._extra: Final[dict[Account, Mapping[str, int]]] = {}
+        self._left: Final[dict[tuple[Ranked, int, tuple[tuple[str, int], ...]], _Left]] = {}
+        self._charges: Final[dict[tuple[Ranked, int], dict[str, int]]] = {}
+
+    def share_limits(self, claims: Iterable[Place]) -> None:
+        """Find, by pool, how much more than its charge each of its claims may come to be; pools whose limits are far are left out."""
+        by_account: dict[Account, list[Place]] = {}
+        for claim in claims:
+            if claim.account is not None and claim.account.ledger is not None:
+                by_account.setdefault(claim.account, []).append(claim)
+        for account, mine in by_account.items():
+            ledger = account.ledger
+            if ledger is None:
                 continue
-            for claim in mine:
-                charge = _chosen(claim, None)[0].charge
-                for name in left:
-                    left[name] -= charge.amount(name)
-        found[account] = shares(left, len(mine))
-    return found
+            left = dict(ledger.remaining)
+            largest = {name: account.offer.catalogue.largest(name) for name in left}
+            if not account.exact:  # then nothing was charged
+                if all(len(mine) * largest[name] <= amount for name, amount in left.items()):
+                    continue
+                alike: dict[tuple[Ranked, int], tuple[int, Place]] = {}
+                for claim in mine:
+                    ranked = _ranked(claim, account)
+                    key = ranked, ranked.thresholds.exceeding(claim.load())
+                    known = alike.get(key)
+                    alike[key] = (1, claim) if known is None else (known[0] + 1, known[1])
+                for (ranked, ranks), (count, claim) in alike.items():
+                    cheap = ranks if account.below is None else self._of(claim, account, ranked, ranks).ranks
+                    for name, amount in self._charge(account, ranked, cheap, left).items():
+                        left[name] -= amount * count
+            self._left.clear()
+            self._extra[account] = shares(left, len(mine))
+
+    def of(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left | None:
+        """What is left for a claim of `ranks`, the types that it fits on; None where all are."""
+        if account.below is None and (account.ledger is None or (not account.exact and account not in self._extra)):
+            return None
+        return self._of(claim, account, ranked, ranks)
+
+    def _of(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left:
+        exact = account.exact and account.ledger is not None
+        key = ranked, ranks, tuple(claim.charge.items()) if exact else ()
+        found = self._left.get(key)
+        if found is None:
+            found = self._left[key] = self._narrowed(claim, account, ranked, ranks)
+        return found
+
+    def _narrowed(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left:
+        exact, extra = account.exact, self._extra.get(account)
+        allowed = ranks
+        if exact and account.ledger is not None:
+            allowed = _within_limits(claim, account.ledger, ranked, ranks, extra or {})
+        cheap = allowed
+        if account.below is not None:
+            cheap = mask_of(rank for rank in members(allowed) if ranked.priced[rank].offering.price < account.below)
+        left = cheap
+        if not exact and extra is not None and account.ledger is not None:
+            left = _cut(account.ledger, ranked, cheap, self._charge(account, ranked, cheap, extra), extra)
+        fitting, dear = ranks.bit_count(), allowed.bit_count() - cheap.bit_count()
+        return _Left(left, fitting - left.bit_count() - dear, dear)
+
+    def _charge(self, account: Account, ranked: Ranked, ranks: int, limited: Iterable[str]) -> dict[str, int]:
+        """What the cheapest of these types counts against limits."""
+        key = ranked, ranks & -ranks
+        found = self._charges.get(key)
+        if found is None:
+            row = ranked.priced[next(members(ranks))].row
+            found = self._charges[key] = {name: account.offer.catalogue.amount(row, name) for name in limited}
+        return found
 
 
-def _chosen(claim: Place, extra: Mapping[str, int] | None) -> tuple[_Choice, bool]:
-    """What becomes of a claim, and whether limits were looked at for every pod of it."""
+def _ranked(claim: Place, account: Account) -> Ranked:
+    state = claim.settled or claim.state
+    if state is None:
+        raise ValueError("not a claim")
+    return state.ranked or account.offer.ranked(state)
+
+
+def _finished(claim: Place, types: _Types) -> PlannedClaim:
     account, state = claim.account, claim.settled or claim.state
     if account is None or state is None:
         raise ValueError("not a claim")
-    offer = account.offer
+    offer, lowered = account.offer, claim.min_values
     ranked = state.ranked or offer.ranked(state)
-    ranks = ranked.thresholds.exceeding(claim.load())
+    load = claim.load()
+    ranks = ranked.thresholds.exceeding(load)
+    left = types.of(claim, account, ranked, ranks)
     exact = account.exact and account.ledger is not None
-    if exact:
-        ranks = _within_limits(claim, account, ranked, ranks, extra or {})
-    if account.below is not None:
-        ranks = mask_of(rank for rank in members(ranks) if ranked.priced[rank].offering.price < account.below)
-    if not exact and extra is not None and account.ledger is not None:
-        first = next(members(ranks))
-        charge = {name: offer.catalogue.amount(ranked.priced[first].row, name) for name in extra}
-        ranks = _cut(account.ledger, ranked, ranks, charge, extra)
-    lowered = claim.min_values
     key: object = ranks
-    if exact or lowered is not None:
-        key = ranks, tuple(claim.charge.items()), None if lowered is None else tuple(lowered.items())
+    if left is not None or lowered is not None:
+        charged = tuple(claim.charge.items()) if exact else ()
+        key = ranks, left, charged, None if lowered is None else tuple(lowered.items())
     choice: _Choice | None = state.choices.get(key)
     if choice is None:
-        choice = state.choices[key] = _choose(offer, state, ranked, ranks, lowered)
-    return choice, exact
-
-
-def _finished(claim: Place, extra: Mapping[str, int] | None) -> PlannedClaim:
-    choice, exact = _chosen(claim, extra)
-    account = claim.account
-    if account is None:
-        raise ValueError("not a claim")
-    offer, lowered = account.offer, claim.min_values
+        choice = state.choices[key] = _choose(offer, state, ranked, left or _Left(ranks, 0, 0), lowered)
     pods: list[Pod] = []
     for part, start, end in claim.placed:
         if end - start == 1:
@@ -116,7 +170,7 @@ def _finished(claim: Place, extra: Mapping[str, int] | None) -> PlannedClaim:
         offer.pool.template,
         choice.requirements,
         choice.labels,
-        _requests(offer, claim.load(), choice),
+        _requests(offer, load, choice),
         tuple(pods),
         choice.instance_types,
         planned.name,
@@ -128,14 +182,13 @@ def _finished(claim: Place, extra: Mapping[str, int] | None) -> PlannedClaim:
         Resources.of(claim.charge) if exact else choice.charge,
         lowered is not None,
         (claim.held,) if claim.held else (),
+        choice.prices,
+        choice.reason,
     )
 
 
-def _within_limits(claim: Place, account: Account, ranked: Ranked, ranks: int, extra: Mapping[str, int]) -> int:
+def _within_limits(claim: Place, ledger: Ledger, ranked: Ranked, ranks: int, extra: Mapping[str, int]) -> int:
     """Of the types that fit, those that the claim's share of the limits allows, from the cheapest one that its charge covers."""
-    ledger = account.ledger
-    if ledger is None:
-        return ranks
     rows = ledger.allowed(claim.charge)
     for name, more in extra.items():
         rows &= ledger.within(name, claim.charge.get(name, 0) + more)
@@ -178,6 +231,8 @@ class _Part:
 
     narrowed: Requirements
     instance_types: tuple[str, ...]
+    prices: tuple[float, ...]
+    named: int
     planned: Priced
     overhead: Resources | None
     charge: Resources
@@ -196,13 +251,16 @@ def _part(offer: Offer, state: State, ranked: Ranked, ranks: int) -> _Part:
     return _Part(
         narrowed=Requirements.of(narrowed),
         instance_types=tuple([types[one.row].name for one in priced]),
+        prices=tuple([one.offering.price for one in priced]),
+        named=len(named),
         planned=priced[0],
         overhead=_least_overhead(offer, rows) or None,
         charge=Resources.of({name: offer.catalogue.amount(priced[0].row, name) for name in limited}),
     )
 
 
-def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int, lowered: Mapping[str, int] | None) -> _Choice:
+def _choose(offer: Offer, state: State, ranked: Ranked, left: _Left, lowered: Mapping[str, int] | None) -> _Choice:
+    ranks = left.ranks
     part: _Part | None = None if offer.min_values else ranked.parts.get(ranks)
     if part is None:
         part = _part(offer, state, ranked, ranks)
@@ -221,10 +279,28 @@ def _choose(offer: Offer, state: State, ranked: Ranked, ranks: int, lowered: Map
             if one.present and offer.gives(key) and not restricted(key, offer.well_known)
         },
         instance_types=part.instance_types,
+        prices=part.prices,
         planned=offer.catalogue.types[part.planned.row],
         offering=part.planned.offering,
         overhead=part.overhead,
         charge=part.charge,
+        reason=_reason(offer, ranked, part, left, lowered),
+    )
+
+
+def _reason(offer: Offer, ranked: Ranked, part: _Part, left: _Left, lowered: Mapping[str, int] | None) -> LaunchReason:
+    every, possible, matching = len(offer.catalogue.types), offer.base.rows.bit_count(), len(ranked.priced)
+    kept = len(part.instance_types)
+    kept_values = offer.min_values if lowered is None else lowered
+    return LaunchReason(
+        every,
+        every - possible,
+        possible - matching,
+        matching - kept - left.over_limits - left.too_dear,
+        left.over_limits,
+        left.too_dear,
+        kept - part.named,
+        tuple(sorted(kept_values.items())),
     )
 
 

@@ -100,6 +100,7 @@ class Offer:
         room: by row, what a machine of that type has for pods, after its daemons; only for rows of `base`.
         overhead: by row, what its daemons take.
         min_values: by label, how many values the types of a claim must offer.
+        everywhere: what daemons take that run on every machine of the pool, whatever its type and zone.
     """
 
     def __init__(
@@ -127,6 +128,12 @@ class Offer:
         )
         rows = self._rows(self.template)
         self._ports: Final[list[tuple[Ports, int]]] = []
+        self.everywhere: Final = _together(
+            one.requests
+            for one in daemons
+            if any(term.trivial for term in one.filter.terms)
+            and first_untolerated(one.filter.tolerations, pool.taints) is None
+        )
         self._clashing: Final[dict[Ports, int]] = {}
         self.overhead: Final = self._overheads(rows, daemons)
         self.room: Final = self._rooms(rows)
@@ -285,6 +292,26 @@ class Offer:
         narrower = state if merged == state.requirements else self._state(merged, state.excluded)
         return narrower if narrower.rows else None
 
+    def kinds(self, term: Term) -> list[tuple[float, Vector]]:
+        """(USD per hour, at most so much for pods) of each type that may go with a term, at its cheapest offering.
+
+        Daemons count only where they run on every machine, and nothing else that pods may share or settle later: what is
+        left is never less than a machine can have.
+        """
+        template = self.template
+        if not term.new_machines or template.incompatibility(term.requirements, self.well_known) is not None:
+            return []
+        if template.conflict(term.requirements) is not None:
+            return []
+        asked = template.merged(term.requirements)
+        rows = self._rows(asked) & ~self.catalogue.overdrawn
+        taken = self.dimensions.vector(self.everywhere)
+        return [
+            (one.offering.price, tuple(a - b for a, b in zip(self._allocatable(one.row), taken, strict=True)))
+            for one in self.catalogue.priced(asked)
+            if rows >> one.row & 1
+        ]
+
     def frontier(self, rows: int) -> tuple[Vector, ...]:
         """What the types of `rows` have for pods, without what another one of them exceeds everywhere."""
         points = self._frontiers.get(rows)
@@ -439,6 +466,13 @@ class Offer:
             for driver in self.dimensions.drivers
         }
         return self.dimensions.room(kind.allocatable, limits)
+
+
+def _together(requests: Iterable[Resources]) -> Resources:
+    found = EMPTY
+    for one in requests:
+        found += one
+    return found
 
 
 @functools.lru_cache(maxsize=_MOST_PINS)

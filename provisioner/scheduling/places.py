@@ -1,6 +1,6 @@
 """Machines of now and claims while they are being filled: what room is left on each, and what a claim may still become."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 from types import MappingProxyType
 from typing import Final
@@ -376,6 +376,20 @@ def left_of(points: Sequence[Vector], used: Sequence[int]) -> tuple[Vector, ...]
     return tuple(heads)
 
 
+def _less(heads: Iterable[Vector], need: Need, count: int) -> tuple[Vector, ...]:
+    """What is left at each of these once more is taken; those that do not hold it are gone."""
+    found = []
+    for head in heads:
+        left = list(head)
+        for d, amount in need:
+            left[d] -= amount * count
+            if left[d] < 0:
+                break
+        else:
+            found.append(tuple(left))
+    return tuple(found)
+
+
 def _most_with_values(place: Place, account: Account, state: State, need: Need, limit: int) -> int:
     """The most pods, at most `limit`, after which the types left still serve the pool's minValues."""
     offer = account.offer
@@ -414,6 +428,8 @@ def take(place: Place, state: State, need: Need, count: int) -> None:
     if account.exact:
         place.heads = left_of(state.points, place.used)
         _charge(account, place, state)
+    elif state.points is own.points and place.head is None:
+        place.heads = _less(place.heads, need, count)
     elif len(state.points) == 1:
         place.head = [have - want for have, want in zip(state.points[0], place.used, strict=True)]
         place.heads = ()

@@ -250,14 +250,14 @@ class Prepared:
     ) -> tuple[Setting, Sequence[LeftOut]]:
         world = self.world
         named = frozenset(itertools.chain.from_iterable(self._tallies[i].named for i in members(self._marks.naming)))
+        gone_now = mask_of(self._numbers[name] for name in gone if name in self._numbers)
         taints: dict[tuple[Taint, ...], None] = dict.fromkeys(pool.taints for pool in world.pools)
-        settled = self._settled(pods, mask_of(self._numbers[name] for name in gone if name in self._numbers))
-        classes, left_out = classify(world, (*taints, *self._ground.by_taints), pods, named, settled)
+        taints.update(dict.fromkeys(some for some, places in self._ground.by_taints.items() if places & ~gone_now))
+        classes, left_out = classify(world, tuple(taints), pods, named, self._settled(pods, gone_now))
         drivers = {driver for one in classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
         wanted = {one.facts.requests for one in classes}.union(one.requests for one in self._daemons)
         dimensions = Dimensions.of(wanted, drivers)
         leaving_now = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
-        gone_now = mask_of(self._numbers[name] for name in gone if name in self._numbers)
         marks = self._marks
         lingering = leaving_now & ~gone_now
         bins = Bins(

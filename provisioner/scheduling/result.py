@@ -1,7 +1,7 @@
 """What scheduling answers: machines to make, places on machines of now, and a reason for every pod without one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -13,6 +13,57 @@ from provisioner.values.resources import Resources
 
 MAX_INSTANCE_TYPES = 600
 """Most instance types that one NodeClaim names. Source: core spec 3.7."""
+
+
+class LaunchReason(msgspec.Struct, frozen=True, gc=False):
+    """Why an offering was planned: it is the cheapest of the instance types that are left once each of the others is refused.
+
+    Every instance type of the NodePool is either left or counted under the first of these that refuses it; claims that are
+    alike share one value.
+
+    Attributes:
+        considered: instance types that the provider has for the NodePool.
+        not_offered: do not meet the NodePool's own requirements, or have no available offering, or its daemons overflow them.
+        incompatible: do not meet what the pods ask for (selectors, affinity, zones that are settled, ports, a reservation).
+        too_small: cannot hold the pods together.
+        over_limits: exceed the claim's share of what the NodePool's limits leave.
+        not_cheaper: cost as much as the price that was asked to be beaten, or more.
+        not_named: fit, but a NodeClaim names 600 instance types at most; these still count as left.
+        min_values: (label, distinct values) that the list of types offers because the NodePool's minValues say so; where they were
+            relaxed, what they were relaxed to.
+    """
+
+    considered: int
+    not_offered: int
+    incompatible: int
+    too_small: int
+    over_limits: int = 0
+    not_cheaper: int = 0
+    not_named: int = 0
+    min_values: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def left(self) -> int:
+        """How many instance types the planned offering is the cheapest of."""
+        refused = self.not_offered + self.incompatible + self.too_small + self.over_limits + self.not_cheaper
+        return self.considered - refused
+
+    def __str__(self) -> str:
+        refused = [
+            f"{count} {text}"
+            for count, text in (
+                (self.not_offered, "not offered by the NodePool"),
+                (self.incompatible, "incompatible with the pods"),
+                (self.too_small, "too small"),
+                (self.over_limits, "over the limits of the NodePool"),
+                (self.not_cheaper, "not cheaper"),
+            )
+            if count
+        ]
+        text = f"cheapest of {self.left} instance types"
+        if self.min_values:
+            text += " that keep minValues " + ", ".join(f"{key}: {count}" for key, count in self.min_values)
+        return f"{text}; {self.considered - self.left} refused: {', '.join(refused)}" if refused else text
 
 
 class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
@@ -36,6 +87,9 @@ class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
         min_values_relaxed: the pool's minValues could not be kept and `requirements` ask for less (BestEffort); goes into
             the annotation `names.MIN_VALUES_RELAXED`.
         reservations: the reservations held for it, sorted; then `requirements` allow reserved capacity only.
+        prices: of each of `instance_types`, in their order, the cheapest offering under `requirements` in USD per hour: the prices
+            that were compared. Claims that are alike share one tuple.
+        reason: why that offering was planned; None for a claim that no solver planned.
     """
 
     pool: str
@@ -54,6 +108,8 @@ class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
     charge: Resources
     min_values_relaxed: bool = False
     reservations: tuple[str, ...] = ()
+    prices: tuple[float, ...] = ()
+    reason: LaunchReason | None = None
 
     def __repr__(self) -> str:
         return (
@@ -111,6 +167,13 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
         return "; ".join(map(str, self.reasons))
 
 
+class Bounds(Protocol):
+    """Knows the least that any legal answer pays."""
+
+    @property
+    def usd_per_hour(self) -> float | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """The answer to one problem; every pod of the problem is in exactly one of the three.
@@ -124,11 +187,21 @@ class Result:
         claims: machines to make, in the order they were opened.
         existing: pods by name of the bin that takes them, in the bins' order; bins that take none are absent.
         unplaced: by priority, size and class, as they were tried.
+        bound: what is known of the least price, or who finds it; see `usd_at_least`.
     """
 
     claims: tuple[PlannedClaim, ...]
     existing: Mapping[str, tuple[Pod, ...]]
     unplaced: tuple[Unplaced, ...]
+    bound: Bounds | float | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def usd_at_least(self) -> float | None:
+        """Proved: every legal answer that places the pods that this one places pays at least so much for new machines; None where
+        not known. USD per hour. Cost: some milliseconds the first time, see `bounds.usd_at_least`.
+        """
+        bound = self.bound
+        return bound if bound is None or isinstance(bound, float) else bound.usd_per_hour
 
     @property
     def usd_per_hour(self) -> float:

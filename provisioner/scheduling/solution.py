@@ -6,6 +6,7 @@ from typing import Final
 
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.attempt import Attempt, Setting
+from provisioner.scheduling.bounds import LowerBound
 from provisioner.scheduling.classes import LeftOut, PodClass, sort_key
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.explaining import Explainer
@@ -69,6 +70,7 @@ class Solution:
             claims=finish(attempt.claims(), dropped),
             existing=self._existing(attempt, dropped),
             unplaced=self._unplaced(attempt, dropped, explain=explain),
+            bound=LowerBound(self.setting, attempt.waiting, dropped),
         )
 
     def _attempt(

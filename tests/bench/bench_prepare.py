@@ -9,6 +9,7 @@ import ctypes
 import dataclasses
 import gc
 import json
+import random
 import re
 import statistics
 import subprocess
@@ -22,8 +23,10 @@ import pytest
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
+from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.cli.harness.results import Figure, at_most, write
+from provisioner.scheduling.arrays import pack_question, pack_result, unpack_question, unpack_result
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem, World
 from provisioner.scheduling.result import Result
@@ -33,7 +36,9 @@ from provisioner.values.requirement import Operator, Requirement
 from provisioner.values.resources import Resources
 from tests.bench.bench_scheduling import calibration, interned
 from tests.support import loads, mixes
+from tests.support.agreement import answers_that_agree
 from tests.support.problems import shape
+from tests.support.rich import Stock
 
 pytestmark = pytest.mark.bench
 
@@ -325,6 +330,41 @@ def what_if(cluster: Callable[[], World], *, no: bool) -> dict[str, float]:
     }
 
 
+# --- two threads, and another process ---
+
+
+def two_threads() -> dict[str, float]:
+    """How many answers of two threads over one world, for a minute, were what one thread is answered; any other one raises."""
+    chance, stock = random.Random(12), Stock(20260503)
+    worlds = [stock.drawn(chance) for _ in range(4)]
+    compared = answers_that_agree(worlds, [stock.drawn(chance).pods for _ in range(6)], 60.0)
+    return {"compared": compared, "calibration": calibration()}
+
+
+def as_arrays(asked: Callable[[], Problem]) -> dict[str, float]:
+    """A question and its result on their way to another process and back; every pod runs, has an owner and a node."""
+    collect_seldom()
+    problem = asked()
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="uid-web", controller=True)
+    bound = [
+        changed(pod, uid=f"0b7a1f6e-6f0c-4d1e-9d5e-{number:012d}", owner=owner, node_name=f"node-{number % 999}")
+        for number, pod in enumerate(problem.pods)
+    ]
+    result = prepare(problem).solve(bound)
+    question, answer = pack_question(bound), pack_result(result, bound)
+    assert unpack_question(question)[0] == tuple(bound)
+    assert unpack_result(answer, bound, {pool.name: pool.template for pool in problem.pools}) == result
+    return {
+        "question bytes": question.size,
+        "result bytes": answer.size,
+        "question packed": 1000 * median_of(lambda: pack_question(bound)),
+        "question unpacked": 1000 * median_of(lambda: unpack_question(question)),
+        "result packed": 1000 * median_of(lambda: pack_result(result, bound)),
+        "result unpacked": 1000 * median_of(lambda: unpack_result(answer, bound, {})),
+        "calibration": calibration(),
+    }
+
+
 def child(name: str) -> None:
     """One row, told as JSON."""
     print(json.dumps(SPECIAL[name]() if name in SPECIAL else measured(ROWS[name])))
@@ -338,6 +378,9 @@ SPECIAL: dict[str, Callable[[], dict[str, float]]] = {
     "what-if, 100 plain Deployments, no": lambda: what_if(plain_cluster, no=True),
     "what-if, 2,000 tied Deployments": lambda: what_if(tied_cluster, no=False),
     "what-if, 2,000 tied Deployments, no": lambda: what_if(tied_cluster, no=True),
+    "two threads over one world, a minute": two_threads,
+    "as arrays, diverse 20,000": lambda: as_arrays(diverse(20_000)),
+    "as arrays, own requests, 20k": lambda: as_arrays(lambda: on(*loads.own_requests(20_000))),
 }
 _FIVE_THOUSAND = {"prepare": 0.6, "kept": 150, "updated after 1 pod": 0.5, "updated after 100 pods": 10}
 GOALS: dict[str, dict[str, float]] = {
@@ -360,6 +403,13 @@ UNITS = {
     "updated after 1 pod": "ms",
     "updated after 100 pods": "ms",
     "milliseconds": "ms",
+    "compared": "answers",
+    "question bytes": "bytes",
+    "result bytes": "bytes",
+    "question packed": "ms",
+    "question unpacked": "ms",
+    "result packed": "ms",
+    "result unpacked": "ms",
     "first": "ms",
 }
 
@@ -367,7 +417,7 @@ UNITS = {
 def goals_of(name: str) -> dict[str, float]:
     row = ROWS.get(name)
     if row is None:
-        return GOALS[name]
+        return GOALS.get(name, {})
     found = {"seconds": row.seconds}
     if row.memory is not None:
         found["kept"] = row.memory

@@ -58,6 +58,56 @@ def placeable(problem: Problem, pods: Iterable[Pod]) -> bool:
     return extend({}, [])
 
 
+def cheapest(problem: Problem, pods: Iterable[Pod]) -> float | None:
+    """The price of new machines in the cheapest way to place all of `pods` that is found by trying; None where none is found.
+
+    Limits, minValues and reservations are not looked at. What it finds is legal, though with many ways not always the cheapest.
+    """
+    listed = sorted(pods, key=lambda pod: (pod.shape.key, pod.uid))
+    shapes = [pod.shape for pod in listed]
+    could_be = checker.could_be_made(problem, shapes)
+    options = sorted(
+        (
+            option
+            for pool in problem.pools
+            for one in pool.instance_types
+            for option in checker.machines(problem, pool, one, pool.requirements, shapes)
+        ),
+        key=lambda option: (option.offering.price, option.type.name),
+    )
+    best: float | None = None
+    tries = 0
+
+    def world_with(chosen: dict[str, checker.Option]) -> World:
+        world = checker.world_of(problem, chosen.items())
+        world.more_domains, world.strict = could_be, True
+        return world
+
+    def extend(chosen: dict[str, checker.Option], placed: list[tuple[Pod, str]], price: float) -> None:
+        nonlocal best, tries
+        tries += 1
+        if tries > MOST_TRIES or (best is not None and price >= best):
+            return
+        if len(placed) == len(listed):
+            if not world_with(chosen).stuck(placed):
+                best = price
+            return
+        pod = listed[len(placed)]
+        for name, option in _spots(problem, chosen, options):
+            dearer = price if option is None else price + option.offering.price
+            if tries > MOST_TRIES or (best is not None and dearer >= best):
+                continue
+            more = chosen if option is None else {**chosen, name: option}
+            world = world_with(more)
+            for other, where in placed:
+                world.machine(where).placed.append(other)
+            if not world.misfit(pod, world.machine(name)):
+                extend(more, [*placed, (pod, name)], dearer)
+
+    extend({}, [], 0.0)
+    return best
+
+
 def _spots(
     problem: Problem, chosen: dict[str, checker.Option], options: list[checker.Option]
 ) -> Iterator[tuple[str, checker.Option | None]]:

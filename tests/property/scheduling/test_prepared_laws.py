@@ -1,11 +1,9 @@
 """Laws of a world that is asked many times: the next instant is like a fresh one, what is gone had never been, threads agree."""
 
-import os
 import random
-import threading
-import time
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
@@ -14,7 +12,10 @@ from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem
 from provisioner.scheduling.result import Result
+from provisioner.values.resources import Resources
 from tests.support import checker
+from tests.support.agreement import EFFORT, answers_that_agree, gist
+from tests.support.problems import pod
 from tests.support.rich import Stock
 from tests.support.telling import told
 
@@ -23,11 +24,8 @@ OTHER = Stock(20260406)
 PROBLEMS = RICH.problems()
 BINS = [one for slot in (*RICH.bins, *OTHER.bins) for one in slot]
 EXAMPLES = settings(max_examples=max(100, settings().max_examples))
+pytestmark = pytest.mark.timeout(3600 if settings().max_examples > 1000 else 600)
 NAMES = tuple(f"node-{number}" for number in range(5))
-
-
-def gist(result: Result) -> object:
-    return result.claims, result.existing, [(one.pod.uid, str(one)) for one in result.unplaced]
 
 
 def named(one: Bin, name: str) -> Bin:
@@ -53,17 +51,40 @@ def test_the_next_instant_answers_like_a_fresh_one(
         prepared.solve(asked.pods, budget=50)  # so that something is remembered
         prepared = prepared.updated(Changes(bins={one.name: one for one in bins}, gone=gone))
         fresh = prepare(prepared.world)
-        assert gist(prepared.solve(asked.pods)) == gist(fresh.solve(asked.pods))
+        assert gist(prepared.solve(asked.pods, effort=EFFORT)) == gist(fresh.solve(asked.pods, effort=EFFORT))
 
 
 @EXAMPLES
 @given(PROBLEMS, st.frozensets(st.sampled_from(NAMES[:3]), max_size=2))
 def test_what_is_gone_had_never_been(asked: Problem, gone: frozenset[str]) -> None:
     less = replace(asked, bins=tuple(one for one in asked.bins if one.name not in gone))
-    result = prepare(asked).solve(asked.pods, gone=gone)
-    assert gist(result) == gist(prepare(less).solve(asked.pods))
+    result = prepare(asked).solve(asked.pods, gone=gone, effort=EFFORT)
+    assert gist(result) == gist(prepare(less).solve(asked.pods, effort=EFFORT))
     wrong = checker.violations(less, result)
     assert not wrong, "\n".join([*wrong, told(less, result)])
+
+
+def test_a_soft_taint_of_a_machine_that_is_gone_is_nobodys_wish() -> None:
+    """It made one lot more, so that others were drawn for the rest; found with two thousand examples."""
+    keys = ("31e7d7aa5f90683e", "5030c5a091cf1942", "09ad71cd841a8fa5")
+    shapes = {one.key: one for one in RICH.shapes}
+    pods = tuple(pod(f"pod-{number}-0", shapes[key]) for number, key in enumerate(keys))
+    (pool,) = [
+        one
+        for one in RICH.pools[0]
+        if [kind.name for kind in one.instance_types] == ["large", "small"]
+        and one.remaining == Resources.of({"cpu": 9000})
+        and one.requirements["team"].is_single == "red"
+    ]
+    soft = [one for one in RICH.bins[0] if any(taint.key == "rather-not" for taint in one.taints)]
+    others = [one for one in RICH.bins[1] if not one.taints and one.labels.get("team") == "red"]
+    assert soft
+    assert others
+    for gone in soft:
+        for other in others:
+            asked = Problem(pods=pods, pools=(pool,), bins=(gone, other))
+            result = prepare(asked).solve(pods, gone={gone.name}, effort=EFFORT)
+            assert gist(result) == gist(prepare(replace(asked, bins=(other,))).solve(pods, effort=EFFORT))
 
 
 @EXAMPLES
@@ -143,25 +164,7 @@ def test_a_question_that_is_asked_again_is_answered_the_same(asked: Problem) -> 
 
 
 def test_threads_that_share_a_world_agree_with_one_alone() -> None:
-    """A few seconds; a minute with the thorough profile."""
-    seconds = 60.0 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 3.0
+    """A few seconds; a minute in `make bench`."""
     chance = random.Random(11)
-    worlds = [prepare(RICH.drawn(chance)) for _ in range(10)]
-    questions = [RICH.drawn(chance).pods for _ in range(30)]
-    alone = [[gist(prepare(world.world).solve(pods)) for pods in questions] for world in worlds]
-    end = time.monotonic() + seconds
-    wrong: list[tuple[int, int]] = []
-
-    def ask(seed: int) -> None:
-        own = random.Random(seed)
-        while time.monotonic() < end and not wrong:
-            w, q = own.randrange(len(worlds)), own.randrange(len(questions))
-            if gist(worlds[w].solve(questions[q])) != alone[w][q]:
-                wrong.append((w, q))
-
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(2)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert not wrong
+    worlds = [RICH.drawn(chance) for _ in range(4)]
+    assert answers_that_agree(worlds, [RICH.drawn(chance).pods for _ in range(6)], 3.0) >= 12

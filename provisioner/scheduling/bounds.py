@@ -1,0 +1,140 @@
+"""What any legal answer must pay at the least, proved from prices and sizes alone."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from provisioner.scheduling.attempt import Setting
+from provisioner.scheduling.bits import members
+from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.filters import NodeFilter
+from provisioner.scheduling.offers import Offer
+from provisioner.scheduling.vectors import Need, Vector
+
+_SLACK: Final = 1 - 1e-9
+"""Taken off for the rounding of sums."""
+_NOWHERE: Final = float("inf")
+
+
+class LowerBound:
+    """The least that any legal place for the same pods costs; found when it is first asked for."""
+
+    __slots__ = ("_dropped", "_found", "_setting", "_waiting")
+
+    def __init__(self, setting: Setting, waiting: Mapping[PodClass, int], dropped: Collection[PodClass]) -> None:
+        """Of the pods of `setting`, without `dropped` classes and those of `waiting` classes from a number on."""
+        self._setting: Setting | None = setting
+        self._waiting: Mapping[PodClass, int] = waiting
+        self._dropped: Collection[PodClass] = dropped
+        self._found: float | None = None
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Of new machines; None where it is not known."""
+        setting, waiting, dropped = self._setting, self._waiting, self._dropped
+        if setting is not None:
+            placed = {one: waiting.get(one, len(one.pods)) for one in setting.classes if one not in dropped}
+            self._found = usd_at_least(setting, placed)
+            self._setting, self._waiting, self._dropped = None, {}, ()
+        return self._found
+
+
+def usd_at_least(setting: Setting, placed: Mapping[PodClass, int]) -> float | None:
+    """The least that new machines cost in any legal answer that places so many pods of each class; None where prices are below 0.
+
+    A machine of `room` that costs `price` takes of no resource more than it has, so every pod on it pays at least
+    `price / room` a unit, and no less than its cheapest rate on any machine that may take it. What fits on machines of now is
+    given to those that would pay most. Of all resources, and of the cheapest machine for any pod that no machine of now may
+    take, the dearest counts. What ties pods to others is not looked at: it can only make answers dearer.
+
+    Cost: O(filters x pools x types) + O(machines of now that may take a pod).
+    """
+    groups: dict[tuple[NodeFilter, Need], int] = {}
+    for one, count in placed.items():
+        if count:
+            key = one.filter, setting.needs[one]
+            groups[key] = groups.get(key, 0) + count
+    if not groups:
+        return 0.0
+    kinds = _Kinds(setting.offers)
+    bins, least, takers = setting.bins, 0.0, 0
+    loads: list[list[tuple[float, int]]] = [[] for _ in bins.dimensions.names]
+    for (node_filter, need), count in groups.items():
+        some = kinds.of(node_filter)
+        if some.below_zero:
+            return None
+        for d, amount in need:
+            loads[d].append((some.rate(d, need), amount * count))
+        here = bins.admitting(node_filter) & bins.roomy(need)
+        takers |= here
+        if not here:
+            least = max(least, some.cheapest(need))
+    rooms = [bins.rooms[number] for number in members(takers)]
+    for d, paying in enumerate(loads):
+        least = max(least, _paid(paying, sum(max(0, one[d]) for one in rooms)))
+    return least * _SLACK
+
+
+def _paid(loads: Iterable[tuple[float, int]], room: int) -> float:
+    """The least that is paid where so much is free, each unit of it worth what it saves."""
+    paid = 0.0
+    for rate, load in sorted(loads, reverse=True):
+        free = min(room, load)
+        room -= free
+        if load > free and rate != _NOWHERE:
+            paid += rate * (load - free)
+    return paid
+
+
+class _Kind:
+    """New machines that may take pods with one filter: price, and what there is for pods."""
+
+    def __init__(self, machines: Sequence[tuple[float, Vector]]) -> None:
+        self.below_zero: Final = any(not price >= 0 for price, _ in machines)
+        self._by_price: Final = sorted(machines, key=lambda one: one[0])
+        self._by_rate: Final[dict[int, list[tuple[float, Vector]]]] = {}
+
+    def rate(self, d: int, need: Need) -> float:
+        """USD per hour and unit of a dimension that such a pod pays at the least; infinite where no new machine takes it."""
+        rates = self._by_rate.get(d)
+        if rates is None:
+            found = [(price / room[d], room) for price, room in self._by_price if room[d] > 0]
+            rates = self._by_rate[d] = sorted(found, key=lambda one: one[0])
+        return _first(rates, need)
+
+    def cheapest(self, need: Need) -> float:
+        """The price of the cheapest machine that takes such a pod; 0 where none does."""
+        price = _first(self._by_price, need)
+        return 0.0 if price == _NOWHERE else price
+
+
+def _first(machines: Iterable[tuple[float, Vector]], need: Need) -> float:
+    for value, room in machines:
+        for d, amount in need:
+            if room[d] < amount:
+                break
+        else:
+            return value
+    return _NOWHERE
+
+
+class _Kinds:
+    """Kinds of new machines, by filter."""
+
+    def __init__(self, offers: Iterable[Offer]) -> None:
+        self._offers: Final = list(offers)
+        self._known: Final[dict[NodeFilter, _Kind]] = {}
+
+    def of(self, node_filter: NodeFilter) -> _Kind:
+        """Every kind that may take pods with this filter."""
+        found = self._known.get(node_filter)
+        if found is None:
+            found = self._known[node_filter] = _Kind(
+                [
+                    machine
+                    for offer in self._offers
+                    if offer.tolerated(node_filter)
+                    for term in node_filter.terms
+                    for machine in offer.kinds(term)
+                ]
+            )
+        return found
