@@ -14,7 +14,7 @@ from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.disrupted_taint import DisruptedTaints
 from provisioner.controllers.drain import Evictions, deadline_of, drain_step
-from provisioner.controllers.lifecycle import FAILED_TERMINATION, not_ended
+from provisioner.controllers.lifecycle import FAILED_TERMINATION, not_ended, retry_of
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.controllers.registration import patch_node
@@ -106,7 +106,7 @@ class Termination:
                 ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline)
             except CloudError as error:
                 self._recorder.publish(reference_of(claim), "Warning", FAILED_TERMINATION, not_ended(claim, error))
-                return Result(failed=True)
+                return retry_of(error)
         return self._after(ending, node, claim)
 
     def _after(self, ending: Ending, node: Node, claim: NodeClaim | None) -> Result:
