@@ -4,6 +4,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -22,6 +23,10 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     MachineNotFoundError,
 )
+from provisioner.controllers.garbage import ClaimCollector
+from provisioner.controllers.metrics import Metrics
+from tests.support.cluster import World, node
+from tests.support.cluster import claim as registered_claim
 from tests.support.ec2 import Ec2, Fault
 from tests.support.launching import (
     ABSENT,
@@ -37,6 +42,7 @@ from tests.support.launching import (
     node_class_of,
     rig,
 )
+from tests.support.tinyserver import TinyServer
 
 TYPE = names.INSTANCE_TYPE_LABEL
 SMALL = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
@@ -534,6 +540,48 @@ def test_a_registered_machine_that_ec2_does_not_describe_for_a_while_is_not_gone
             with pytest.raises(InstanceUnseenError):  # from the beginning
                 made.launcher.get(claim.status.provider_id)
     assert len(alive(ec2)) == 1
+
+
+class Provider:
+    """What the collector of claims asks, for claims that say they are kwok's."""
+
+    name = "aws"
+
+    def __init__(self, rig: Rig) -> None:
+        self.list, self.get = rig.launcher.list, rig.launcher.get
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+
+def test_a_claim_is_collected_when_its_machine_is_gone_and_not_when_ec2_hides_it(ec2: Ec2, ground: Ground) -> None:
+    claims, server = Claims(), TinyServer(World())
+    (name,) = claims.add(1, {TYPE: SMALL})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15)
+        known_everywhere(ec2)
+        there = claims.get(name).status.provider_id
+        server.put(registered_claim("a", provider_id=there, true=(names.LAUNCHED, names.REGISTERED)))
+        server.put(node("a", provider_id=there, ready=False))
+        collector = ClaimCollector(server.world.cluster, cast(Any, Provider(made)), server.writer, Metrics())
+        ec2.script([Fault("", "unseen")])
+        until = CLOCK.monotonic() + 0.9 * ABSENT
+        while CLOCK.monotonic() < until:
+            collector.poll()
+            CLOCK.sleep(0.2)
+        assert server.has("nodeclaims", "a")
+        ec2.script()
+        collector.poll()
+        assert server.has("nodeclaims", "a")
+        ground.aws.client("ec2").terminate_instances(InstanceIds=list(alive(ec2)))
+        ec2.skip(60)
+
+        def collected() -> bool:
+            collector.poll()
+            return not server.has("nodeclaims", "a")
+
+        assert made.wait(10, collected), "EC2 shows it as terminated"
 
 
 def test_a_machine_that_ec2_does_not_describe_is_ended_all_the_same(ec2: Ec2, ground: Ground) -> None:

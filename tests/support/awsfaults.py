@@ -276,7 +276,6 @@ class Life:
             if row not in TAG_ROWS
         }
         aws.stop_provisioner()
-        aws.age_claims()
         self._note((*EARLY_ROWS, *TAG_ROWS))
         # a new process asks for the partitions of machines and tags them: that is not to meet the faults of their end
         asked = Fault("DescribeInstances", "denied", after=_NEVER, match={"contains": f'"{max(machines.values())}"'})

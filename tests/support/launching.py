@@ -240,10 +240,10 @@ class Ground:
     subnets: tuple[dict[str, Any], ...]
 
     @classmethod
-    def of(cls, ec2: Ec2) -> "Ground":
-        """Read an emulator."""
+    def of(cls, ec2: Ec2, *, attempts: int = ATTEMPTS) -> "Ground":
+        """Read an emulator; `attempts` of every call, the first one included."""
         settings = AwsSettings(cluster_name=ec2.vpc.cluster, region=ec2.region)
-        policy = replace(settings.policy(), attempts=ATTEMPTS, rates={})  # one test need not wait for another's calls
+        policy = replace(settings.policy(), attempts=attempts, rates={})  # one test need not wait for another's calls
         aws = AwsClients(policy, CLOCK, ec2.session())
         rows = aws.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
         ssm = aws.client("ssm")
@@ -354,7 +354,10 @@ class Rig:
 
     Attributes:
         classes: by name.
+        look: seconds between two looks at a launch that was interrupted.
     """
+
+    look = 0.2
 
     def __init__(
         self, ground: Ground, claims: Claims, classes: Iterable[EC2NodeClass], *, kill: Kill | None = None
@@ -387,7 +390,7 @@ class Rig:
             shortages=self.shortages,
             clock=CLOCK,
             settings=self.settings,
-            look=0.2,
+            look=self.look,
             patience=PATIENCE,
         )
         self.launched_after: dict[str, float] = {}
