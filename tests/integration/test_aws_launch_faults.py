@@ -5,6 +5,7 @@ write and every trouble comes several times; all of it is marked `bench` (`make 
 """
 
 import contextlib
+import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +15,18 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.resources import NODECLAIMS
+from provisioner.kube.resources import PODS as PODS_OF
 from provisioner.support.workers import pool, run_parallel
+from tests.support.apiproxy import Rule, api_proxy
+from tests.support.awscluster import NAMESPACE, PROVISIONER, AwsCluster, aws_cluster
 from tests.support.ec2 import Ec2, Fault, in_turn
 from tests.support.launching import CLOCK, LAG, PATIENCE, Answer, Claims, Ground, Kill, alive, node_class_of, rig
 
 ORDERED = 4
 TYPES = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
+PODS = 6
 ATTEMPTS = 3
 WAIT = 60.0
 AT_ONCE = 5
@@ -137,7 +144,7 @@ def ground(emulator: Ec2, shared: Ground, request: pytest.FixtureRequest) -> Ite
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_part_of_the_product(ground: Ground, trouble: str) -> None:
-    live_all(ground, TROUBLES[trouble], part(trouble, 4))
+    live_all(ground, TROUBLES[trouble], part(trouble, 6))
 
 
 @pytest.mark.bench
@@ -231,3 +238,54 @@ def test_a_protected_instance_holds_up_no_other(emulator: Ec2, shared: Ground) -
         assert made.wait(20, lambda: end(frozenset({guarded})))
         emulator.protect(guarded, really=False)
         assert made.wait(20, lambda: end(frozenset()))
+
+
+# ---------------------------------------------------------------------- the real program
+
+
+@pytest.mark.plane
+def test_the_real_program_is_killed_while_both_servers_lose_answers(fresh_plane: DevCluster) -> None:
+    """Answers to marks and to CreateFleet are lost, then it is killed; later EC2 hides every instance, and nobody's pods are lost for it."""
+    with (
+        aws_cluster(fresh_plane, clock_factor=8.0, data="small", rate_limits=False, lag=30.0) as aws,
+        api_proxy(fresh_plane) as proxy,
+    ):
+        marks = proxy.add(Rule("after-effect", "PATCH", r"/apis/karpenter\.sh/v1/nodeclaims/[^/?]+(\?.*)?", times=4))
+        aws.ec2.script(in_turn("CreateFleet", "timeout-after-effect", "throttled", "500", DryRun=""))
+        aws.start("--disable-leader-election", kubeconfig=proxy.kubeconfig())
+        aws.node_class()
+        aws.pool(disruption={"consolidateAfter": "Never"})
+        aws.deploy("web", PODS, {"cpu": "3", "memory": "1Gi"})
+        aws.eventually(lambda: marks.hits and aws.ec2.hits()[0][1], "an answer of each server is lost")
+        fresh_plane.signal(PROVISIONER, signal.SIGKILL)
+        aws.start("--disable-leader-election", kubeconfig=proxy.kubeconfig())
+        aws.await_running(PODS)
+        aws.eventually(lambda: len(aws.initialized()) == len(aws.claims()), "all claims are initialised")
+        before = living(aws)
+
+        aws.ec2.script([Fault("", "unseen")])
+        fresh_plane.signal(PROVISIONER, signal.SIGKILL)
+        aws.ec2.reset_calls()
+        aws.start("--disable-leader-election", kubeconfig=proxy.kubeconfig())
+        aws.eventually(lambda: aws.calls()["DescribeInstances"] >= 2, "EC2 is asked and shows nothing")
+        gone = aws.claims()[0]
+        aws.client.delete(NODECLAIMS, gone.name)  # its end is asked for all the same, behind the drain
+        instance = gone.status.provider_id.rpartition("/")[2]
+        aws.eventually(lambda: instance not in {one["id"] for one in aws.ec2.alive()}, "it ends")
+        aws.await_running(PODS)
+        after = living(aws)
+        assert {*before} - {*after} == {instance}, "no other"
+        kept = {one: pods for one, pods in before.items() if one in after}
+        assert all(pods <= after[one] for one, pods in kept.items()), "their pods are the same"
+
+        aws.ec2.script()
+        aws.eventually(lambda: gone.name not in {one.name for one in aws.claims()}, "EC2 shows that it has ended")
+        owners = sorted(one.status.provider_id.rpartition("/")[2] for one in aws.claims())
+        assert owners == sorted(one["id"] for one in aws.ec2.alive())
+
+
+def living(aws: AwsCluster) -> dict[str, frozenset[str]]:
+    """UIDs of the pods on each instance that is paid for."""
+    nodes = {one["node"]: one["id"] for one in aws.ec2.alive()}
+    pods = [one for one in aws.client.list(PODS_OF, NAMESPACE) if one.phase == "Running" and one.deleted is None]
+    return {instance: frozenset(one.uid for one in pods if one.node_name == name) for name, instance in nodes.items()}

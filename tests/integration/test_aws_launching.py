@@ -141,6 +141,24 @@ def test_claims_that_differ_in_nothing_that_ec2_sees_share_a_fleet(ec2: Ec2, gro
     settled(ec2, claims)
 
 
+def test_each_architecture_gets_its_own_image(ec2: Ec2, ground: Ground) -> None:
+    """Two claims of one order each, and one order that allows both."""
+    claims = Claims()
+    claims.add(2, {TYPE: ["m6g.large"]})
+    claims.add(2, {TYPE: ["m5.large"]})
+    claims.add(2, {TYPE: ["c6g.large", "c5.large"]})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15), claims.errors
+        assert made.wait(15, lambda: len(made.instances.list()) >= 6)
+        images = {one.id: one.image_id for one in made.instances.list()}
+    found = alive(ec2)
+    assert {one["arch"] for one in found.values()} == {"x86_64", "arm64"}
+    words = {"x86_64": "amd64", "arm64": "arm64"}
+    assert {one: images[one] for one in found} == {one: ground.images[words[row["arch"]]] for one, row in found.items()}
+    settled(ec2, claims)
+
+
 def test_a_class_that_has_no_image_for_one_of_the_types(ec2: Ec2, ground: Ground) -> None:
     """It has images for one architecture; the claim allows types of both, and the cheapest is of the other."""
     claims = Claims()

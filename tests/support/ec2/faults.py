@@ -107,10 +107,12 @@ class Script:
         self._seconds = seconds
         self._cheapest = cheapest
         self._lines: list[_Line] = []
+        self._hides = False
 
     def replace(self, faults: list[Fault]) -> None:
         """Forget the former script."""
         self._lines = [_Line(one, self._seconds()) for one in faults]
+        self._hides = any(one.kind == "unseen" for one in faults)
 
     def hits(self) -> list[tuple[int, int]]:
         """Of every fault of the script, in its order: calls that matched it, and those that it hit."""
@@ -155,7 +157,7 @@ class Script:
 
     def unseen(self, instance_id: str) -> bool:
         """Whether no read tells of a machine."""
-        return any(
+        return self._hides and any(
             line.fault.kind == "unseen" and _any(line.fault.match.get("instance", "*"), instance_id) and line.take()
             for line in self._open()
         )
