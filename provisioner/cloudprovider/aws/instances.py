@@ -192,6 +192,7 @@ class Instances:
         self._aws, self._clock, self._cluster, self._shifted = aws, clock, cluster, shifted
         self._absences = Absences(patience)
         self._troubled: dict[str, None] = {}  # whose termination was refused
+        self._unseen: dict[str, None] = {}  # whose termination is asked for although EC2 does not describe them
         self._turn = 0
         self._descriptions: Gatherer[str, Instance] = Gatherer(
             clock, self._describe, idle=idle, batcher="describe_instances"
@@ -260,10 +261,13 @@ class Instances:
         except InstanceUnseenError as unseen:
             if len(self._shifted()):
                 raise  # nobody knows in which zone it is
+            self._unseen[unseen.instance_id] = None
             try:
                 self._terminations.ask(unseen.instance_id)  # what makes changes may know it all the same
             except InstanceUnseenError:
                 raise unseen from None
+            finally:
+                self._unseen.pop(unseen.instance_id, None)
             return
         if found.ending:
             return
@@ -301,9 +305,9 @@ class Instances:
         return found
 
     def _terminate(self, ids: Sequence[str]) -> dict[str, str | Exception]:
-        """End them by one call; those that were refused the last time are asked for alone, so that they hold up nobody."""
-        troubled = [one for one in ids if one in self._troubled]
-        others = [one for one in ids if one not in self._troubled]
+        """End them by one call; those that were refused the last time, or are not described, are asked for alone, so that they hold up nobody."""
+        troubled = [one for one in ids if one in self._troubled or one in self._unseen]
+        others = [one for one in ids if one not in troubled]
         said: dict[str, str | Exception | Failure] = {}
         for some in filter(None, (others, *([one] for one in troubled[:_TROUBLED_AT_ONCE]))):
             self._turn += 1

@@ -16,6 +16,7 @@ from provisioner.cloudprovider.aws.instances import (
 )
 from provisioner.cloudprovider.errors import MachineNotFoundError
 from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.workers import pool, run_parallel
 from tests.support.clock import FakeClock
 
 ROW: Mapping[str, Any] = {
@@ -202,6 +203,19 @@ def test_an_instance_that_ec2_does_not_describe_is_ended_all_the_same() -> None:
     cloud = Cloud(unseen=frozenset({"i-1"}))
     instances(cloud).terminate("aws:///a/i-1")
     assert cloud.calls == [("describe", ("i-1",)), ("terminate", ("i-1",))]
+
+
+def test_those_that_ec2_does_not_describe_hold_up_no_other() -> None:
+    """Each would fail the call for all where EC2 really has none."""
+    many = [f"i-{number}" for number in range(20)]
+    cloud = Cloud(gone=frozenset(many[:10]))
+    asking = Instances(cloud, SystemClock(), "prod", idle=0.2)
+    with pool(20, "ends") as threads:
+        outcomes = list(run_parallel(threads, lambda one: asking.terminate(f"aws:///a/{one}"), many))
+    assert {one.item for one in outcomes if one.error is None} == {*many[10:]}
+    assert all(isinstance(one.error, InstanceError) for one in outcomes if one.error is not None)
+    asked = [ids for what, ids in cloud.calls if what == "terminate"]
+    assert all(len(ids) == 1 or not cloud.gone & {*ids} for ids in asked)
 
 
 def test_that_nothing_finds_an_instance_is_no_proof_that_it_is_gone() -> None:
