@@ -13,9 +13,9 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
-from provisioner.cloudprovider.aws.instances import InstanceUnseenError
-from provisioner.cloudprovider.aws.shortage import Offer
+from provisioner.cloudprovider.aws.instances.instances import InstanceUnseenError
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
@@ -23,7 +23,7 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     MachineNotFoundError,
 )
-from provisioner.controllers.garbage import ClaimCollector
+from provisioner.controllers.core.garbage import ClaimCollector
 from provisioner.controllers.metrics import Metrics
 from tests.support.cluster import World, node
 from tests.support.cluster import claim as registered_claim
