@@ -19,7 +19,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.support.clock import Clock
 
-_PARTS = ("nodes", "pools", "daemons", "pending", "leaving", "around", "avoided", "stopped")
+_PARTS = ("nodes", "pools", "daemons", "pending", "leaving", "around", "avoided", "stopped", "pod_budgets")
 
 
 class StateDriftError(AssertionError):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, StorageClass
+from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, StorageClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
@@ -121,6 +121,7 @@ class Snapshot:
         around: volumes, namespaces and selectors.
         avoided: by pod UID, names of the Nodes on which kube-scheduler did not bind it as planned.
         stopped: by key, the classes that are not planned for a while, since kube-scheduler did not follow their plans.
+        pod_budgets: PodDisruptionBudgets by namespace, each namespace's by name; the same object while none changed.
     """
 
     at: datetime
@@ -132,3 +133,4 @@ class Snapshot:
     around: Surroundings = Surroundings()
     avoided: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stopped: Mapping[str, Stop] = field(default_factory=dict)
+    pod_budgets: Mapping[str, tuple[PodDisruptionBudget, ...]] = field(default_factory=dict)

@@ -1,0 +1,127 @@
+"""Nodes of dynamic pools that are no longer what their NodePool or NodeClass asks for: replaced first, then drained. Pure. Source: core spec 6.7."""
+
+from collections.abc import Container, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.meta import condition, is_true
+from provisioner.disruption.allowance import Allowance, soonest
+from provisioner.disruption.candidates import Candidate, PodBudgets, candidates
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.simulation import Answer, Simulation
+from provisioner.disruption.view import MethodAnswer, View
+from provisioner.scheduling.result import Result
+from provisioner.scheduling.solution import EFFORT
+
+METHOD: Final = "drift"
+MOST: Final = 1_000
+"""Proposals of one pass."""
+_DEAR: Final = 2.0
+"""Several nodes that replace one cost at most so many times as much."""
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+
+
+def propose(view: View) -> MethodAnswer:
+    """Every drifted node that its pool's budget allows, each with what takes its pods; the longest drifted first, empty ones before all.
+
+    Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice.
+
+    A node that only several can replace, since its pods may not be together on a new one for a while, goes when nothing of its pool is on
+    its way: those after it find the new ones there.
+
+    Differs: Karpenter proposes one node a pass, and begins each pass with the same one, though it failed; here the whole budget is
+    spent in one pass, so a pool that cannot be replaced keeps back nobody else.
+
+    Cost: O(nodes + pods), and a question for each drifted node within budget.
+    """
+    if view.prepared is None:
+        return MethodAnswer()
+    budgets = PodBudgets(view.snapshot.pod_budgets)
+    found = candidates(view, budgets, eventual=True)
+    drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None and is_drifted(one))
+    blocked = [
+        told
+        for one in found.refused
+        if one.node.claim is not None and is_true(one.node.claim.status.conditions, names.DRIFTED)
+        if (told := one.blocked) is not None
+    ]
+    if not drifted:
+        return MethodAnswer((), tuple(blocked), found.recheck_at)
+    allowance = Allowance(view, names.REASON_DRIFTED)
+    simulation = Simulation(view, view.prepared, budgets, {str(one.node.key) for one in drifted})
+    anywhere: Simulation | None = None
+    moving = _moving(view)
+    proposals: list[Proposal] = []
+    for one in drifted:
+        if len(proposals) >= MOST:
+            break
+        if str(one.node.key) in simulation.destinations or allowance.lacks(one.node.pool):
+            continue
+        answer = _ask(simulation, one)
+        if answer.result is None:
+            anywhere = anywhere or simulation.reopened({str(other.node.key) for other in drifted})
+            answer = _ask(anywhere, one)
+        why = answer.refusal if answer.result is None else _dear(one, answer.result, moving)
+        if answer.result is None or why:
+            blocked.append(Blocked(one.key, one.node.pool, why))
+            continue
+        if len(answer.result.claims) > 1:
+            moving.add(one.node.pool)
+        simulation.accept((one,), answer.result)
+        anywhere = None
+        allowance.take(one.node.pool)
+        proposals.append(
+            Proposal(names.REASON_DRIFTED, METHOD, (one.key,), answer.result.claims, dict(answer.result.existing))
+        )
+    return MethodAnswer(
+        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at)
+    )
+
+
+def is_drifted(one: Candidate) -> bool:
+    """Whether the claim's condition Drifted is True."""
+    return is_true(one.claim.status.conditions, names.DRIFTED)
+
+
+def in_order(some: Iterable[Candidate]) -> list[Candidate]:
+    """Empty ones first, then by the time since when they are drifted, then by name."""
+
+    def place(one: Candidate) -> tuple[bool, datetime, str]:
+        drifted = condition(one.claim.status.conditions, names.DRIFTED)
+        since = drifted.last_transition_time if drifted is not None else None
+        return bool(one.pods), since or _FIRST, one.key
+
+    return sorted(some, key=place)
+
+
+def _ask(simulation: Simulation, one: Candidate) -> Answer:
+    answer = simulation.ask((one,), late=True)
+    return answer if answer.result is not None else simulation.ask((one,), effort=EFFORT, late=True, thorough=True)
+
+
+def _moving(view: View) -> set[str]:
+    """Pools with nodes that come or go."""
+    return {
+        node.pool
+        for node in view.snapshot.nodes
+        if node.claim is not None and (not node.initialized or node.deleting or node.key.name in view.under_way)
+    }
+
+
+def _dear(one: Candidate, result: Result, moving: Container[str]) -> str:
+    """Why a node that only several can replace stays for now; "" where it goes."""
+    new = len(result.claims)
+    if new <= 1:
+        return ""
+    if one.usd_per_hour > 0 and result.usd_per_hour > _DEAR * one.usd_per_hour:
+        return (
+            f"Its pods would need {new} nodes for ${result.usd_per_hour:.2f} per hour while it drains, instead of one for "
+            f"${one.usd_per_hour:.2f}, because a draining node remains a topology domain"
+        )
+    if one.node.pool in moving:
+        return (
+            f"Replacing this node takes {new} nodes; it waits until the nodes of its NodePool that are being launched or "
+            "terminated are done"
+        )
+    return ""
