@@ -61,8 +61,8 @@ bench: install ## benchmarks; figures also in results/*.json
 bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|spread|latency|all MODE=all-off|nominations-only|everything-on|all)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE))
 
-chaos: install ## ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
-	@status=0; for cloud in kwok aws; do \
+chaos: install ## every fault of a launch at every write of it, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
+	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py || status=1; for cloud in kwok aws; do \
 	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
 	done; exit $$status
 

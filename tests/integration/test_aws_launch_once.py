@@ -18,6 +18,7 @@ from tests.support.ec2 import Ec2, Fault
 from tests.support.launching import (
     ATTEMPTS,
     CLOCK,
+    LAG,
     PATIENCE,
     Answer,
     Claims,
@@ -30,14 +31,14 @@ from tests.support.launching import (
 )
 
 TYPE = names.INSTANCE_TYPE_LABEL
-SMALL = ["m5.large", "m5.xlarge", "c5.large", "c5.xlarge"]
-LAG = PATIENCE / 2
+SMALL = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
+HIDDEN = PATIENCE / 2
 """Seconds for which EC2 describes nothing of what it has just launched."""
 
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[Ec2]:
-    with Ec2.start(data="small", rate_limits=False) as made:
+    with Ec2.start(data="small", rate_limits=False, lag=LAG) as made:
         yield made
 
 
@@ -118,7 +119,7 @@ LOST = Fault("CreateFleet", "timeout-after-effect", times=1)
 IN_PROGRESS = Fault("CreateFleet", "replay", code="RequestInProgress", message="The request is in progress.", times=3)
 ONLY_THE_FLEET = Fault("CreateFleet", "replay")
 MISMATCH = Fault("CreateFleet", "replay", code="IdempotentParameterMismatch", message="inconsistent")
-LATE = Fault("DescribeInstances", "stale", seconds=LAG)
+LATE = Fault("DescribeInstances", "stale", seconds=HIDDEN)
 
 ATTEMPTS_OF_ONE_CALL = {
     "and then EC2 throttles": [LOST, Fault("CreateFleet", "throttled", times=ATTEMPTS - 1, after=1)],

@@ -4,6 +4,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.instances.instances import InstanceUnseenError
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.errors import (
@@ -21,16 +23,34 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     MachineNotFoundError,
 )
+from provisioner.controllers.core.garbage import ClaimCollector
+from provisioner.controllers.metrics import Metrics
+from tests.support.cluster import World, node
+from tests.support.cluster import claim as registered_claim
 from tests.support.ec2 import Ec2, Fault
-from tests.support.launching import ATTEMPTS, CLOCK, Claims, Ground, Kill, alive, known_everywhere, node_class_of, rig
+from tests.support.launching import (
+    ABSENT,
+    ATTEMPTS,
+    CLOCK,
+    LAG,
+    Claims,
+    Ground,
+    Kill,
+    Rig,
+    alive,
+    known_everywhere,
+    node_class_of,
+    rig,
+)
+from tests.support.tinyserver import TinyServer
 
 TYPE = names.INSTANCE_TYPE_LABEL
-SMALL = ["m5.large", "m5.xlarge", "c5.large", "c5.xlarge"]
+SMALL = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
 
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[Ec2]:
-    with Ec2.start(data="small", rate_limits=False) as made:
+    with Ec2.start(data="small", rate_limits=False, lag=LAG) as made:
         yield made
 
 
@@ -88,7 +108,7 @@ def test_what_a_claim_is_told(ec2: Ec2, ground: Ground) -> None:
         made.start()
         assert made.wait(15)
         machine = made.launcher.create(claims.get(name))
-        assert made.wait(3, lambda: machine.provider_id in {one.provider_id for one in made.launcher.list()})
+        assert made.wait(15, lambda: machine.provider_id in {one.provider_id for one in made.launcher.list()})
         found = made.instances.get(machine.provider_id)
         assert made.launcher.get(machine.provider_id).instance_type == "m5.large"
     assert machine.provider_id == claims.get(name).status.provider_id == found.provider_id
@@ -121,12 +141,31 @@ def test_claims_that_differ_in_nothing_that_ec2_sees_share_a_fleet(ec2: Ec2, gro
     settled(ec2, claims)
 
 
+def test_each_architecture_gets_its_own_image(ec2: Ec2, ground: Ground) -> None:
+    """Two claims of one order each, and one order that allows both."""
+    claims = Claims()
+    claims.add(2, {TYPE: ["m6g.large"]})
+    claims.add(2, {TYPE: ["m5.large"]})
+    claims.add(2, {TYPE: ["c6g.large", "c5.large"]})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15), claims.errors
+        assert made.wait(15, lambda: len(made.instances.list()) >= 6)
+        images = {one.id: one.image_id for one in made.instances.list()}
+    found = alive(ec2)
+    assert {one["arch"] for one in found.values()} == {"x86_64", "arm64"}
+    words = {"x86_64": "amd64", "arm64": "arm64"}
+    assert {one: images[one] for one in found} == {one: ground.images[words[row["arch"]]] for one, row in found.items()}
+    settled(ec2, claims)
+
+
 def test_a_class_that_has_no_image_for_one_of_the_types(ec2: Ec2, ground: Ground) -> None:
     """It has images for one architecture; the claim allows types of both, and the cheapest is of the other."""
     claims = Claims()
     claims.add(2, {TYPE: ["m6g.large", "m5.large"], names.ARCH_LABEL: ["amd64", "arm64"]})
-    with rig(ground, claims, [node_class_of(ground)]) as made:
-        assert {"m6g.large", "m5.large"} <= {one.name for one in made.market.types(node_class_of(ground))}
+    node_class = node_class_of(ground, images={"amd64": ground.images["amd64"]})
+    with rig(ground, claims, [node_class]) as made:
+        assert {"m6g.large", "m5.large"} <= {one.name for one in made.market.types(node_class)}
         made.start()
         assert made.wait(15), claims.errors
     assert {one["type"] for one in alive(ec2).values()} == {"m5.large"}
@@ -473,14 +512,106 @@ def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:
         made.in_parallel(made.launcher.delete, every)
         assert made.wait(5, lambda: not alive(ec2))
         assert ec2.calls() == {"DescribeInstances": 1, "TerminateInstances": 1}
-        ec2.skip(3600)
-        made.launcher.delete(every[0])  # "not found" may still mean "not yet"
-        with pytest.raises(MachineNotFoundError):
-            made.launcher.delete(registered(every[0]))
+        ec2.skip(60)
+        for claim in every:  # EC2 shows it as terminated
+            assert made.wait(10, lambda claim=claim: ended(made, claim))  # type: ignore[misc]
+        ec2.skip(7200)
+        with pytest.raises(InstanceUnseenError):  # EC2 has forgotten it: "not found" may still mean "not yet"
+            made.launcher.delete(every[0])
+        began = CLOCK.monotonic()
+        assert made.wait(10 * ABSENT, lambda: ended(made, every[0]))
+        assert CLOCK.monotonic() - began >= ABSENT - 0.5
+
+
+def ended(made: Rig, claim: NodeClaim) -> bool:
+    """Whether the machine of a claim is told to be gone."""
+    try:
+        made.launcher.delete(claim)
+    except MachineNotFoundError:
+        return True
+    except CloudError:
+        return False
+    return False
+
+
+def test_a_registered_machine_that_ec2_does_not_describe_for_a_while_is_not_gone(ec2: Ec2, ground: Ground) -> None:
+    """Every answer lacks it for as long as reads may be behind, in each of three processes; then all is as before."""
+    claims = Claims()
+    (name,) = claims.add(1, {TYPE: SMALL})
     with rig(ground, claims, [node_class_of(ground)]) as made:
-        for claim in [claims.aged(claim.metadata.name) for claim in every]:
-            with pytest.raises(MachineNotFoundError):
-                made.launcher.delete(claim)
+        made.start()
+        assert made.wait(15)
+    known_everywhere(ec2)
+    claim = registered(claims.get(name))
+    for _ in range(3):
+        ec2.script([Fault("", "unseen")])
+        with rig(ground, claims, [node_class_of(ground)]) as made:
+            until = CLOCK.monotonic() + 0.9 * ABSENT
+            while CLOCK.monotonic() < until:
+                with pytest.raises(InstanceUnseenError):
+                    made.launcher.get(claim.status.provider_id)
+                CLOCK.sleep(0.1)
+            ec2.script()
+            assert made.launcher.get(claim.status.provider_id).provider_id == claim.status.provider_id
+            ec2.script([Fault("", "unseen")])
+            CLOCK.sleep(0.2 * ABSENT)
+            with pytest.raises(InstanceUnseenError):  # from the beginning
+                made.launcher.get(claim.status.provider_id)
+    assert len(alive(ec2)) == 1
+
+
+class Provider:
+    """What the collector of claims asks, for claims that say they are kwok's."""
+
+    name = "aws"
+
+    def __init__(self, rig: Rig) -> None:
+        self.list, self.get = rig.launcher.list, rig.launcher.get
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+
+def test_a_claim_is_collected_when_its_machine_is_gone_and_not_when_ec2_hides_it(ec2: Ec2, ground: Ground) -> None:
+    claims, server = Claims(), TinyServer(World())
+    (name,) = claims.add(1, {TYPE: SMALL})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15)
+        known_everywhere(ec2)
+        there = claims.get(name).status.provider_id
+        server.put(registered_claim("a", provider_id=there, true=(names.LAUNCHED, names.REGISTERED)))
+        server.put(node("a", provider_id=there, ready=False))
+        collector = ClaimCollector(server.world.cluster, cast(Any, Provider(made)), server.writer, Metrics())
+        ec2.script([Fault("", "unseen")])
+        until = CLOCK.monotonic() + 0.9 * ABSENT
+        while CLOCK.monotonic() < until:
+            collector.poll()
+            CLOCK.sleep(0.2)
+        assert server.has("nodeclaims", "a")
+        ec2.script()
+        collector.poll()
+        assert server.has("nodeclaims", "a")
+        ground.aws.client("ec2").terminate_instances(InstanceIds=list(alive(ec2)))
+        ec2.skip(60)
+
+        def collected() -> bool:
+            collector.poll()
+            return not server.has("nodeclaims", "a")
+
+        assert made.wait(10, collected), "EC2 shows it as terminated"
+
+
+def test_a_machine_that_ec2_does_not_describe_is_ended_all_the_same(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    (name,) = claims.add(1, {TYPE: SMALL})
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.start()
+        assert made.wait(15)
+        known_everywhere(ec2)
+        ec2.script([Fault("", "unseen")])
+        made.launcher.delete(claims.get(name))
+        assert not alive(ec2)
 
 
 def test_a_claim_that_was_never_launched_has_no_machine(ec2: Ec2, ground: Ground) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+import urllib3
 from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError
 
@@ -23,7 +25,9 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import NODES
 from provisioner.support.clock import SystemClock
-from tests.support.ec2 import ClusterOfNodes, Ec2, Fault
+from tests.support.ec2 import ClusterOfNodes, Ec2, Fault, in_turn
+from tests.support.ec2.protocol import AwsError
+from tests.support.ec2.templates import LaunchTemplates
 from tests.support.eventually import eventually
 from tests.support.userdata import node as node_input
 
@@ -31,6 +35,7 @@ FACTOR = 50.0
 ONCE = Config(retries={"total_max_attempts": 1}, read_timeout=10)
 AL2023 = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/{}/standard/recommended/image_id"
 NAMES = (f"dovetail.dev/{number}" for number in itertools.count())
+IMAGE_NUMBERS = itertools.count(0xEC2000)
 TOKENS = (f"token-{number}" for number in itertools.count())
 
 
@@ -348,6 +353,73 @@ def test_a_repeated_call_need_not_answer_the_same(ec2: Ec2) -> None:
     assert ids(fleet(ec2, count=2, name=name, ClientToken=token)) == ids(first)
 
 
+def test_a_client_token_is_forgotten_a_day_after_its_last_machine_ended() -> None:
+    with Ec2.start(None, clock_factor=FACTOR, data="small", rate_limits=False) as own:
+        name, token = template(own), next(TOKENS)
+        first = ids(fleet(own, count=2, name=name, ClientToken=token))
+        own.skip(30 * 86400)
+        assert ids(fleet(own, count=2, name=name, ClientToken=token)) == first, "they run"
+        call(own, "terminate_instances", InstanceIds=first)
+        eventually(lambda: len(own.instances("terminated")) == 2, "they have ended")
+        assert ids(fleet(own, count=2, name=name, ClientToken=token)) == first, "the same answer, older than their end"
+        own.skip(2 * 86400)
+        again = ids(fleet(own, count=2, name=name, ClientToken=token))
+        assert len(again) == 2
+        assert not {*again} & {*first}
+
+
+def test_an_instant_fleet_may_have_more_than_300_overrides(ec2: Ec2) -> None:
+    types = tuple(one["InstanceType"] for one in call(ec2, "describe_instance_types", MaxResults=100)["InstanceTypes"])
+    many: dict[str, Any] = {"types": types * 2, "zones": (0, 1), "count": 1}
+    assert len(ids(fleet(ec2, **many))) == 1
+    assert code_of(lambda: fleet(ec2, **many, Type="request")) == (
+        "InvalidParameterValue",
+        "The number of overrides exceeds the maximum of 300.",
+    )
+
+
+def test_spot_comes_from_several_pools() -> None:
+    with Ec2.start(None, clock_factor=FACTOR, data="small", rate_limits=False) as own:
+        answer = fleet(own, ("m5.large", "c5.large", "r5.large"), zones=(0, 1, 2), kind="spot", count=30)
+        pools = launched(answer)
+        assert pools.total() == 30
+        assert len(pools) > 1
+        assert len(answer["Instances"]) == len(pools), "one entry for each"
+        lowest = fleet(own, ("m5.large", "c5.large"), zones=(0, 1), kind="spot", strategy="lowest-price", count=30)
+        assert len(launched(lowest)) == 1, "InstancePoolsToUseCount is 1 unless the request says more"
+
+
+def test_a_type_that_its_zone_does_not_have(ec2: Ec2) -> None:
+    (error,) = fleet(ec2, ("a1.large",), zones=(1,), override={"ImageId": image(ec2, "arm64")})["Errors"]
+    assert error["ErrorCode"] == "InvalidFleetConfiguration"
+    assert "not supported in your requested Availability Zone" in error["ErrorMessage"]
+
+
+HARDWARE: dict[str, tuple[str, Mapping[str, Any], Mapping[str, Any], str]] = {
+    "an image for UEFI on a type without": ("m5.metal", {"boot_mode": "uefi"}, {}, "boot mode uefi"),
+    "an image for UEFI on a type with it": ("m5.large", {"boot_mode": "uefi"}, {}, ""),
+    "an image that prefers UEFI": ("m5.metal", {"boot_mode": "uefi-preferred"}, {}, ""),
+    "an image that does not say": ("m5.metal", {}, {}, ""),
+    "an image without ENA": ("m5.large", {"ena": False}, {}, "ENA"),
+    "an EFA interface where there is none": ("m5.large", {}, {"InterfaceType": "efa"}, "EFA"),
+    "an EFA interface where there is one": ("c6i.32xlarge", {}, {"InterfaceType": "efa"}, ""),
+}
+
+
+@pytest.mark.parametrize(("kind", "made", "interface", "said"), HARDWARE.values(), ids=HARDWARE)
+def test_hardware_that_an_image_needs(
+    ec2: Ec2, kind: str, made: Mapping[str, Any], interface: Mapping[str, Any], said: str
+) -> None:
+    image_id = ec2.add_image(f"ami-{next(IMAGE_NUMBERS):017x}", "ours", family="al2023", **made)
+    interfaces = [{"DeviceIndex": 0, "Groups": list(ec2.vpc.groups), **interface}]
+    answer = fleet(ec2, (kind,), name=template(ec2, ImageId=image_id, NetworkInterfaces=interfaces))
+    assert len(ids(answer)) == (0 if said else 1)
+    if said:
+        (error,) = answer["Errors"]
+        assert error["ErrorCode"] == "InvalidParameterCombination"
+        assert said in error["ErrorMessage"]
+
+
 def test_a_template_is_applied_in_full(ec2: Ec2) -> None:
     name = template(
         ec2,
@@ -367,7 +439,7 @@ def test_a_template_is_applied_in_full(ec2: Ec2) -> None:
     tags = [
         {"ResourceType": kind, "Tags": [{"Key": "kind", "Value": kind}]} for kind in ("instance", "volume", "fleet")
     ]
-    (instance_id,) = ids(fleet(ec2, name=name, kind="spot", TagSpecifications=tags))
+    (instance_id,) = ids(fleet(ec2, ("c6i.32xlarge",), name=name, kind="spot", TagSpecifications=tags))
     one = seen(ec2, instance_id)
     assert one["IamInstanceProfile"]["Arn"].endswith(f"instance-profile/{ec2.vpc.profile}")
     assert [group["GroupId"] for group in one["SecurityGroups"]] == list(ec2.vpc.groups)
@@ -459,6 +531,87 @@ def test_one_unknown_instance_fails_the_whole_call(ec2: Ec2) -> None:
     assert seen(ec2, known)["State"]["Name"] in {"pending", "running"}
     malformed = code_of(lambda: call(ec2, "describe_instances", InstanceIds=["node-1"]))[0]
     assert malformed == "InvalidInstanceID.Malformed"
+
+
+def test_a_protected_instance_holds_those_of_its_zone(ec2: Ec2) -> None:
+    answer = fleet(ec2, zones=(0,), count=2), fleet(ec2, zones=(1,), count=2)
+    (guarded, beside), elsewhere = (ids(one) for one in answer)
+    eventually(lambda: all_seen(ec2, [guarded, beside, *elsewhere]), "EC2 knows them")
+    ec2.protect(guarded)
+    code, message = code_of(lambda: call(ec2, "terminate_instances", InstanceIds=[guarded, beside, *elsewhere]))
+    assert code == "OperationNotPermitted"
+    assert guarded in message
+    states = {one["id"]: one["state"] for one in ec2.instances()}
+    assert {states[one] for one in (guarded, beside)} <= {"pending", "running"}
+    assert {states[one] for one in elsewhere} <= {"shutting-down", "terminated"}
+    ec2.protect(guarded, really=False)
+    assert call(ec2, "terminate_instances", InstanceIds=[guarded, beside])["TerminatingInstances"]
+
+
+def test_protection_by_template_is_not_for_spot(ec2: Ec2) -> None:
+    name = template(ec2, DisableApiTermination=True)
+    (bought,), (spot,) = ids(fleet(ec2, name=name)), ids(fleet(ec2, name=name, kind="spot"))
+    eventually(lambda: all_seen(ec2, [bought, spot]), "EC2 knows them")
+    assert call(ec2, "terminate_instances", InstanceIds=[spot])
+    assert code_of(lambda: call(ec2, "terminate_instances", InstanceIds=[bought]))[0] == "OperationNotPermitted"
+    assert code_of(lambda: ec2.protect(spot))[0] == "UnsupportedOperation"
+    ec2.protect(bought, really=False)
+
+
+def test_a_machine_that_no_read_tells_of(ec2: Ec2) -> None:
+    (hidden,), (other,) = ids(fleet(ec2)), ids(fleet(ec2))
+    eventually(lambda: all_seen(ec2, [hidden, other]), "EC2 knows them")
+    ec2.script([Fault("", "unseen", match={"instance": hidden}, seconds=10_000)])
+    listed = call(ec2, "describe_instances", Filters=[{"Name": "instance-id", "Values": [hidden, other]}])
+    assert [one["InstanceId"] for entry in listed["Reservations"] for one in entry["Instances"]] == [other]
+    for action in ("describe_instances", "describe_instance_status"):
+        code = code_of(lambda action=action: call(ec2, action, InstanceIds=[hidden]))[0]  # type: ignore[misc]
+        assert code == "InvalidInstanceID.NotFound"
+    assert call(ec2, "create_tags", Resources=[hidden], Tags=[{"Key": "a", "Value": "b"}]), "writes know it"
+    ec2.skip(10_000)
+    assert all_seen(ec2, [hidden])
+
+
+def test_reads_lag_behind_writes() -> None:
+    """Each machine and each template by a time of its own: its birth, its tags and its end."""
+    with Ec2.start(None, clock_factor=0.1, data="small", rate_limits=False, lag=30.0) as slow:
+        name = template(slow)
+        found = ids(fleet(slow, count=20, name=name))
+        assert not call(slow, "describe_launch_templates")["LaunchTemplates"]
+        assert not call(slow, "describe_instances")["Reservations"]
+        slow.skip(15)
+        assert 0 < len(call(slow, "describe_instances")["Reservations"]) < 20
+        slow.skip(16)
+        assert call(slow, "describe_launch_templates")["LaunchTemplates"]
+        assert all_seen(slow, found)
+        call(slow, "create_tags", Resources=found, Tags=[{"Key": "a", "Value": "b"}])
+        call(slow, "terminate_instances", InstanceIds=found)
+        states, tagged = looked(slow)
+        assert states.keys() <= {"pending", "running"}
+        assert tagged == 0
+        slow.skip(60)
+        eventually(lambda: len(slow.instances("terminated")) == 20, "they have ended")
+        assert looked(slow)[0]["terminated"] < 20
+        slow.skip(31)
+        assert looked(slow) == ({"terminated": 20}, 20)
+
+
+def looked(ec2: Ec2) -> tuple[Counter[str], int]:
+    """How many machines are told to be in each state, and how many to have the tag "a"."""
+    rows = [one for entry in call(ec2, "describe_instances")["Reservations"] for one in entry["Instances"]]
+    return Counter(one["State"]["Name"] for one in rows), sum(
+        any(tag["Key"] == "a" for tag in one["Tags"]) for one in rows
+    )
+
+
+def test_filters_have_limits(ec2: Ec2) -> None:
+    def ask(filters: int, values: int) -> Any:
+        names = [{"Name": f"tag:{number}", "Values": ["x"] * values} for number in range(filters)]
+        return call(ec2, "describe_instances", Filters=names)
+
+    assert not ask(50, 200)["Reservations"]
+    assert code_of(lambda: ask(51, 1))[0] == "FilterLimitExceeded"
+    assert code_of(lambda: ask(1, 201))[0] == "FilterLimitExceeded"
 
 
 def test_pages_and_filters_of_instances(ec2: Ec2) -> None:
@@ -591,6 +744,20 @@ def test_launch_templates(ec2: Ec2) -> None:
         assert code_of(lambda ask=ask: ask(LaunchTemplateName=name))[0] == "InvalidLaunchTemplateName.NotFoundException"  # type: ignore[misc]
     gone = code_of(lambda: client.delete_launch_template(LaunchTemplateId=first["LaunchTemplateId"]))[0]
     assert gone == "InvalidLaunchTemplateId.NotFound"
+
+
+def test_templates_and_their_versions_have_quotas() -> None:
+    made, now = LaunchTemplates(), SystemClock().now()
+    assert (made.limit, made.versions) == (5_000, 10_000)
+    made.limit, made.versions = 2, 3
+    for name in ("one", "two"):
+        made.create({"LaunchTemplateName": name, "LaunchTemplateData": {}}, now, 0.0)
+    with pytest.raises(AwsError, match="MaxTemplateLimitExceeded"):
+        made.create({"LaunchTemplateName": "three", "LaunchTemplateData": {}}, now, 0.0)
+    version = {"LaunchTemplateName": "one", "LaunchTemplateData": {}}
+    assert [made.add_version(version)["LaunchTemplateVersion"]["VersionNumber"] for _ in range(2)] == [2, 3]
+    with pytest.raises(AwsError, match="VersionLimitExceeded"):
+        made.add_version(version)
 
 
 def test_user_data_has_a_limit(ec2: Ec2) -> None:
@@ -843,6 +1010,32 @@ def test_faults(ec2: Ec2, case: FaultCase) -> None:
     assert call(ec2, "describe_subnets")["Subnets"]
 
 
+def test_faults_in_turn(ec2: Ec2) -> None:
+    """One call of the SDK with its retries meets one after another; the first had its effect."""
+    ec2.script(in_turn("CreateFleet", "timeout-after-effect", "throttled", "500"))
+    before, name, token = len(ec2.instances()), template(ec2), next(TOKENS)
+    for error in (HTTPClientError, ClientError, ClientError):
+        with pytest.raises(error):
+            fleet(ec2, count=2, name=name, ClientToken=token)
+    assert len(ids(fleet(ec2, count=2, name=name, ClientToken=token))) == 2
+    assert len(ec2.instances()) == before + 2
+    assert [hit for _, hit in ec2.hits()] == [1, 1, 1]
+
+
+def test_members_that_ec2_does_not_know_are_refused(ec2: Ec2) -> None:
+    def ask(**more: str) -> tuple[int, bytes]:
+        form = {"Action": "DescribeInstances", "Version": "2016-11-15", "Filter.1.Name": "instance-id", **more}
+        answer = urllib3.request("POST", ec2.endpoint, body=urlencode(form), retries=False)
+        return answer.status, answer.data
+
+    assert ask(**{"Filter.1.Value.1": "i-1"})[0] == 200
+    for unknown in ("Filters", "Filter.1.Valu.1", "Filter.one.Name"):
+        status, told = ask(**{unknown: "x"})
+        assert status == 400
+        assert b"<Code>UnknownParameter</Code>" in told
+    assert ec2.log()[-1].code == "UnknownParameter"
+
+
 def test_faults_count(ec2: Ec2) -> None:
     ec2.script([Fault("DescribeSubnets", "throttled", times=2, after=1)])
     assert call(ec2, "describe_subnets")
@@ -972,6 +1165,24 @@ def test_policies_are_held() -> None:
         denied = code_of(lambda: call(strict, "describe_subnets", DryRun=True))[0]
         assert denied == "DryRunOperation"
         assert code_of(lambda: call(strict, "get_parameter", "ssm", Name="/mine"))[0] == "AccessDeniedException"
+        # what can never be right is refused before anybody asks whose it is
+        assert code_of(lambda: call(strict, "describe_images", Filters=[{"Name": "x", "Values": ["y"] * 201}]))[0] == (
+            "FilterLimitExceeded"
+        )
+        refused: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"LaunchTemplateConfigs": []}, "MissingParameter"),
+            ({"TargetCapacitySpecification": {"TotalTargetCapacity": 0}}, "InvalidTargetCapacitySpecification"),
+            ({}, "UnauthorizedOperation"),
+        )
+        for members, code in refused:
+            for dry in (False, True):
+                asked: dict[str, Any] = {"name": "none", **members, "DryRun": dry}
+                assert code_of(lambda asked=asked: fleet(strict, **asked))[0] == code  # type: ignore[misc]
+        assert code_of(lambda: call(strict, "terminate_instances", InstanceIds=["node"]))[0] == (
+            "InvalidInstanceID.Malformed"
+        )
+        unknown = "i-0123456789abcdef0"  # whether it is there is nobody's business without permission
+        assert code_of(lambda: call(strict, "terminate_instances", InstanceIds=[unknown]))[0] == "UnauthorizedOperation"
 
 
 def test_policy_simulation(ec2: Ec2) -> None:

@@ -5,7 +5,6 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -157,20 +156,6 @@ class AwsCluster:
         note = {"metadata": {"annotations": {_NUDGE: node_class.metadata.resource_version}}}
         with contextlib.suppress(NotFound):
             self.client.patch(EC2NODECLASSES, node_class.name, note)
-
-    def age_claims(self) -> None:
-        """Let every claim have been launched an hour ago: for half a minute EC2 would not be believed that a machine is gone.
-
-        A provisioner that launched them itself knows better: it has to be started anew.
-        """
-        for claim in self.claims():
-            aged = [
-                msgspec.structs.replace(one, last_transition_time=one.last_transition_time - timedelta(hours=1))
-                if one.type == names.LAUNCHED and one.last_transition_time is not None
-                else one
-                for one in claim.status.conditions
-            ]
-            self.client.patch(NODECLAIMS, claim.name, {"status": {"conditions": aged}}, subresource="status")
 
     # ------------------------------------------------------------------ looking
 

@@ -143,10 +143,10 @@ class Row:
     def times(self) -> int:
         """How many calls it hits; of dry runs two looks at the class, since what one saw is not written where something else was written meanwhile.
 
-        Of terminations that are denied two, since a machine that is denied among others is asked for alone at once.
+        Of terminations that are denied four, since a machine that is denied among others is looked for by halves: among up to eight it is denied alone at last.
         """
         if (self.action, self.kind) == ("TerminateInstances", "denied"):
-            return 2
+            return 4
         looks = 2 if self.action == "RunInstances" and self.kind in ATTEMPTS else 1
         return looks * ATTEMPTS.get(self.kind, 1)
 
@@ -276,7 +276,6 @@ class Life:
             if row not in TAG_ROWS
         }
         aws.stop_provisioner()
-        aws.age_claims()
         self._note((*EARLY_ROWS, *TAG_ROWS))
         # a new process asks for the partitions of machines and tags them: that is not to meet the faults of their end
         asked = Fault("DescribeInstances", "denied", after=_NEVER, match={"contains": f'"{max(machines.values())}"'})

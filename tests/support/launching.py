@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -43,12 +42,21 @@ T = TypeVar("T")
 
 CLOCK = SystemClock()
 CLUSTER = Cluster("dovetail", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
-PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standard/recommended/image_id"
+PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/{}/standard/recommended/image_id"
+ARCHITECTURES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "arm64"}
+"""EC2's word for each of Kubernetes'."""
+
 ATTEMPTS = 2
 """Of every call, the first one included; a fault that hits so often fails a whole call with its retries, each of which waits up to twice as long."""
 
 PATIENCE = 3.0
 """Seconds for which a rig looks for machines that may have been launched."""
+
+LAG = PATIENCE / 6
+"""Seconds by which reads are behind at most: what 30 s are to the patience of the real program."""
+
+ABSENT = 2.0
+"""Seconds for which EC2 must not have described an instance of a rig until it counts as gone."""
 
 READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1}
 
@@ -95,7 +103,7 @@ class Claims:
         node_class: str = "default",
     ) -> list[str]:
         """Make equal claims that want these label values; their names."""
-        wanted = {"kubernetes.io/arch": ["amd64"], **(wanted or {})}
+        wanted = {names.ARCH_LABEL: list(ARCHITECTURES), **(wanted or {})}
         made = []
         with self._lock:
             for _ in range(count):
@@ -211,15 +219,6 @@ class Claims:
         claim = self.get(name)
         self.put(msgspec.structs.replace(claim, status=type(claim.status)()))
 
-    def aged(self, name: str) -> NodeClaim:
-        """The claim as if it had been launched an hour ago."""
-        claim = self.get(name)
-        told = tuple(
-            msgspec.structs.replace(one, last_transition_time=CLOCK.now() - timedelta(hours=1))
-            for one in claim.status.conditions
-        )
-        return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, conditions=told))
-
     def without_machine(self) -> list[str]:
         """Names of those that are not launched."""
         return [claim.metadata.name for claim in self.all() if not claim.status.provider_id]
@@ -237,18 +236,22 @@ class Ground:
     settings: AwsSettings
     aws: AwsClients
     market: RegionMarket
-    image: str
+    images: Mapping[str, str]
     subnets: tuple[dict[str, Any], ...]
 
     @classmethod
-    def of(cls, ec2: Ec2) -> "Ground":
-        """Read an emulator."""
+    def of(cls, ec2: Ec2, *, attempts: int = ATTEMPTS) -> "Ground":
+        """Read an emulator; `attempts` of every call, the first one included."""
         settings = AwsSettings(cluster_name=ec2.vpc.cluster, region=ec2.region)
-        policy = replace(settings.policy(), attempts=ATTEMPTS, rates={})  # one test need not wait for another's calls
+        policy = replace(settings.policy(), attempts=attempts, rates={})  # one test need not wait for another's calls
         aws = AwsClients(policy, CLOCK, ec2.session())
         rows = aws.client("ec2").describe_subnets(SubnetIds=sorted(ec2.vpc.subnets.values()))["Subnets"]
-        image = aws.client("ssm").get_parameter(Name=PARAMETER)["Parameter"]["Value"]
-        return cls(ec2, settings, aws, market_of(aws, settings), image, tuple(rows))
+        ssm = aws.client("ssm")
+        images = {
+            arch: ssm.get_parameter(Name=PARAMETER.format(word))["Parameter"]["Value"]
+            for arch, word in ARCHITECTURES.items()
+        }
+        return cls(ec2, settings, aws, market_of(aws, settings), images, tuple(rows))
 
     def __enter__(self) -> Self:
         return self
@@ -257,8 +260,10 @@ class Ground:
         self.aws.close()
 
 
-def node_class_of(ground: Ground, name: str = "default", **spec: Any) -> EC2NodeClass:
-    """A class that is ready for the emulator's network."""
+def node_class_of(
+    ground: Ground, name: str = "default", *, images: Mapping[str, str] | None = None, **spec: Any
+) -> EC2NodeClass:
+    """A class that is ready for the emulator's network, with an image for each architecture; `images`: others, by architecture."""
     return msgspec.convert(
         {
             "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1},
@@ -271,10 +276,11 @@ def node_class_of(ground: Ground, name: str = "default", **spec: Any) -> EC2Node
                 "securityGroups": [{"id": one} for one in ground.ec2.vpc.groups],
                 "amis": [
                     {
-                        "id": ground.image,
-                        "name": "al2023",
-                        "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
+                        "id": image,
+                        "name": f"al2023-{arch}",
+                        "requirements": [{"key": names.ARCH_LABEL, "operator": "In", "values": [arch]}],
                     }
+                    for arch, image in (ground.images if images is None else images).items()
                 ],
                 "instanceProfile": ground.ec2.vpc.profile,
                 "conditions": [{**READY, "lastTransitionTime": "2026-11-21T12:00:00Z"}],
@@ -348,7 +354,10 @@ class Rig:
 
     Attributes:
         classes: by name.
+        look: seconds between two looks at a launch that was interrupted.
     """
+
+    look = 0.2
 
     def __init__(
         self, ground: Ground, claims: Claims, classes: Iterable[EC2NodeClass], *, kill: Kill | None = None
@@ -360,7 +369,7 @@ class Rig:
         self.subnets = SubnetBook(self.shortages.subnet_open)
         self.subnets.note(map(Subnet.of, ground.subnets), CLOCK.now())
         self.reservations = ReservationBook()
-        self.instances = Instances(self.mortal, CLOCK, self.settings.cluster_name, idle=0.02)
+        self.instances = Instances(self.mortal, CLOCK, self.settings.cluster_name, idle=0.02, patience=ABSENT)
         self.templates = LaunchTemplates(self.mortal, TemplateUses(), CLOCK, self.settings.cluster_name)
         self.launcher = Launcher(
             self.mortal,
@@ -381,7 +390,7 @@ class Rig:
             shortages=self.shortages,
             clock=CLOCK,
             settings=self.settings,
-            look=0.2,
+            look=self.look,
             patience=PATIENCE,
         )
         self.launched_after: dict[str, float] = {}
@@ -479,4 +488,4 @@ def alive(ec2: Ec2) -> Mapping[str, dict[str, Any]]:
 
 def known_everywhere(ec2: Ec2) -> None:
     """Let EC2's time pass at once until every part of it knows every machine."""
-    ec2.skip(1.1)
+    ec2.skip(max(1.0, ec2.lag) + 0.1)

@@ -307,7 +307,7 @@ class Lifecycle:
             ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline_of(claim))
         except CloudError as error:
             self._event(claim, "Warning", FAILED_TERMINATION, not_ended(claim, error))
-            return Result(failed=True)
+            return retry_of(error)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
                 "The end of a NodeClaim waits for the API server; retrying", nodeclaim=claim.name, error=str(error)
@@ -369,3 +369,8 @@ def not_ended(claim: NodeClaim, error: CloudError) -> str:
     """What the event `FAILED_TERMINATION` says."""
     machine = claim.status.provider_id or f"the machine of NodeClaim {claim.metadata.name}"
     return f"{machine} could not be ended, it is tried again: {error}"
+
+
+def retry_of(error: CloudError) -> Result:
+    """When an end that failed is tried again: when the error says so, else with back-off."""
+    return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)

@@ -15,7 +15,7 @@ from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import Evictions, deadline_of, drain_step
-from provisioner.controllers.core.lifecycle import FAILED_TERMINATION, not_ended
+from provisioner.controllers.core.lifecycle import FAILED_TERMINATION, not_ended, retry_of
 from provisioner.controllers.core.registration import patch_node
 from provisioner.controllers.core.terminator import FAILED_DRAINING, MIN_TAINTED_SECONDS, Ending, State, Terminator
 from provisioner.controllers.metrics import Metrics
@@ -106,7 +106,7 @@ class Termination:
                 ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline)
             except CloudError as error:
                 self._recorder.publish(reference_of(claim), "Warning", FAILED_TERMINATION, not_ended(claim, error))
-                return Result(failed=True)
+                return retry_of(error)
         return self._after(ending, node, claim)
 
     def _after(self, ending: Ending, node: Node, claim: NodeClaim | None) -> Result:

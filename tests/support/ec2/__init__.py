@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, Self
 
 import urllib3
 
-from tests.support.ec2.faults import Fault
+from tests.support.ec2.faults import Fault, in_turn
 
-__all__ = ["Call", "ClusterOfNodes", "Ec2", "Fault", "Vpc"]
+__all__ = ["Call", "ClusterOfNodes", "Ec2", "Fault", "Vpc", "in_turn"]
 
 _REPOSITORY: Final = Path(__file__).parents[3]
 _START_SECONDS: Final = 30.0
@@ -82,8 +82,8 @@ class Call:
 class Ec2:
     """A running emulator; a context manager. Made by `start`."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", endpoint: str, region: str) -> None:
-        self._process = process
+    def __init__(self, process: "subprocess.Popen[bytes]", endpoint: str, region: str, lag: float = 0.0) -> None:
+        self._process, self.lag = process, lag
         self.endpoint = endpoint
         self.region = region
         self._http = urllib3.PoolManager(maxsize=4, retries=False)
@@ -117,6 +117,7 @@ class Ec2:
         policies: Sequence[Mapping[str, Any]] = (),
         quotas: Mapping[str, int] | None = None,
         spot_role: bool = True,
+        lag: float = 0.0,
         name: str = "dovetail",
         port: int = 0,
         log: Path | None = None,
@@ -134,6 +135,7 @@ class Ec2:
             policies: IAM policy documents that every call must be allowed by; none: all are.
             quotas: vCPUs by "on-demand" and "spot".
             spot_role: whether the service-linked role for spot exists.
+            lag: up to so many of EC2's seconds reads are behind what was written, for every machine and template another time.
             name: of the cluster where there is none.
             port: 0 takes a free one.
             log: where its standard error goes; ours by default.
@@ -152,6 +154,7 @@ class Ec2:
             "policies": list(policies),
             "quotas": dict(quotas or {}),
             "spot_role": spot_role,
+            "lag": lag,
             "port": port,
         }
         env = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
@@ -166,7 +169,7 @@ class Ec2:
                 cwd=_REPOSITORY,
             )
         try:
-            return cls(process, _endpoint(process), region)
+            return cls(process, _endpoint(process), region, lag)
         except BaseException:
             process.kill()
             process.wait()
@@ -300,11 +303,34 @@ class Ec2:
         self._ask("release")
 
     def add_image(
-        self, image_id: str, name: str, arch: str = "x86_64", *, family: str = "custom", created: str = "", **tags: str
+        self,
+        image_id: str,
+        name: str,
+        arch: str = "x86_64",
+        *,
+        family: str = "custom",
+        created: str = "",
+        boot_mode: str = "",
+        ena: bool = True,
+        **tags: str,
     ) -> str:
         """An image of the account's own; `family` is what its machines make of user data."""
-        made: str = self._ask("image", id=image_id, name=name, arch=arch, family=family, created=created, tags=tags)
+        made: str = self._ask(
+            "image",
+            id=image_id,
+            name=name,
+            arch=arch,
+            family=family,
+            created=created,
+            boot_mode=boot_mode,
+            ena=ena,
+            tags=tags,
+        )
         return made
+
+    def protect(self, instance_id: str, *, really: bool = True) -> None:
+        """Protect a machine from TerminateInstances, or do so no more, as its owner does."""
+        self.client("ec2").modify_instance_attribute(InstanceId=instance_id, DisableApiTermination={"Value": really})
 
     def deprecate_image(self, image_id: str) -> None:
         """From now on it is deprecated."""

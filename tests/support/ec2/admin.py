@@ -148,6 +148,7 @@ class Admin:
                 if one.capacity_reservation
                 else self._world.market.price(one.instance_type, one.zone, one.capacity_type, self._world.timing.now()),
                 "terminated_by": one.reason,
+                "arch": one.arch,
             }
             for one in self._world.machines.all.values()
         ]
@@ -251,7 +252,14 @@ class Admin:
     def _image(self, asked: Mapping[str, Any]) -> str:
         created = datetime.fromisoformat(asked["created"]) if asked.get("created") else self._world.timing.now()
         made = self._world.images.add(
-            asked["id"], asked["name"], asked["arch"], asked.get("tags", {}), asked.get("family", "custom"), created
+            asked["id"],
+            asked["name"],
+            asked["arch"],
+            asked.get("tags", {}),
+            asked.get("family", "custom"),
+            created,
+            boot_mode=asked.get("boot_mode", ""),
+            ena=asked.get("ena", True),
         )
         return made.id
 

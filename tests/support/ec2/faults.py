@@ -4,6 +4,8 @@ Replays: AWS promises that a request with the same client token "completes succe
 its result "might contain updated information", not that it is the first answer again. Source: Amazon EC2 Developer Guide, "Ensuring idempotency in
 Amazon EC2 API requests" (ec2-api-idempotency). Reads: what was made "might not be immediately visible to all subsequent commands";
 up to five minutes of waiting are advised. Source: the same guide, "Eventual consistency" (eventual-consistency).
+
+`Setup.lag` makes every read late; "stale" and "unseen" do it to single calls and single machines.
 """
 
 import fnmatch
@@ -26,11 +28,12 @@ KINDS: Final = frozenset(
         "replay",
         "slow-boot",
         "interruption",
+        "unseen",
     }
 )
 
 
-_OF_MACHINES: Final = frozenset({"shortage", "slow-boot", "interruption"})
+_OF_MACHINES: Final = frozenset({"shortage", "slow-boot", "interruption", "unseen"})
 _NOT_OF_CALLS: Final = _OF_MACHINES | {"replay"}
 
 
@@ -44,7 +47,7 @@ class Fault:
             drops the connection; "hang" waits, then goes on as usual; "stale" answers reads as they were a while ago; "shortage" takes
             machines away from CreateFleet and RunInstances; "replay" makes a CreateFleet whose client token was used answer with the fleet's id
             and nothing else, or, where `code` is given, with that error; "slow-boot" makes machines boot later; "interruption" interrupts running spot
-            machines once, after `delay`.
+            machines once, after `delay`; "unseen" leaves machines out of every Describe* although they are there.
         times: so many calls (or, of a shortage, refusals; of slow boots and interruptions, machines); 0 is no limit.
         after: so many matching calls pass before.
         delay: it begins so long after the script was given, in EC2's seconds.
@@ -52,7 +55,7 @@ class Fault:
             Of a stale read: how old it is (10 where it is 0). Of a slow boot: how much longer it takes.
         match: all must be so, values with wildcards, or lists of which any: parameters of the call by name, or "contains" (anywhere in the
             request). Of machines: "instance-type", "family", "zone", "capacity-type", and "cheapest" (0.9: only
-            the cheapest 90 % of all offerings in zones with subnets).
+            the cheapest 90 % of all offerings in zones with subnets); of unseen ones "instance", their ids.
         available: of a shortage: how many machines each offering has left.
         code: of "error", and of shortages that say something else than InsufficientInstanceCapacity.
         message: likewise.
@@ -104,10 +107,12 @@ class Script:
         self._seconds = seconds
         self._cheapest = cheapest
         self._lines: list[_Line] = []
+        self._hides = False
 
     def replace(self, faults: list[Fault]) -> None:
         """Forget the former script."""
         self._lines = [_Line(one, self._seconds()) for one in faults]
+        self._hides = any(one.kind == "unseen" for one in faults)
 
     def hits(self) -> list[tuple[int, int]]:
         """Of every fault of the script, in its order: calls that matched it, and those that it hit."""
@@ -150,6 +155,13 @@ class Script:
             line.used[key] = line.used.get(key, 0) + 1
         return None
 
+    def unseen(self, instance_id: str) -> bool:
+        """Whether no read tells of a machine."""
+        return self._hides and any(
+            line.fault.kind == "unseen" and _any(line.fault.match.get("instance", "*"), instance_id) and line.take()
+            for line in self._open()
+        )
+
     def slower(self, instance_type: str, zone: str, capacity_type: str) -> float:
         """By how many seconds a machine boots later."""
         return sum(
@@ -179,6 +191,15 @@ class Script:
             elif name not in facts or not _any(wanted, facts[name]):
                 return False
         return True
+
+
+def in_turn(action: str, *kinds: str, **match: Any) -> list[Fault]:
+    """What the first calls of an action meet, one after another; "" is no fault. Those after them are answered."""
+    return [
+        Fault(action, kind, times=1, after=number, match=match, seconds=0.0)
+        for number, kind in enumerate(kinds)
+        if kind
+    ]
 
 
 def _call_matches(match: Mapping[str, Any], request: Mapping[str, Any]) -> bool:

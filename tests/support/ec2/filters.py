@@ -1,10 +1,14 @@
-"""EC2's filters, wildcards and pages."""
+"""EC2's filters, wildcards and pages.
+
+At most 50 filters a request and 200 values a filter. Source: Amazon EC2 User Guide, "Find your Amazon EC2 resources" (Using_Filtering); the code is
+in the Developer Guide's errors-overview.
+"""
 
 import base64
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tests.support.ec2.protocol import AwsError
 
@@ -37,6 +41,7 @@ def selected(
     Raises:
         AwsError: a filter has no such name.
     """
+    check_filters(filters)
     found = list(things)
     for one in filters or ():
         name, patterns = one["Name"], [_pattern(str(value)) for value in one.get("Values", ())]
@@ -46,6 +51,26 @@ def selected(
             if any(pattern(value) for value in _values(name, thing, facts, tags) for pattern in patterns)
         ]
     return found
+
+
+MAX_FILTERS: Final = 50
+MAX_VALUES: Final = 200
+
+
+def check_filters(filters: Sequence[Mapping[str, Any]] | None) -> None:
+    """See that EC2 would take so many.
+
+    Raises:
+        AwsError: it would not.
+    """
+    if len(filters or ()) > MAX_FILTERS:
+        raise AwsError("FilterLimitExceeded", f"The maximum number of filters is {MAX_FILTERS}.")
+    for one in filters or ():
+        if len(one.get("Values") or ()) > MAX_VALUES:
+            raise AwsError(
+                "FilterLimitExceeded",
+                f"The maximum number of filter values specified on a single call is {MAX_VALUES}.",
+            )
 
 
 def _values(name: str, thing: T, facts: Facts[T], tags: Callable[[T], Tags]) -> Iterable[str]:

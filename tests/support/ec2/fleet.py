@@ -1,4 +1,11 @@
-"""CreateFleet of type instant: which offerings are tried, in which order, and what the answer says."""
+"""CreateFleet of type instant: which offerings are tried, in which order, and what the answer says.
+
+300 overrides are the limit of fleets of type request and maintain only. Source: Amazon EC2 API Reference, FleetLaunchTemplateConfigRequest.
+Spot comes from several pools, deep ones first. Source: Amazon EC2 User Guide, "Use allocation strategies" (ec2-fleet-allocation-strategy); in what shares is
+not said there, so it is ours.
+A type that its zone does not have is InvalidFleetConfiguration here, and Unsupported in RunInstances; in no list of AWS's, but quoted in
+https://github.com/aws/karpenter-provider-aws/issues/1219 and /2243.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +33,7 @@ _STRATEGIES: Final = {
     ),
 }
 _DEEP: Final = 0.5
+_SPREADING: Final = frozenset(_STRATEGIES[SPOT]) - {"lowest-price"}
 _NO_OVERRIDES: Final[tuple[Mapping[str, Any], ...]] = ({},)
 _PASSED_ON: Final = (
     "InstanceType",
@@ -87,9 +95,10 @@ def check(request: Mapping[str, Any]) -> str:
         raise AwsError(
             "InvalidParameterValue", f"The number of LaunchTemplateConfigs exceeds the maximum of {MAX_CONFIGURATIONS}."
         )
-    if sum(len(one.get("Overrides") or ()) for one in configurations) > MAX_OVERRIDES:
+    instant = request.get("Type", "maintain") == "instant"
+    if not instant and sum(len(one.get("Overrides") or ()) for one in configurations) > MAX_OVERRIDES:
         raise AwsError("InvalidParameterValue", f"The number of overrides exceeds the maximum of {MAX_OVERRIDES}.")
-    if request.get("Type", "maintain") != "instant":
+    if not instant:
         raise AwsError("UnsupportedOperation", "Only fleets of type instant exist here.")
     target = request.get("TargetCapacitySpecification") or {}
     if not 1 <= target.get("TotalTargetCapacity", 0) <= 10_000:
@@ -172,6 +181,7 @@ def allocate(
     request: Mapping[str, Any],
     kind: str,
     launch: Callable[[Candidate], Machine],
+    depth: Callable[[Candidate], float] = lambda _: 1.0,
 ) -> tuple[list[tuple[Candidate, list[Machine]]], list[tuple[Candidate, AwsError]]]:
     """Launch until there are enough or nothing is left to try; by candidate what was launched, and why others were not.
 
@@ -180,27 +190,35 @@ def allocate(
         request: how many, and whether all of one type or zone.
         kind: target capacity type.
         launch: makes one machine, or raises AwsError.
+        depth: of a spot pool, 0 to 1: it gives no greater share of the fleet in one round.
     """
     left = int(request["TargetCapacitySpecification"]["TotalTargetCapacity"])
     options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
-    launched: list[tuple[Candidate, list[Machine]]] = []
-    refused: list[tuple[Candidate, AwsError]] = []
-    for one in found:
-        if not left:
-            break
-        if launched and not _alike(one, launched[0][0], options):
-            continue
-        made: list[Machine] = []
-        while left:
-            try:
-                made.append(launch(one))
-            except AwsError as error:
-                refused.append((one, error))
+    spread = kind == SPOT and _strategy(request, kind) in _SPREADING
+    wanted = left
+    launched: dict[int, tuple[Candidate, list[Machine]]] = {}
+    refused: dict[int, tuple[Candidate, AwsError]] = {}
+    while left and len(refused) < len(found):
+        tried = 0
+        for index, one in enumerate(found):
+            if not left:
                 break
-            left -= 1
-        if made:
-            launched.append((one, made))
-    return launched, refused
+            first = next(iter(launched.values()), None)
+            if index in refused or (first is not None and not _alike(one, first[0], options)):
+                continue
+            tried += 1
+            share = max(1, round(wanted * depth(one) / 2)) if spread else left
+            for _ in range(min(share, left)):
+                try:
+                    machine = launch(one)
+                except AwsError as error:
+                    refused[index] = one, error
+                    break
+                launched.setdefault(index, (one, []))[1].append(machine)
+                left -= 1
+        if not tried:
+            break
+    return list(launched.values()), list(refused.values())
 
 
 def answer(

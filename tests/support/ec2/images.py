@@ -26,6 +26,8 @@ class Image:
     Attributes:
         family: which user data its machines read: al2, al2023, bottlerocket, windows, custom.
         variant: standard, nvidia, neuron.
+        boot_mode: "" where the image does not say. Source: Amazon EC2 User Guide, ami-boot.
+        ena: whether it is enabled for ENA.
     """
 
     id: str
@@ -38,6 +40,8 @@ class Image:
     tags: dict[str, str] = field(default_factory=dict)
     deprecated: datetime | None = None
     state: str = "available"
+    boot_mode: str = ""
+    ena: bool = True
 
     @property
     def devices(self) -> list[dict[str, Any]]:
@@ -89,9 +93,20 @@ class Images:
         number = len(self._releases)
         self._release(newest, (*_BOTTLEROCKET, f"1.{50 + 2 * number}.0"))
 
-    def add(self, image_id: str, name: str, arch: str, tags: Mapping[str, str], family: str, now: datetime) -> Image:
+    def add(
+        self,
+        image_id: str,
+        name: str,
+        arch: str,
+        tags: Mapping[str, str],
+        family: str,
+        now: datetime,
+        *,
+        boot_mode: str = "",
+        ena: bool = True,
+    ) -> Image:
         """An image of the account's own."""
-        made = Image(image_id, name, self._account, arch, now, family, tags=dict(tags))
+        made = Image(image_id, name, self._account, arch, now, family, tags=dict(tags), boot_mode=boot_mode, ena=ena)
         self.images[image_id] = made
         return made
 
@@ -138,7 +153,8 @@ class Images:
         self._releases.append(when)
         for paths, name, arch, family, variant in _family_images(when, bottlerocket[-1]):
             image_id = "ami-" + hashlib.blake2b(f"{self._region}/{name}".encode(), digest_size=9).hexdigest()[:17]
-            self.images[image_id] = Image(image_id, name, AMAZON, arch, when, family, variant)
+            boots = "uefi" if arch == "arm64" else "uefi-preferred" if family in {"al2023", "bottlerocket"} else ""
+            self.images[image_id] = Image(image_id, name, AMAZON, arch, when, family, variant, boot_mode=boots)
             for path in paths:
                 self.parameters[path] = image_id
 
@@ -200,6 +216,8 @@ def _described(one: Image) -> dict[str, Any]:
         "Public": one.owner == AMAZON,
         "Hypervisor": "xen",
         "VirtualizationType": "hvm",
+        "BootMode": one.boot_mode or None,
+        "EnaSupport": one.ena,
         "RootDeviceType": "ebs",
         "RootDeviceName": one.devices[0]["DeviceName"],
         "BlockDeviceMappings": one.devices,

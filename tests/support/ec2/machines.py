@@ -1,6 +1,11 @@
-"""Instances: their life, and what EC2 tells of them."""
+"""Instances: their life, and what EC2 tells of them.
 
-from collections.abc import Iterable, Mapping, Sequence
+What is written shows late, by a time of its own for every machine (`Machine.lag`): its birth, its states and its tags. Source: Amazon EC2 Developer Guide,
+eventual-consistency. Termination protection holds all that are named with a protected one in one zone; those of other zones end, and the call fails all the
+same. Source: Amazon EC2 API Reference, TerminateInstances.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -34,6 +39,8 @@ class Machine:
         lifecycle: "", spot, capacity-block or interruptible-capacity-reservation.
         born: EC2's seconds.
         visible: from when on it is told of.
+        lag: by how many seconds it is told of late, later too.
+        protected: from TerminateInstances.
         states: since when it is in which state; the last is the current one.
         data: the launch template data that it was made from, all overrides applied.
     """
@@ -60,6 +67,8 @@ class Machine:
     born: float
     visible: float
     states: list[tuple[float, str]]
+    lag: float = 0.0
+    protected: bool = False
     profile: dict[str, str] | None = None
     spot_request: str = ""
     token: str = ""
@@ -185,8 +194,9 @@ class Machine:
 class Machines:
     """All instances, the lately terminated included."""
 
-    def __init__(self) -> None:
+    def __init__(self, unseen: Callable[[str], bool] = lambda _: False) -> None:
         self.all: dict[str, Machine] = {}
+        self._unseen = unseen
 
     def known(self, instance_ids: Sequence[str], now: float) -> list[Machine]:
         """Those of these ids, in their order.
@@ -194,9 +204,7 @@ class Machines:
         Raises:
             AwsError: an id is none, or names no instance, or one that EC2 does not know everywhere yet.
         """
-        for one in instance_ids:
-            if not one.startswith("i-") or not all(sign in "0123456789abcdef" for sign in one[2:]) or len(one) < 10:
-                raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{one}"')
+        check_ids(instance_ids)
         missing = [
             one
             for one in instance_ids
@@ -211,6 +219,17 @@ class Machines:
             )
             raise AwsError("InvalidInstanceID.NotFound", said)
         return [self.all[one] for one in dict.fromkeys(instance_ids)]
+
+    def seen(self, instance_ids: Sequence[str], now: float) -> list[Machine]:
+        """As `known`, for a call that reads.
+
+        Raises:
+            AwsError: as there, or one of them is not shown.
+        """
+        hidden = next((one for one in instance_ids if self._unseen(one)), None)
+        if hidden is not None:
+            raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{hidden}' does not exist")
+        return self.known(instance_ids, now)
 
     def describe(self, request: Mapping[str, Any], now: float, stale: float = 0.0) -> str:
         """DescribeInstances; the inside of its page.
@@ -228,10 +247,13 @@ class Machines:
                     "InvalidParameterCombination",
                     "The parameter instancesSet cannot be used with the parameter maxResults",
                 )
-            chosen = self.known(wanted, then)
+            chosen = self.seen(wanted, then)
         else:
-            chosen = [one for one in self.all.values() if one.visible <= then]
-        shown = [(one, one.state_at(then), one.tags_at(then) if stale else one.tags) for one in chosen]
+            chosen = [one for one in self.all.values() if one.visible <= then and not self._unseen(one.id)]
+        shown = [
+            (one, one.state_at(then - one.lag), one.tags_at(then - one.lag) if stale or one.lag else one.tags)
+            for one in chosen
+        ]
         shown = [row for row in shown if row[1] and not self._forgotten(row[0], then)]
         rows = selected(shown, request.get("Filters"), lambda row: _facts(row[0], row[1]), lambda row: row[2])
         page, token = paged(rows, request)
@@ -246,12 +268,26 @@ class Machines:
     def describe_status(self, request: Mapping[str, Any], now: float, wall: datetime) -> dict[str, Any]:
         """DescribeInstanceStatus; running ones only, unless all are asked for."""
         wanted = request.get("InstanceIds")
-        chosen = self.known(wanted, now) if wanted else [one for one in self.all.values() if one.visible <= now]
+        if wanted:
+            chosen = self.seen(wanted, now)
+        else:
+            chosen = [one for one in self.all.values() if one.visible <= now and not self._unseen(one.id)]
         if not request.get("IncludeAllInstances"):
             chosen = [one for one in chosen if one.state == RUNNING]
         chosen = selected(chosen, request.get("Filters"), _status_facts, lambda one: one.tags)
         page, token = paged(chosen, request)
         return {"InstanceStatuses": [_status(one, now, wall) for one in page], **next_token(token)}
+
+
+def check_ids(instance_ids: Iterable[str]) -> None:
+    """See that these can be ids of instances.
+
+    Raises:
+        AwsError: one cannot.
+    """
+    for one in instance_ids:
+        if not one.startswith("i-") or not all(sign in "0123456789abcdef" for sign in one[2:]) or len(one) < 10:
+            raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{one}"')
 
 
 def _facts(one: Machine, state: str) -> Mapping[str, Iterable[str]]:

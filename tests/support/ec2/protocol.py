@@ -1,4 +1,7 @@
-"""How AWS writes requests and answers: EC2's form and XML, the query services' XML, JSON."""
+"""How AWS writes requests and answers: EC2's form and XML, the query services' XML, JSON.
+
+EC2 refuses members that it does not know: UnknownParameter. Source: Amazon EC2 Developer Guide, errors-overview.
+"""
 
 import functools
 import json
@@ -45,7 +48,11 @@ def form_of(body: bytes) -> dict[str, str]:
 
 
 def parse_form(service: str, action: str, form: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters of a request in boto3's words. Unknown members are left out, as AWS refuses none that SDKs send."""
+    """The parameters of a request in boto3's words; of other services than EC2 unknown members are left out.
+
+    Raises:
+        AwsError: EC2 knows no such member, or one is no number.
+    """
     tree: dict[str, Any] = {}
     for path, value in form.items():
         node = tree
@@ -57,25 +64,34 @@ def parse_form(service: str, action: str, form: Mapping[str, str]) -> dict[str, 
             node = inner
         node[parts[-1]] = value
     shape = model(service).operation_model(action).input_shape
+    for name in _OF_EVERY_CALL:
+        tree.pop(name, None)
     parsed: dict[str, Any] = {} if shape is None else _parsed(tree, shape, ec2=service == "ec2")
     return parsed
 
 
-def _parsed(node: Any, shape: Any, *, ec2: bool) -> Any:
+_OF_EVERY_CALL: Final = ("Action", "Version")
+
+
+def _parsed(node: Any, shape: Any, *, ec2: bool, path: str = "") -> Any:
     kind = shape.type_name
     if kind == "structure":
         found = {}
+        left = dict.fromkeys(node) if isinstance(node, dict) else {}
         for name, member in shape.members.items():
             key = _form_name(name, member) if ec2 else member.serialization.get("name", name)
             if isinstance(node, dict) and key in node:
-                found[name] = _parsed(node[key], member, ec2=ec2)
+                left.pop(key)
+                found[name] = _parsed(node[key], member, ec2=ec2, path=f"{path}{key}.")
+        if left and ec2:
+            raise AwsError("UnknownParameter", f"The parameter {path}{next(iter(left))} is not recognized")
         return found
     if kind == "list":
         if not isinstance(node, dict):
             return []
         if not ec2 and "member" in node:
             node = node["member"]
-        return [_parsed(node[key], shape.member, ec2=ec2) for key in sorted(node, key=int)]
+        return [_parsed(node[key], shape.member, ec2=ec2, path=f"{path}{key}.") for key in sorted(node, key=_position)]
     if kind in {"integer", "long"}:
         return _number(int, node)
     if kind in {"float", "double"}:
@@ -83,6 +99,17 @@ def _parsed(node: Any, shape: Any, *, ec2: bool) -> Any:
     if kind == "boolean":
         return node == "true"
     return node
+
+
+def _position(key: str) -> int:
+    """Of a list's member in a form.
+
+    Raises:
+        AwsError: it is none.
+    """
+    if not key.isdigit():
+        raise AwsError("UnknownParameter", f"The parameter {key} is not recognized")
+    return int(key)
 
 
 def _number(kind: Callable[[str], Any], text: str) -> Any:

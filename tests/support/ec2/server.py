@@ -109,9 +109,10 @@ class Emulator:
             _DropError: it gets no answer.
         """
         service = _service(headers)
-        action, request = _read(service, method, path, headers, body)
+        action, read = _read(service, method, path, headers, body)
         call = self.admin.note(service, action)
         try:
+            request = read()
             answer = self._answer(service, action, request, (method, path, headers, body))
             call.done("")
             return answer
@@ -131,6 +132,7 @@ class Emulator:
     def _answer(
         self, service: str, action: str, request: Mapping[str, Any], raw: tuple[str, str, Mapping[str, str], bytes]
     ) -> Answer:
+        """The order: how often one calls, what is asked, by whom, and then the rest; a scripted fault comes after the first."""
         world = self.world
         with world.lock:
             allowed = not world.setup.rates or service != "ec2" or self._limits.allows(action)
@@ -148,6 +150,7 @@ class Emulator:
                 late = fault
             else:
                 raise _error_of(fault, service, action)
+        self.services.validate(service, action, request)
         self.services.check_permission(service, action, request)
         answer = self._carry_out(service, action, request, stale, raw)
         if late is not None:
@@ -194,22 +197,23 @@ def _service(headers: Mapping[str, str]) -> str:
 
 def _read(
     service: str, method: str, path: str, headers: Mapping[str, str], body: bytes
-) -> tuple[str, Mapping[str, Any]]:
-    """The action and its parameters."""
+) -> tuple[str, Callable[[], Mapping[str, Any]]]:
+    """The action, and what reads its parameters; that raises AwsError."""
     target = headers.get("X-Amz-Target", "")
     if target:
-        asked: dict[str, Any] = json.loads(body or b"{}")
-        return target.rpartition(".")[2], asked
+        return target.rpartition(".")[2], lambda: json.loads(body or b"{}")
     if service in {"ec2", "iam", "sts"}:
         form = form_of(body)
         action = form.get("Action", "")
-        return action, parse_form(service, action, form) if action in operations(service) else form
+        return action, lambda: parse_form(service, action, form) if action in operations(service) else form
     parts = path.partition("?")[0].strip("/").split("/")
     if service == "eks" and parts[0] == "clusters":
-        return ("DescribeCluster", {"name": parts[1]}) if len(parts) > 1 else ("ListClusters", {})
+        if len(parts) > 1:
+            return "DescribeCluster", lambda: {"name": parts[1]}
+        return "ListClusters", dict
     if service == "arc-zonal-shift" and parts[0] == "managedresources":
-        return "GetManagedResource", {"resourceIdentifier": unquote("/".join(parts[1:]))}
-    return f"{method} {path}", {}
+        return "GetManagedResource", lambda: {"resourceIdentifier": unquote("/".join(parts[1:]))}
+    return f"{method} {path}", dict
 
 
 def _error_of(fault: Fault, service: str, action: str) -> AwsError:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from tests.support.ec2 import policies
+from tests.support.ec2 import fleet, machines, policies, templates
 from tests.support.ec2.asking import Asking
+from tests.support.ec2.filters import check_filters, tags_of
 from tests.support.ec2.motos import Iam
 from tests.support.ec2.protocol import AwsError
 from tests.support.ec2.world import ACCOUNT, World, denied, dry_run
@@ -25,7 +26,7 @@ class Services:
     def __init__(self, world: World, iam: Iam) -> None:
         self._world, self._iam = world, iam
         self._asking = Asking(world, iam)
-        network, images, pools, templates, market = (
+        network, images, pools, made, market = (
             world.network,
             world.images,
             world.pools,
@@ -41,12 +42,13 @@ class Services:
             "DescribeInstanceStatus": lambda request, _: world.machines.describe_status(request, seconds(), now()),
             "CreateTags": lambda request, _: world.change_tags(request, remove=False),
             "DeleteTags": lambda request, _: world.change_tags(request, remove=True),
+            "ModifyInstanceAttribute": lambda request, _: world.modify_instance(request),
             "DescribeVolumes": lambda request, _: world.describe_volumes(request),
-            "CreateLaunchTemplate": lambda request, _: templates.create(request, now(), seconds()),
-            "CreateLaunchTemplateVersion": lambda request, _: templates.add_version(request),
-            "DeleteLaunchTemplate": lambda request, _: templates.delete(request),
-            "DescribeLaunchTemplates": lambda request, stale: templates.describe(request, seconds() - stale),
-            "DescribeLaunchTemplateVersions": lambda request, _: templates.describe_versions(request),
+            "CreateLaunchTemplate": lambda request, _: made.create(request, now(), seconds()),
+            "CreateLaunchTemplateVersion": lambda request, _: made.add_version(request),
+            "DeleteLaunchTemplate": lambda request, _: made.delete(request),
+            "DescribeLaunchTemplates": lambda request, stale: made.describe(request, seconds() - stale, world.lag),
+            "DescribeLaunchTemplateVersions": lambda request, _: made.describe_versions(request),
             "DescribeSubnets": lambda request, _: network.describe_subnets(request),
             "DescribeSecurityGroups": lambda request, _: network.describe_groups(request),
             "DescribeImages": lambda request, _: images.describe(request, now()),
@@ -86,6 +88,27 @@ class Services:
     def own(self, service: str, action: str) -> Action | None:
         """The function of an action; None where moto or nobody answers it."""
         return self._own.get(service, {}).get(action)
+
+    def validate(self, service: str, action: str, request: Mapping[str, Any]) -> None:
+        """Look at a request by itself, before anybody asks who sent it: EC2 refuses what can never be right to the unauthorised too. (Seen, not documented.)
+
+        Raises:
+            AwsError: it is refused as it is.
+        """
+        if service != "ec2":
+            return
+        check_filters(request.get("Filters"))
+        for specification in request.get("TagSpecifications") or ():
+            tags_of(request, specification.get("ResourceType", ""))
+        match action:
+            case "CreateFleet":
+                fleet.check(request)
+            case "TerminateInstances" | "DescribeInstances":
+                machines.check_ids(request.get("InstanceIds") or ())
+            case "CreateLaunchTemplate":
+                templates.check(request)
+            case _:
+                pass
 
     def check_permission(self, service: str, action: str, request: Mapping[str, Any]) -> None:
         """See that the policies of the caller allow a call, where it was given any.

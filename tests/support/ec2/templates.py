@@ -1,13 +1,13 @@
 """Launch templates.
 
-Quota: 5,000 an account and region (Amazon EC2 User Guide, launch-template-restrictions). What EC2 says then is in no list of AWS; it is quoted in
-https://github.com/aws/karpenter-provider-aws/issues/8686.
+Quota: 5,000 an account and region, 10,000 versions of each (Amazon EC2 User Guide, launch-template-restrictions). What EC2 says then is in no list of AWS; for
+templates it is quoted in https://github.com/aws/karpenter-provider-aws/issues/8686, for versions it is made like that.
 """
 
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -63,13 +63,29 @@ def check_user_data(encoded: str) -> None:
         raise AwsError("InvalidUserData.Malformed", "User data is limited to 16384 bytes")
 
 
+def check(request: Mapping[str, Any]) -> None:
+    """See that EC2 would take a CreateLaunchTemplate by itself.
+
+    Raises:
+        AwsError: it would not.
+    """
+    name = str(request.get("LaunchTemplateName", ""))
+    if not 3 <= len(name) <= 128:
+        raise AwsError(
+            "InvalidLaunchTemplateName.MalformedException",
+            f"The launch template name '{name}' must be between 3 and 128 characters",
+        )
+    if user_data := (request.get("LaunchTemplateData") or {}).get("UserData"):
+        check_user_data(user_data)
+
+
 class LaunchTemplates:
     """All templates of the account in the region."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, LaunchTemplate] = {}
         self._made = 0
-        self.limit = 5_000
+        self.limit, self.versions = 5_000, 10_000
 
     def all(self) -> list[LaunchTemplate]:
         """In order of creation."""
@@ -103,13 +119,7 @@ class LaunchTemplates:
         """CreateLaunchTemplate."""
         name = request["LaunchTemplateName"]
         data = dict(request["LaunchTemplateData"])
-        if not 3 <= len(name) <= 128:
-            raise AwsError(
-                "InvalidLaunchTemplateName.MalformedException",
-                f"The launch template name '{name}' must be between 3 and 128 characters",
-            )
-        if data.get("UserData"):
-            check_user_data(data["UserData"])
+        check(request)
         asked = json.dumps(request, sort_keys=True, default=str)
         known = self._by_name.get(name)
         if known is not None:
@@ -146,6 +156,8 @@ class LaunchTemplates:
             data = {**found.versions[found.version(source) - 1], **data}
         if data.get("UserData"):
             check_user_data(data["UserData"])
+        if len(found.versions) >= self.versions:
+            raise AwsError("VersionLimitExceeded", "The launch template has already reached max permitted versions")
         found.versions.append(data)
         return {"LaunchTemplateVersion": _version(found, len(found.versions))}
 
@@ -157,14 +169,16 @@ class LaunchTemplates:
         del self._by_name[found.name]
         return {"LaunchTemplate": _described(found)}
 
-    def describe(self, request: Mapping[str, Any], youngest: float) -> dict[str, Any]:
-        """DescribeLaunchTemplates."""
+    def describe(
+        self, request: Mapping[str, Any], youngest: float, lag: Callable[[str], float] = lambda _: 0.0
+    ) -> dict[str, Any]:
+        """DescribeLaunchTemplates; `lag` is how late one, by id, is told of."""
         names, ids = request.get("LaunchTemplateNames") or (), request.get("LaunchTemplateIds") or ()
         if names or ids:
             chosen = [self.find({"LaunchTemplateName": one}, youngest) for one in names]
             chosen += [self.find({"LaunchTemplateId": one}, youngest) for one in ids]
         else:
-            chosen = [one for one in self._by_name.values() if one.born <= youngest]
+            chosen = [one for one in self._by_name.values() if one.born + lag(one.id) <= youngest]
         chosen = selected(chosen, request.get("Filters"), _facts, lambda one: one.tags)
         page, token = paged(chosen, request, least=1, most=200)
         return {"LaunchTemplates": [_described(one) for one in page], **next_token(token)}

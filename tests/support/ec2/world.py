@@ -4,7 +4,7 @@ import functools
 import hashlib
 import ipaddress
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from tests.support.ec2.timing import Timing
 ACCOUNT: Final = "123456789012"
 VPC, OTHER_VPC = "vpc-0d0e7a1100000001", "vpc-0d0e7a1100000002"
 _DENIAL: Final = "You are not authorized to perform this operation."
+TOKEN_SECONDS: Final = 86_400.0
 _BOOT_SECONDS: Final = (5.0, 20.0)
 _MOST_LAG_SECONDS: Final = 1.0
 _CAPACITY_MESSAGES: Final = {
@@ -47,6 +48,8 @@ class Setup:
         rates: whether EC2's own rate limits hold.
         policies: IAM policy documents of the caller; empty: everything is allowed.
         quotas: vCPUs by "on-demand" and "spot"; missing: no limit.
+        lag: up to so many of EC2's seconds pass between a write and its being seen by Describe*, for every machine and template
+            another time. Source: Amazon EC2 Developer Guide, eventual-consistency.
     """
 
     name: str = "dovetail"
@@ -63,6 +66,17 @@ class Setup:
     policies: tuple[Mapping[str, Any], ...] = ()
     quotas: Mapping[str, int] = field(default_factory=dict)
     spot_role: bool = True
+    lag: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Used:
+    """A client token of a fleet: what was asked with it, what was answered, when, and the machines."""
+
+    asked: str
+    answer: dict[str, Any]
+    at: float
+    machines: list[Machine]
 
 
 class World:
@@ -92,13 +106,13 @@ class World:
         self.images = Images(ACCOUNT, setup.region)
         self.pools = Pools(ACCOUNT)
         self.templates = LaunchTemplates()
-        self.machines = Machines()
         self.script = Script(self.timing.seconds, self._cheapest)
+        self.machines = Machines(self.script.unseen)
         self.volumes: dict[str, dict[str, Any]] = {}
         self._profile_role = profile_role
         self._boots, self._ends, self._told = boots, ends, told
         self._made = 0
-        self._fleets: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._fleets: dict[str, _Used] = {}
         self._runs: dict[str, tuple[str, bytes]] = {}
         self._events = 0
         self._seed_network()
@@ -137,9 +151,13 @@ class World:
         kind = fleet.check(request)
         asked = fleet.fingerprint(request)
         token = request.get("ClientToken", "")
-        if token in self._fleets:
-            known, told = self._fleets[token]
-            if known != asked:
+        used = self._fleets.get(token)
+        if used is not None and self._has_expired(used):
+            del self._fleets[token]
+            used = None
+        if used is not None:
+            told = used.answer
+            if used.asked != asked:
                 raise AwsError(
                     "IdempotentParameterMismatch",
                     "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
@@ -178,11 +196,19 @@ class World:
                 )
             if budget is not None and spent + price > budget:
                 raise AwsError("MaxTotalPriceExceeded", "The maximum total price of the fleet is reached.")
-            made = self.launch(one, kind, {**tags, "aws:ec2:fleet-id": fleet_id}, volume_tags, token)
+            try:
+                made = self.launch(one, kind, {**tags, "aws:ec2:fleet-id": fleet_id}, volume_tags, token)
+            except AwsError as error:
+                if error.code == "Unsupported" and "Availability Zone" in error.message:
+                    said = error.message.partition(" Please")[0]
+                    raise AwsError("InvalidFleetConfiguration", said) from None
+                raise
             spent += price
             return made
 
-        launched, refused = fleet.allocate(tried, request, kind, launch)
+        launched, refused = fleet.allocate(
+            tried, request, kind, launch, lambda one: self.market.depth(one.instance_type, one.zone)
+        )
         if sum(len(made) for _, made in launched) < _least(request, kind):
             for _, made in launched:
                 for one in made:
@@ -190,8 +216,20 @@ class World:
             launched = []
         answer = fleet.answer(fleet_id, launched, refused, SPOT if kind == SPOT else ON_DEMAND)
         if token:
-            self._fleets[token] = asked, answer
+            self._fleets[token] = _Used(
+                asked, answer, self.timing.seconds(), [machine for _, made in launched for machine in made]
+            )
         return answer
+
+    def _has_expired(self, used: "_Used") -> bool:
+        """Whether EC2 has forgotten a client token: a day after the last of its machines ended.
+
+        Source: Amazon EC2 API Reference, "Ensuring idempotency" (Run_Instance_Idempotency), which says it of RunInstances and promises no less.
+        """
+        ended = [one.states[-1][0] for one in used.machines if one.state == machines.TERMINATED]
+        if len(ended) < len(used.machines):
+            return False
+        return self.timing.seconds() - max([used.at, *ended]) > TOKEN_SECONDS
 
     def run_instances(self, request: Mapping[str, Any], stale: float) -> bytes:
         """RunInstances."""
@@ -302,6 +340,7 @@ class World:
                 f" '{image.arch}' of the specified AMI. Specify an instance type and an AMI that have matching architectures, and try again.",
             )
         interfaces = one.data.get("NetworkInterfaces") or ()
+        _check_hardware(described, image, interfaces)
         groups = [group for interface in interfaces for group in interface.get("Groups") or ()]
         groups = list(dict.fromkeys(groups or one.data.get("SecurityGroupIds") or ["sg-0d0e7a1100000002"]))
         self.network.check(subnet, groups)
@@ -393,7 +432,10 @@ class World:
             },
             launched=now.replace(microsecond=0),
             born=seconds,
-            visible=seconds + _MOST_LAG_SECONDS * chance(self.setup.seed, "visible", machine_id),
+            visible=seconds
+            + max(_MOST_LAG_SECONDS * chance(self.setup.seed, "visible", machine_id), self.lag(machine_id)),
+            lag=self.lag(machine_id),
+            protected=bool(one.data.get("DisableApiTermination")) and kind != SPOT,
             states=[(seconds, machines.PENDING)],
             profile=profile,
             spot_request=f"sir-{self._hex('spot', number, 4)}" if kind == SPOT else "",
@@ -412,6 +454,10 @@ class World:
             self.pools.groups[group].members.setdefault(subnet.zone, set()).add(machine_id)
         self._start(made)
         return made
+
+    def lag(self, resource: str) -> float:
+        """By how many seconds reads tell of a resource late."""
+        return self.setup.lag * chance(self.setup.seed, "lag", resource)
 
     def _interface(
         self,
@@ -641,12 +687,16 @@ class World:
         return ec2_page("DescribeInstances", self.machines.describe(request, self.timing.seconds(), stale))
 
     def terminate_instances(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """TerminateInstances: all or, where one id is unknown, none."""
+        """TerminateInstances: all or, where one id is unknown, none; of a zone with a protected one none."""
         found = self.machines.known(request.get("InstanceIds") or (), self.timing.seconds())
         if request.get("DryRun"):
             raise dry_run()
+        protected = [one for one in found if one.protected]
+        held = {one.zone for one in protected}
         changes = []
         for one in found:
+            if one.zone in held:
+                continue
             before = one.state
             if before not in {machines.SHUTTING_DOWN, machines.TERMINATED}:
                 self.end(one, f"User initiated ({self.timing.now():%Y-%m-%d %H:%M:%S} GMT)")
@@ -657,7 +707,23 @@ class World:
                     "CurrentState": machines.described_state(one.state),
                 }
             )
+        if protected:
+            raise AwsError(
+                "OperationNotPermitted",
+                f"The instance '{protected[0].id}' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again.",
+            )
         return {"TerminatingInstances": changes}
+
+    def modify_instance(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """ModifyInstanceAttribute, of termination protection alone; spot machines cannot have it."""
+        (one,) = self.machines.known([request["InstanceId"]], self.timing.seconds())
+        wanted = request.get("DisableApiTermination")
+        if wanted is None:
+            raise AwsError("InvalidParameterCombination", "No attributes specified.")
+        if one.lifecycle == SPOT:
+            raise AwsError("UnsupportedOperation", "You can't modify the attribute of a Spot Instance.")
+        one.protected = bool(wanted.get("Value"))
+        return {}
 
     def end(self, machine: Machine, reason: str) -> None:
         """Shut a machine down, and some seconds later it is terminated."""
@@ -744,6 +810,33 @@ class World:
 
     def _hex(self, kind: str, number: object, size: int) -> str:
         return hashlib.blake2b(f"{self.setup.seed}|{kind}|{number}".encode(), digest_size=size).hexdigest()
+
+
+def _check_hardware(described: Mapping[str, Any], image: Image, interfaces: Iterable[Mapping[str, Any]]) -> None:
+    """See that a type has the firmware and network adapters that an image and a template want.
+
+    Source: Amazon EC2 User Guide, ami-boot, enhanced-networking-ena and efa; the codes are not told there.
+
+    Raises:
+        AwsError: it has not.
+    """
+    name, network = described["InstanceType"], described.get("NetworkInfo") or {}
+    boots = described.get("SupportedBootModes") or ()
+    if boots and image.boot_mode in {"uefi", "legacy-bios"} and image.boot_mode not in boots:
+        raise AwsError(
+            "InvalidParameterCombination",
+            f"The instance type {name} does not support the boot mode {image.boot_mode} of the specified AMI.",
+        )
+    if network.get("EnaSupport") == "required" and not image.ena:
+        raise AwsError(
+            "InvalidParameterCombination",
+            f"Enhanced networking with the Elastic Network Adapter (ENA) is required for the '{name}' instance type."
+            " Ensure that you are using an AMI that is enabled for ENA.",
+        )
+    if not network.get("EfaSupported") and any(
+        str(one.get("InterfaceType", "")).startswith("efa") for one in interfaces
+    ):
+        raise AwsError("InvalidParameterCombination", f"EFA interfaces are not supported on {name}.")
 
 
 def dry_run() -> AwsError:

@@ -377,6 +377,14 @@ _RULES: Final[tuple[_Rule, ...]] = (
         Scope.OFFERING,
     ),
     _Rule(
+        # a fleet's word for Unsupported; source: https://github.com/aws/karpenter-provider-aws/issues/1219, /2243 and /6483
+        _all(_code("InvalidFleetConfiguration"), _says("not supported in your requested Availability Zone")),
+        Kind.SHORTAGE,
+        LAUNCH_FAILED,
+        Retry.OTHER_OFFERING,
+        Scope.OFFERING,
+    ),
+    _Rule(
         _code("IdempotentParameterMismatch", "IdempotentInstanceTerminated", "ClientTokenConflict"),
         Kind.MISMATCH,
         "IdempotentParameterMismatch",

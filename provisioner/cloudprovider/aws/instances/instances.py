@@ -1,11 +1,12 @@
 """EC2 instances of the cluster: what one is (`Instance`, pure), and how they are asked for, ended and tagged (`Instances`).
 
 Describe, terminate and tag calls of many threads are gathered into few. Source: spec/karpenter-aws.md 5.7 and 6.1.
-Differs: instances are described by a filter, so that one that is gone does not fail the call for the others; nothing is kept in memory.
+Differs: instances are described by a filter, so that one that is gone does not fail the call for the others. One that EC2 does not describe is gone
+only when it has been missing for minutes (`absence`), or is shown as terminated.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -16,6 +17,7 @@ from provisioner.cloudprovider.aws.access.batcher import Gatherer
 from provisioner.cloudprovider.aws.access.bisection import FOR_ALL, each_its_own
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
+from provisioner.cloudprovider.aws.instances.absence import ABSENT_SECONDS, Absences
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.support.bounded import forget_oldest
@@ -52,8 +54,27 @@ _FAILED = counter(
 )
 
 
+UNSEEN_SECONDS: Final = 5.0
+
+
 class InstanceError(CloudError):
     """AWS did not answer a question about instances as hoped; try again."""
+
+
+class InstanceUnseenError(InstanceError):
+    """EC2 does not describe the instance, and it is too early to take that for its end; nothing may follow from it."""
+
+    retry_after = UNSEEN_SECONDS
+
+    def __init__(self, instance_id: str, patience: float) -> None:
+        super().__init__(instance_id, patience)
+        self.instance_id, self.patience = instance_id, patience
+
+    def __str__(self) -> str:
+        return (
+            f"EC2 does not describe instance {self.instance_id} now; it counts as terminated when EC2 has not described it "
+            f"for {self.patience:.0f} s"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +176,7 @@ class Instances:
         cluster: whose instances `list` tells.
         idle: seconds that a call waits for others to join.
         shifted: ids of zones that traffic is shifted away from; nothing is ended there meanwhile.
+        patience: seconds for which an instance must be missing, see `absence`.
     """
 
     def __init__(
@@ -164,10 +186,13 @@ class Instances:
         cluster: str,
         *,
         idle: float = 0.1,
-        shifted: Callable[[], Container[str]] = frozenset,
+        shifted: Callable[[], Collection[str]] = frozenset,
+        patience: float = ABSENT_SECONDS,
     ) -> None:
-        self._aws, self._cluster, self._shifted = aws, cluster, shifted
+        self._aws, self._clock, self._cluster, self._shifted = aws, clock, cluster, shifted
+        self._absences = Absences(patience)
         self._troubled: dict[str, None] = {}  # whose termination was refused
+        self._unseen: dict[str, None] = {}  # whose termination is asked for although EC2 does not describe them
         self._turn = 0
         self._descriptions: Gatherer[str, Instance] = Gatherer(
             clock, self._describe, idle=idle, batcher="describe_instances"
@@ -181,7 +206,8 @@ class Instances:
         """The instance of that provider ID; asked for now.
 
         Raises:
-            MachineNotFoundError: there is none, or it has terminated.
+            MachineNotFoundError: it has terminated, or EC2 has described none for minutes.
+            InstanceUnseenError: EC2 does not describe it now.
             InstanceError: EC2 did not answer.
         """
         instance_id = instance_id_of(provider_id)
@@ -224,13 +250,25 @@ class Instances:
         )
 
     def terminate(self, provider_id: str) -> None:
-        """Begin the end of an instance; one whose end has begun is left alone.
+        """Begin the end of an instance; one whose end has begun is left alone, one that EC2 does not describe is not.
 
         Raises:
             MachineNotFoundError: it is gone.
             InstanceError: EC2 did not do it, or its zone is shifted away from; try again.
         """
-        found = self.get(provider_id)
+        try:
+            found = self.get(provider_id)
+        except InstanceUnseenError as unseen:
+            if len(self._shifted()):
+                raise  # nobody knows in which zone it is
+            self._unseen[unseen.instance_id] = None
+            try:
+                self._terminations.ask(unseen.instance_id)  # what makes changes may know it all the same
+            except InstanceUnseenError:
+                raise unseen from None
+            finally:
+                self._unseen.pop(unseen.instance_id, None)
+            return
         if found.ending:
             return
         if found.zone_id in self._shifted():
@@ -245,7 +283,6 @@ class Instances:
         """Tag an instance; instances that get the same tags at about the same time are tagged by one call.
 
         Raises:
-            MachineNotFoundError: it is gone.
             InstanceError: EC2 did not do it; try again.
         """
         self._tags.ask((instance_id, tuple(sorted(tags.items()))))
@@ -255,16 +292,22 @@ class Instances:
     def _describe(self, ids: Sequence[str]) -> dict[str, Instance | Exception]:
         found: dict[str, Instance | Exception] = {}
         for some in _chunks(ids, _FILTER_VALUES):
-            for one in self._find(
-                {"Name": "instance-id", "Values": list(some)}, {"Name": "instance-state-name", "Values": list(LIVING)}
-            ):
-                found[one.id] = one
-        return {instance: found.get(instance) or MachineNotFoundError(instance) for instance in ids}
+            asked = self._clock.monotonic()
+            described = {one.id: one for one in self._find({"Name": "instance-id", "Values": list(some)})}
+            for instance in some:
+                one = described.get(instance)
+                if one is not None:
+                    found[instance] = one if one.state != TERMINATED else MachineNotFoundError(instance)
+                elif self._absences.missed(instance, asked):
+                    found[instance] = MachineNotFoundError(instance)
+                else:
+                    found[instance] = InstanceUnseenError(instance, self._absences.patience)
+        return found
 
     def _terminate(self, ids: Sequence[str]) -> dict[str, str | Exception]:
-        """End them by one call; those that were refused the last time are asked for alone, so that they hold up nobody."""
-        troubled = [one for one in ids if one in self._troubled]
-        others = [one for one in ids if one not in self._troubled]
+        """End them by one call; those that were refused the last time, or are not described, are asked for alone, so that they hold up nobody."""
+        troubled = [one for one in ids if one in self._troubled or one in self._unseen]
+        others = [one for one in ids if one not in troubled]
         said: dict[str, str | Exception | Failure] = {}
         for some in filter(None, (others, *([one] for one in troubled[:_TROUBLED_AT_ONCE]))):
             self._turn += 1
@@ -275,7 +318,7 @@ class Instances:
         answers: dict[str, str | Exception] = {}
         for one in ids:
             answer = said.get(one, _WAITS)
-            answers[one] = _told(one, answer) if isinstance(answer, Failure) else answer
+            answers[one] = self._told(one, answer) if isinstance(answer, Failure) else answer
         return answers
 
     def _end(self, ids: Sequence[str]) -> dict[str, str | Exception] | Failure:
@@ -312,7 +355,13 @@ class Instances:
             return dict.fromkeys(some)
 
         said = each_its_own(ids, call, most_calls=MOST_CALLS)
-        return {one: None if answer is None else _told(one, answer) for one, answer in said.items()}
+        return {one: None if answer is None else self._told(one, answer) for one, answer in said.items()}
+
+    def _told(self, instance: str, failure: Failure) -> CloudError:
+        """What a failure means for one instance; that a change does not find it is no proof that it is gone."""
+        if failure.kind is Kind.NOT_FOUND:
+            return InstanceUnseenError(instance, self._absences.patience)
+        return InstanceError(str(failure))
 
     def _find(self, *filters: Mapping[str, Any]) -> tuple[Instance, ...]:
         found: dict[str, Instance] = {}
@@ -324,12 +373,8 @@ class Instances:
         except Exception as error:
             failure = classify_exception(error)
             raise InstanceError(str(failure)) from error
+        self._absences.seen(found)
         return tuple(found[name] for name in sorted(found))
-
-
-def _told(instance: str, failure: Failure) -> CloudError:
-    """What a failure means for one instance."""
-    return MachineNotFoundError(instance) if failure.kind is Kind.NOT_FOUND else InstanceError(str(failure))
 
 
 def _chunks(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:

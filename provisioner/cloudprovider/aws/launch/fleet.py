@@ -10,13 +10,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from provisioner.apis import names
-from provisioner.cloudprovider.aws.access.errors import Failure, Scope, classify
+from provisioner.cloudprovider.aws.access.errors import Failure, Kind, Scope, classify
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG, Mark
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
 
 MAX_CONFIGURATIONS: Final = 50
 CAPACITY_BLOCK: Final = "capacity-block"
 INTERRUPTIBLE: Final = "interruptible"
+_OF_ONE_OFFERING: Final = frozenset({Kind.INVALID, Kind.UNKNOWN})
 _TAGGED: Final = ("instance", "volume", "fleet")
 
 
@@ -190,6 +191,9 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
 def note(found: Outcome, overrides: Iterable[Override], table: Shortages, now: datetime) -> tuple[str, ...]:
     """Tell the table of shortages what an answer taught.
 
+    What is no shortage closes nothing as a rule: it may be wrong everywhere. Where EC2 refuses some offerings with it and gives others, or refuses them for other
+    reasons, it is those offerings' (an image that a type cannot boot, a code that nobody knows), and the next order must not be of them alone.
+
     Returns:
         The reservations that turned out to be used up, in order.
     """
@@ -202,12 +206,21 @@ def note(found: Outcome, overrides: Iterable[Override], table: Shortages, now: d
     for offer, count in machines.items():
         table.succeeded(offer, now, count)
     empty = set()
+    differ = bool(found.launched) or len({one.failure.code for one in found.refused}) > 1
     for one in found.refused:
         code, scope = one.failure.code, one.failure.scope
         if one.reservation and scope in {Scope.OFFERING, Scope.RESERVATION}:
             empty.add(one.reservation)
         elif scope is Scope.SUBNET:
             table.subnet_failed(one.subnet, now, code)
+        elif (
+            differ
+            and one.failure.kind in _OF_ONE_OFFERING
+            and scope is Scope.NOTHING
+            and one.offer.instance_type
+            and not one.reservation
+        ):
+            table.failed(one.offer, now, code)
         elif one.offer.instance_type or scope in {Scope.CAPACITY_TYPE, Scope.FLEET_QUOTA}:
             table.failed(one.offer, now, code, scope)  # after the successes: a pool that gave some is empty now
     return tuple(sorted(empty))

@@ -28,7 +28,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import condition, is_true
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.batcher import Gatherer, batched
 from provisioner.cloudprovider.aws.access.client import Clients
@@ -71,9 +70,6 @@ from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool
 
 MAX_BATCH: Final = 500
-
-YOUNG_SECONDS: Final = 30.0
-"""For so long after a launch "not found" may mean "not found yet"."""
 
 LOOK_SECONDS: Final = 2.0
 """So long after a look at a launch that was interrupted comes the next one."""
@@ -228,7 +224,6 @@ class Launcher:
         self._busy: set[str] = set()  # somebody works on it
         self._sent: dict[str, _Sent] = {}
         self._searches: dict[str, _Search] = {}
-        self._given: dict[str, float] = {}  # when a claim got its machine
         self._gone: dict[str, None] = {}
         self._pacing = Pacing()
         self._zone_ids: dict[str, str] = {}
@@ -296,9 +291,7 @@ class Launcher:
             if known:
                 self._must_be_its_own(claim, known)
                 self._instances.terminate(known)
-        except MachineNotFoundError as missing:
-            if known and missing.provider_id and self._is_young(claim):
-                return  # EC2 does not tell of it yet
+        except MachineNotFoundError:
             self._ended(claim)
             raise
 
@@ -764,9 +757,6 @@ class Launcher:
             bundle = self._world.cluster().ca_bundle
         except CloudError:
             bundle = ""  # the class is stamped as a rule
-        with self._changed:
-            self._given[claim.metadata.uid] = self._clock.monotonic()
-            forget_oldest(self._given, _MAX_KEPT)
         self._answer(claim, orders.machine_of(made, claim, node_class, instance_type, bundle))
 
     def _failed(self, order: Order, claims: Collection[NodeClaim], failure: Failure, *, known: bool = True) -> None:
@@ -977,18 +967,6 @@ class Launcher:
         if found is None or everybody[mark].metadata.uid != claim.metadata.uid:
             raise MachineNotFoundError("")
         return next(one.provider_id for one in seen if one.id == found)
-
-    def _is_young(self, claim: NodeClaim) -> bool:
-        """Whether the machine was launched so recently that EC2 may not know it everywhere; one whose Node has joined is not."""
-        if is_true(claim.status.conditions, names.REGISTERED):
-            return False
-        with self._changed:
-            given = self._given.get(claim.metadata.uid)
-        if given is not None:
-            return self._clock.monotonic() - given < YOUNG_SECONDS
-        launched = condition(claim.status.conditions, names.LAUNCHED)
-        since = launched.last_transition_time if launched is not None and launched.status == names.TRUE else None
-        return since is not None and (self._clock.now() - since).total_seconds() < YOUNG_SECONDS
 
     # ------------------------------------------------------------------ bookkeeping
 

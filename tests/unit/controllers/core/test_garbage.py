@@ -10,7 +10,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances.instances import Instance
+from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceUnseenError
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import Machine
 from provisioner.controllers.core.garbage import ClaimCollector, MachineCollector
@@ -165,6 +165,7 @@ class Cloud:
         self.there = list(there)
         self.lagging: list[str] = []
         self.broken = False
+        self.unseen = False
 
     def list(self) -> Sequence[Machine]:
         return [Machine(one, "m5.large", "z", "spot") for one in self.there if one not in self.lagging]
@@ -172,6 +173,8 @@ class Cloud:
     def get(self, provider_id: str) -> Machine:
         if self.broken:
             raise CloudError("throttled")
+        if self.unseen:
+            raise InstanceUnseenError(provider_id, 300.0)
         if provider_id not in self.there:
             raise MachineNotFoundError(provider_id)
         return Machine(provider_id, "m5.large", "z", "spot")
@@ -227,3 +230,10 @@ def test_a_claim_in_a_zone_that_is_shifted_away_from_stays() -> None:
     lost = claim("a", provider_id="kwok://a", true=REGISTERED, labels={labels.ZONE_ID: "use1-az1"})
     assert not collected(Cloud(), lost, shifted=frozenset({"use1-az1"}))
     assert collected(Cloud(), lost, shifted=frozenset({"use1-az2"}))
+
+
+def test_a_claim_whose_machine_ec2_did_not_describe_once_stays() -> None:
+    """The provider of EC2 says so, and does not say that it is gone."""
+    cloud = Cloud()
+    cloud.unseen = True
+    assert not collected(cloud, LOST)

@@ -7,6 +7,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import condition
+from provisioner.cloudprovider.aws.instances.instances import UNSEEN_SECONDS, InstanceUnseenError
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core.termination import DRAIN_REQUEUE_SECONDS, STALE_REQUEUE_SECONDS, Termination
 from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
@@ -148,6 +149,25 @@ def test_a_node_whose_instance_is_gone_is_let_go_at_once() -> None:
     stage = Stage(ready=False)
     stage.cloud.there.clear()
     stage.server.bind("web", "n")
+    assert stage.look() == DONE
+    assert not stage.has_finalizer
+
+
+def test_a_node_whose_instance_ec2_does_not_describe_now_is_drained_as_any_other() -> None:
+    """Its kubelet is not ready either, and its pods may live all the same."""
+    stage = Stage(ready=False)
+    stage.cloud.broken = InstanceUnseenError("i-1", 300.0)
+    stage.server.bind("web", "n")
+    stage.look()
+    assert stage.has_finalizer
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == Result(requeue_after=HELD_SECONDS)
+    stage.server.work_off()
+    assert "POST evictions/web" in stage.server.done
+    assert stage.look() == Result(requeue_after=UNSEEN_SECONDS)
+    assert stage.has_finalizer, "it may run"
+    stage.cloud.broken = None
+    stage.cloud.there.clear()
     assert stage.look() == DONE
     assert not stage.has_finalizer
 

@@ -10,11 +10,14 @@ from provisioner.cloudprovider.aws.instances.instances import (
     Instance,
     InstanceError,
     Instances,
+    InstanceUnseenError,
     instance_id_of,
     provider_id,
 )
 from provisioner.cloudprovider.errors import MachineNotFoundError
-from provisioner.support.clock import SystemClock
+from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.workers import pool, run_parallel
+from tests.support.clock import FakeClock
 
 ROW: Mapping[str, Any] = {
     "InstanceId": "i-1",
@@ -97,6 +100,7 @@ class Cloud:
     gone: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
     state: str = "running"
+    unseen: frozenset[str] = frozenset()
     code: str = "InvalidInstanceID.NotFound"
 
     def __post_init__(self) -> None:
@@ -110,7 +114,11 @@ class Cloud:
         assert MaxResults == 1000
         ids = next(one["Values"] for one in Filters if one["Name"] == "instance-id")
         self.calls.append(("describe", tuple(ids)))
-        rows = [{**ROW, "InstanceId": one, "State": {"Name": self.state}} for one in ids if one not in self.gone]
+        rows = [
+            {**ROW, "InstanceId": one, "State": {"Name": self.state}}
+            for one in ids
+            if one not in self.gone | self.unseen
+        ]
         return {"Reservations": [{"Instances": rows}]}
 
     def terminate_instances(self, InstanceIds: list[str]) -> dict[str, Any]:  # noqa: N803
@@ -127,13 +135,100 @@ class Cloud:
             raise ClientError({"Error": {"Code": self.code, "Message": "no"}}, what)
 
 
-def instances(cloud: Cloud) -> Instances:
-    return Instances(cloud, SystemClock(), "prod", idle=0.0)
+def instances(cloud: Cloud, clock: Clock | None = None) -> Instances:
+    return Instances(cloud, clock or SystemClock(), "prod", idle=0.0)
 
 
-def test_an_instance_that_is_gone() -> None:
-    with pytest.raises(MachineNotFoundError):
-        instances(Cloud(gone=frozenset({"i-1"}))).get("aws:///a/i-1")
+def is_gone(asking: Instances) -> bool:
+    try:
+        asking.get("aws:///a/i-1")
+    except MachineNotFoundError:
+        return True
+    except InstanceUnseenError:
+        return False
+    return False
+
+
+def test_an_instance_that_ec2_shows_as_terminated_is_gone() -> None:
+    assert is_gone(instances(Cloud(state="terminated")))
+
+
+def test_an_instance_that_is_missing_from_every_answer_for_five_minutes_is_gone() -> None:
+    clock = FakeClock()
+    asking = instances(Cloud(gone=frozenset({"i-1"})), clock)
+    for _ in range(10):
+        assert not is_gone(asking)
+        clock.advance(30.0)
+    assert is_gone(asking)
+
+
+def test_two_answers_are_not_enough_however_far_they_are_apart() -> None:
+    clock = FakeClock()
+    asking = instances(Cloud(gone=frozenset({"i-1"})), clock)
+    assert not is_gone(asking)
+    clock.advance(3600.0)
+    for _ in range(5):
+        assert not is_gone(asking), "answers that follow each other at once are one"
+    clock.advance(60.0)
+    assert is_gone(asking)
+
+
+def test_an_instance_that_is_seen_again_was_never_missing() -> None:
+    clock, cloud = FakeClock(), Cloud(gone=frozenset({"i-1"}))
+    asking = instances(cloud, clock)
+    for _ in range(4):
+        for _ in range(9):
+            assert not is_gone(asking)
+            clock.advance(30.0)
+        cloud.gone = frozenset()
+        asking.get_all(["aws:///a/i-1"])
+        cloud.gone = frozenset({"i-1"})
+
+
+def test_answers_that_fail_do_not_count() -> None:
+    clock, cloud = FakeClock(), Cloud(gone=frozenset({"i-1"}))
+    asking = instances(cloud, clock)
+    cloud.code = "InternalError"
+    broken = cloud.describe_instances
+    cloud.describe_instances = lambda **_: cloud._change("describe", ["i-1"])  # type: ignore[method-assign,assignment]
+    for _ in range(20):
+        with pytest.raises(InstanceError):
+            asking.get("aws:///a/i-1")
+        clock.advance(60.0)
+    cloud.describe_instances = broken  # type: ignore[method-assign]
+    assert not is_gone(asking)
+
+
+def test_an_instance_that_ec2_does_not_describe_is_ended_all_the_same() -> None:
+    cloud = Cloud(unseen=frozenset({"i-1"}))
+    instances(cloud).terminate("aws:///a/i-1")
+    assert cloud.calls == [("describe", ("i-1",)), ("terminate", ("i-1",))]
+
+
+def test_those_that_ec2_does_not_describe_hold_up_no_other() -> None:
+    """Each would fail the call for all where EC2 really has none."""
+    many = [f"i-{number}" for number in range(20)]
+    cloud = Cloud(gone=frozenset(many[:10]))
+    asking = Instances(cloud, SystemClock(), "prod", idle=0.2)
+    with pool(20, "ends") as threads:
+        outcomes = list(run_parallel(threads, lambda one: asking.terminate(f"aws:///a/{one}"), many))
+    assert {one.item for one in outcomes if one.error is None} == {*many[10:]}
+    assert all(isinstance(one.error, InstanceError) for one in outcomes if one.error is not None)
+    asked = [ids for what, ids in cloud.calls if what == "terminate"]
+    assert all(len(ids) == 1 or not cloud.gone & {*ids} for ids in asked)
+
+
+def test_that_nothing_finds_an_instance_is_no_proof_that_it_is_gone() -> None:
+    with pytest.raises(InstanceUnseenError):
+        instances(Cloud(gone=frozenset({"i-1"}))).terminate("aws:///a/i-1")
+
+
+def test_an_instance_that_ec2_does_not_describe_may_be_in_a_zone_that_is_shifted_away_from() -> None:
+    cloud = Cloud(unseen=frozenset({"i-1"}))
+    asking = Instances(cloud, SystemClock(), "prod", idle=0.0, shifted=lambda: frozenset({"az1"}))
+    with pytest.raises(InstanceUnseenError):
+        asking.terminate("aws:///a/i-1")
+    assert cloud.calls == [("describe", ("i-1",))]
 
 
 def test_what_is_no_instance_is_not_asked_for() -> None:
@@ -155,7 +250,7 @@ def test_one_that_is_gone_does_not_keep_the_others_alive() -> None:
     cloud = Cloud(gone=frozenset({"i-2"}))
     said = instances(cloud)._terminate(["i-1", "i-2", "i-3"])
     assert said["i-1"] == said["i-3"] == "shutting-down"
-    assert isinstance(said["i-2"], MachineNotFoundError)
+    assert isinstance(said["i-2"], InstanceUnseenError)
 
 
 ONES_OWN = [
@@ -217,7 +312,7 @@ def test_one_that_is_gone_does_not_keep_the_others_untagged() -> None:
     cloud = Cloud(gone=frozenset({"i-2"}))
     said = instances(cloud)._create_tags([("i-1", (("k", "v"),)), ("i-2", (("k", "v"),))])
     assert said["i-1", (("k", "v"),)] is None
-    assert isinstance(said["i-2", (("k", "v"),)], MachineNotFoundError)
+    assert isinstance(said["i-2", (("k", "v"),)], InstanceUnseenError)
 
 
 def test_an_instance_is_looked_at_and_then_ended() -> None:

@@ -282,6 +282,40 @@ def test_a_missing_permission_closes_nothing() -> None:
     assert len(table) == 0
 
 
+NOT_IN_THIS_ZONE = "Your requested instance type (m5.large) is not supported in your requested Availability Zone (a)."
+OF_ONE_OFFERING = {
+    "InvalidFleetConfiguration": "The fleet is not valid.",
+    "InvalidParameterCombination": "The instance type m5.large does not support the boot mode uefi of the specified AMI.",
+    "NeverHeardOf": "of this",
+}
+
+
+def test_a_fleet_configuration_that_a_zone_does_not_have_closes_its_offering() -> None:
+    table, _ = noted(
+        refusal("InvalidFleetConfiguration", NOT_IN_THIS_ZONE, InstanceType="m5.large", AvailabilityZone="a")
+    )
+    assert table.standing(ASKED[0].offer, NOON) is Standing.CLOSED
+    assert table.standing(ASKED[1].offer, NOON) is Standing.OPEN
+
+
+@pytest.mark.parametrize("code", OF_ONE_OFFERING)
+def test_what_only_some_offerings_are_refused_for_closes_them(code: str) -> None:
+    said = OF_ONE_OFFERING[code]
+    refused = refusal(code, said, InstanceType="m5.large", AvailabilityZone="b")
+    table, _ = noted(refused, machines=1)
+    assert table.standing(ASKED[1].offer, NOON) is Standing.CLOSED
+    short = refusal("InsufficientInstanceCapacity", InstanceType="c5.large", AvailabilityZone="a")
+    table, _ = noted(refused, short)
+    assert table.standing(ASKED[1].offer, NOON) is Standing.CLOSED
+
+
+@pytest.mark.parametrize("code", OF_ONE_OFFERING)
+def test_what_all_offerings_are_refused_for_closes_none(code: str) -> None:
+    said = OF_ONE_OFFERING[code]
+    table, _ = noted(*(refusal(code, said, InstanceType="m5.large", AvailabilityZone=zone) for zone in "ab"))
+    assert len(table) == 0
+
+
 def test_overrides_are_where_there_are_subnets() -> None:
     offers = [(Offer("spot", "m5.large", zone), 0.1, "") for zone in "abc"]
     made = fleet.overrides_of(
