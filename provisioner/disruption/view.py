@@ -1,0 +1,81 @@
+"""What a disruption method is asked about, and what it answers. Pure."""
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from provisioner.apis.karpenter import NodePool
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.scheduling.prepared import Prepared
+from provisioner.state.snapshot import Snapshot
+
+VALIDATION: Final = timedelta(seconds=5)
+"""How long a node must have been seen empty before it is disrupted for emptiness."""
+
+
+class Acceptance(enum.StrEnum):
+    """When a consolidation pays: the flag `--consolidation`. Balanced pools keep their own rule."""
+
+    SAVING = "saving"
+    """What it saves within the horizon is more than what the move costs."""
+    KARPENTER = "karpenter"
+    """Any saving pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How nodes are disrupted, as the flags say.
+
+    Attributes:
+        spot_to_spot: the feature gate SpotToSpotConsolidation.
+        acceptance: the flag `--consolidation`.
+        work: steps of the solver (see `scheduling.attempt.Work`) that one method may take in one pass; the same budget gives the same answer.
+    """
+
+    spot_to_spot: bool = False
+    acceptance: Acceptance = Acceptance.SAVING
+    work: int = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a method may look at, at one instant.
+
+    Attributes:
+        snapshot: the instant.
+        prepared: its world, ready for questions; None where none could be made, then only methods that ask nothing propose.
+        allowed: by name of a pool and reason (Empty, Drifted, Underutilized), how many of its nodes may still be disrupted for it;
+            a method takes off by itself what it proposes.
+        empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
+        validation: how long that must have been.
+        under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
+        settings: what the flags say.
+        types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
+    """
+
+    snapshot: Snapshot
+    prepared: Prepared | None
+    allowed: Callable[[str, str], int]
+    empty_for: Mapping[str, timedelta] = field(default_factory=dict)
+    validation: timedelta = VALIDATION
+    under_way: frozenset[str] = frozenset()
+    settings: Settings = Settings()
+    types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
+
+
+@dataclass(frozen=True, slots=True)
+class MethodAnswer:
+    """What one method would do now.
+
+    Attributes:
+        proposals: in the order in which they are to be tried; together they keep every budget and are legal, each after those before it.
+        blocked: nodes and pools that are left alone, each with its reason.
+        recheck_at: when the clock alone may change this answer; None when only events can.
+    """
+
+    proposals: tuple[Proposal, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    recheck_at: datetime | None = None
