@@ -11,12 +11,14 @@ from datetime import timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan, PlanEntry, PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.state import effects
 from provisioner.state.assignments import VACANT_SECONDS, Assignment, Assignments, Family
+from provisioner.state.commands import Commands
 from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PodMissed, PodSettled
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
@@ -68,6 +70,7 @@ class Plans:
     Args:
         joining: Nodes and claims.
         pods: every pod.
+        commands: the disruption commands under way.
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most.
         plan_ttl: how long a node that is not keeps it.
@@ -77,6 +80,7 @@ class Plans:
         self,
         joining: Joining,
         pods: PodIndex,
+        commands: Commands,
         changed: Callable[[NodeKey, str], None],
         *,
         hold_ttl: timedelta,
@@ -84,7 +88,7 @@ class Plans:
     ) -> None:
         self.assignments = Assignments()
         self.misses = Misses()
-        self._joining, self._pods, self._changed = joining, pods, changed
+        self._joining, self._pods, self._commands, self._changed = joining, pods, commands, changed
         self._hold_seconds, self._plan_seconds = hold_ttl.total_seconds(), plan_ttl.total_seconds()
         self._claims: dict[str, _Claim] = {}
         self._doors: dict[NodeKey, _Door] = {}  # of nodes that have assignments
@@ -130,9 +134,13 @@ class Plans:
         return done
 
     def is_unneeded(self, name: str) -> bool:
-        """Whether a claim was made for pods none of which needs it any more, and is not launched."""
+        """Whether a claim was made for pods none of which needs it any more, and is not launched.
+
+        A command waits for its replacements whatever becomes of the pods.
+        """
         one = self._claims.get(name)
-        return one is not None and one.for_pods and not self.assignments.has(NodeKey(name))
+        planned = one is not None and one.for_pods and not self.assignments.has(NodeKey(name))
+        return planned and self._commands.for_which(name) is None
 
     def unneeded(self) -> list[Effect]:
         """`ClaimUnneeded` for every such claim that exists. Cost: claims."""
@@ -198,6 +206,17 @@ class Plans:
     def end_all(self, key: NodeKey, outcome: str) -> list[Effect]:
         """End every assignment of a node."""
         return [effect for one in self.assignments.on(key) for effect in self._end(one, outcome)]
+
+    def stays(self, key: NodeKey, now: float) -> list[Effect]:
+        """A node that was a candidate of a command is none any more: where it stays its pods need no other place. O(its pods)."""
+        pair = self._joining.pair(key)
+        node = pair[0] if pair is not None else None
+        done: list[Effect] = []
+        for pod in self._pods.on(node.metadata.name) if node is not None else ():
+            one = self.assignments.of_pod(pod.uid)
+            if one is not None and self._found_place(pod):
+                done += self._close(one, pod, now)
+        return done
 
     def displace(self, view: NodeView) -> list[Effect]:
         """End assignments of a node on which others have taken the room: their pods must be planned again."""
@@ -325,12 +344,15 @@ class Plans:
         if not pod.node_name:
             return False
         node = self._joining.nodes.get(pod.node_name)
-        return node is None or not is_going(node, self._joining.claim_of(node))
+        return node is None or not self._is_going(node, self._joining.claim_of(node))
+
+    def _is_going(self, node: Node | None, claim: NodeClaim | None) -> bool:
+        return is_going(node, claim) or (claim is not None and self._commands.of(claim.metadata.name) is not None)
 
     def _takes(self, key: NodeKey) -> bool:
         """Whether pods may be planned onto a node: it is known, stays, and is one."""
         pair = self._joining.pair(key)
-        if pair is None or is_going(*pair):
+        if pair is None or self._is_going(*pair):
             return False
         claim = pair[1]
         return claim is None or self._joining.rivals(claim.status.provider_id) is None

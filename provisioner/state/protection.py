@@ -1,7 +1,9 @@
 """Which pods nothing may evict for now: PodDisruptionBudgets that allow none, and pods' own annotation. Not thread-safe."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.meta import selects
@@ -13,12 +15,14 @@ class Protection:
 
     def __init__(self) -> None:
         self._budgets: defaultdict[str, dict[str, PodDisruptionBudget]] = defaultdict(dict)  # namespace -> name
+        self._frozen: Mapping[str, tuple[PodDisruptionBudget, ...]] | None = None
 
     def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         """A PodDisruptionBudget was added, changed or removed."""
         one = new or old
         if one is None:
             return
+        self._frozen = None
         mine = self._budgets[one.metadata.namespace]
         if new is not None:
             mine[one.metadata.name] = new
@@ -26,6 +30,18 @@ class Protection:
             mine.pop(one.metadata.name, None)
             if not mine:
                 del self._budgets[one.metadata.namespace]
+
+    def frozen(self) -> Mapping[str, tuple[PodDisruptionBudget, ...]]:
+        """All of them by namespace, each namespace's by name; the same object until one changes. Cost: O(budgets) after a change."""
+        if self._frozen is None:
+            self._frozen = MappingProxyType(
+                {
+                    namespace: tuple(of_name[name] for name in sorted(of_name))
+                    for namespace, of_name in sorted(self._budgets.items())
+                    if of_name
+                }
+            )
+        return self._frozen
 
     def holds(self, pod: Pod, now: datetime) -> bool:
         """Whether no eviction of this pod can succeed until somebody changes something, or its annotation's time is over.
