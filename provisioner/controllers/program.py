@@ -14,6 +14,7 @@ from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.claim_creator import ClaimCreator
 from provisioner.controllers.clouds import Cloud, Parts
 from provisioner.controllers.consistency import Consistency
 from provisioner.controllers.disrupted_taint import DisruptedTaints
@@ -371,9 +372,18 @@ class Controllers:
                 provider.well_known_labels,
                 clock,
             )
+        creator = ClaimCreator(
+            client,
+            cluster,
+            metrics,
+            self._plans,
+            effects=self._carry_out,
+            created=lambda claim: self._claims.add(claim.name),
+            chance=random.Random(),
+        )
         self._provisioner = Provisioner(
             cluster,
-            client,
+            creator,
             metered(provider, "provisioner", clock),
             recorder,
             metrics,
@@ -381,10 +391,8 @@ class Controllers:
             clock,
             counts=lambda pod: self._intake.counts(pod),
             retry=lambda why: self._intake.trigger(why),
-            created=lambda claim: self._claims.add(claim.name),
             chance=random.Random(),
             plans=self._plans,
-            effects=self._carry_out,
             policies=policies,
             deadline=options.solve_deadline,
             decided=self._observer.times.decided if self._observer is not None else lambda _placed, _left: None,

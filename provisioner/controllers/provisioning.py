@@ -1,48 +1,39 @@
 """Pods that wait become NodeClaims: gather a snapshot, solve, create. Source: core spec 3, 4; design 3.5, 3b.3-3b.6."""
 
 import random
-import string
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-import msgspec
-
-from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
-from provisioner.apis.shapes import away_from
-from provisioner.cloudprovider.types import CloudProvider, InstanceType
-from provisioner.controllers import claims, telling
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers import telling
+from provisioner.controllers.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.intake import counts_by_time
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
 from provisioner.controllers.references import pod_reference, reference_of
-from provisioner.kube import resources
-from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, NotFound
+from provisioner.controllers.worlds import Worlds
+from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
+from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.questions import avoiding, opted_out, with_own_pods
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import DEFAULTS, Gathered, Machines, Policies, without, world_of
+from provisioner.scheduling.world import DEFAULTS, Machines, Policies, without
 from provisioner.scheduling.zones import pending_by_zone
 from provisioner.state.cluster import Cluster
-from provisioner.state.effects import Effect
-from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 
-_NAME_TRIES = 20
-_NAME_LETTERS = string.ascii_lowercase + string.digits
-_REFUSALS = (BadRequest, Forbidden, Invalid, NotFound)
-"""What a create call meets until somebody changes something: admission, the role, the schema, a CRD that is missing."""
 _log = logs.get_logger(__name__)
 
 
@@ -88,7 +79,7 @@ class Provisioner:
     def __init__(
         self,
         cluster: Cluster,
-        client: Client,
+        creator: ClaimCreator,
         provider: CloudProvider,
         recorder: Recorder,
         metrics: Metrics,
@@ -97,22 +88,19 @@ class Provisioner:
         *,
         counts: Callable[[Pod], bool],
         retry: Callable[[str], None],
-        created: Callable[[NodeClaim], None],
         chance: random.Random,
         plans: PlanWriter,
-        effects: Callable[[Iterable[Effect]], None],
         policies: Policies = DEFAULTS,
         deadline: timedelta = timedelta(seconds=10),
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
     ) -> None:
         self._decided = decided
-        self._policies, self._machines, self._told = policies, Machines(), telling.Told()
+        self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), telling.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
-        self._plans, self._effects = plans, effects
-        self._cluster, self._client, self._provider = cluster, client, provider
+        self._cluster, self._creator, self._plans = cluster, creator, plans
         self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
-        self._counts, self._retry, self._created, self._chance = counts, retry, created, chance
+        self._counts, self._retry, self._chance = counts, retry, chance
 
     def run(self) -> Batch | None:
         """Plan every pod that waits and counts; None when there is none."""
@@ -131,7 +119,7 @@ class Provisioner:
             return None
         decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
-            gathered = self._gathered(snapshot, self._machines)
+            gathered = self._worlds.of(snapshot, self._machines)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
             result = with_own_pods(prepared.solve(avoiding(pods, snapshot.avoided), expired=self._expired()), pods)
         seconds = self._clock.monotonic() - started
@@ -172,7 +160,7 @@ class Provisioner:
         snapshot, pods = without(self._cluster.snapshot(), claim_name)
         if not pods:
             return False
-        prepared = prepare(self._gathered(snapshot).world, self._prepared)
+        prepared = prepare(self._worlds.of(snapshot).world, self._prepared)
         return not prepared.solve(pods, expired=self._expired(), explain=False).unplaced
 
     def _expired(self) -> Callable[[], bool]:
@@ -186,32 +174,6 @@ class Provisioner:
         ):
             return False  # kube-scheduler is making room for it by preemption
         return self._counts(pod) and not opted_out(pod)
-
-    def _gathered(self, snapshot: Snapshot, machines: Machines | None = None) -> Gathered:
-        gathered = world_of(
-            snapshot,
-            self._types,
-            self._provider.well_known_labels,
-            self._manages,
-            self._policies,
-            machines,
-            self._provider.reservation_label,
-        )
-        for one in gathered.unreadable:
-            text = "NodePool cannot be read and is left out" if one.left_out else "NodePool has a field that is ignored"
-            _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
-        return gathered
-
-    def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        try:
-            return self._provider.instance_types(pool)
-        except Exception as error:
-            _log.warning("instance types unknown, the pool is left out", nodepool=pool.metadata.name, error=str(error))
-            return ()
-
-    def _manages(self, pool: NodePool) -> bool:
-        reference = pool.node_class_ref
-        return (reference.group, reference.kind) in self._provider.node_class_kinds()
 
     # ------------------------------------------------------------------ act
 
@@ -228,7 +190,7 @@ class Provisioner:
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, str] = {}
         complaints: list[tuple[Pod, str]] = []
-        unready = telling.unready(view.pool for view in snapshot.pools if self._manages(view.pool))
+        unready = telling.unready(view.pool for view in snapshot.pools if self._worlds.manages(view.pool))
         for unplaced in result.unplaced:
             text = texts.get(id(unplaced.reasons))
             if text is None:
@@ -247,66 +209,37 @@ class Provisioner:
                 self._recorder.publish(reference_of(view.pool), "Warning", "NoCompatibleInstanceTypes", about, ttl=60.0)
 
     def _announce(self, planned: PlannedClaim) -> None:
-        pool = planned.template
-        if not isinstance(pool, NodePool):
-            raise TypeError("a planned claim carries its NodePool")
-        for _ in range(_NAME_TRIES):
-            name = f"{pool.metadata.name}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}"
-            body = claims.claim_body(planned, pool, name)
-            entered = self._cluster.announce(claims.as_claim(body), planned.pods)
-            if entered is not False:
-                break
-        else:
-            _log.error("could not find a free name for a NodeClaim, its pods are planned again", nodepool=pool.name)
-            self._retry(f"names/{pool.name}")
-            return
-        if entered:
-            self._workers.submit(lambda: self._create(planned, pool, name, body))
-        else:
-            _log.info("no NodeClaim is needed, its pods found nodes while they were planned", nodepool=pool.name)
-
-    def _create(self, planned: PlannedClaim, pool: NodePool, name: str, body: dict[str, object]) -> None:
-        if self._cluster.is_unneeded(name):
-            _log.info("nodeclaim is not created, its pods found other nodes", nodeclaim=name)
-            self._cluster.claim_failed(name)
-            return
         try:
-            claim = self._client.create(resources.NODECLAIMS, body, retry=True)
-        except AlreadyExists:
-            # our own retried create, or a name that was taken: the plan written on it tells
-            claim = self._client.get(resources.NODECLAIMS, name)
-            plan = claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
-            if not plan or plan != claims.plan_text(planned.pods):
-                self._failed(name, "name taken")
-                self._retry(f"failed/{name}")
-                return
-        except _REFUSALS as error:  # asked again with the pods that still wait, every ten seconds
-            self._failed(name, str(error))
-            self._say_refused(pool, planned.pods, error)
+            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name))
+        except NoFreeNameError as error:
+            _log.error(
+                "could not name a NodeClaim, its pods are planned again", nodepool=planned.pool, error=str(error)
+            )
+            self._retry(f"names/{planned.pool}")
             return
-        except ApiError as error:  # it may have come to be all the same: then its watch event finds its pods planned
-            self._failed(name, str(error))
-            self._retry(f"failed/{name}")
-            return
-        self._effects(self._cluster.claim_written(claim))
-        if len(self._cluster.assigned(NodeKey(name))) > len(
-            planned.pods
-        ):  # a later batch came before the claim was there
-            self._plans.changed(NodeKey(name))
-        self._metrics.claim_created(planned.pool, min_values_relaxed=planned.min_values_relaxed)
-        self._created(claim)
-        self._nominate(f"nodeclaim/{name}", planned.pods)
+        if new is None:
+            _log.info("no NodeClaim is needed, its pods found nodes while they were planned", nodepool=planned.pool)
+        else:
+            self._workers.submit(lambda: self._create(planned, new))
 
-    def _failed(self, name: str, why: str) -> None:
-        _log.warning("could not create a NodeClaim, its pods are planned again", nodeclaim=name, error=why)
-        self._cluster.claim_failed(name)
+    def _create(self, planned: PlannedClaim, new: NewClaim) -> None:
+        try:
+            claim = self._creator.create(new)
+        except REFUSALS as error:  # asked again with the pods that still wait, every ten seconds
+            self._say_refused(planned, error)
+        except ApiError:
+            self._retry(f"failed/{new.name}")
+        else:
+            if claim is not None:
+                self._nominate(f"nodeclaim/{new.name}", planned.pods)
 
-    def _say_refused(self, pool: NodePool, pods: Iterable[Pod], error: ApiError) -> None:
+    def _say_refused(self, planned: PlannedClaim, error: ApiError) -> None:
         text = f"could not create a NodeClaim: {error.message}"
-        dedupe = (pool.name,)  # the message names the claim
-        self._recorder.publish(reference_of(pool), "Warning", "FailedCreate", text, dedupe, ttl=60.0)
-        for pod in pods:
-            why = f'Failed to schedule pod, NodePool "{pool.name}": {text}'
+        dedupe = (planned.pool,)  # the message names the claim
+        if isinstance(planned.template, NodePool):
+            self._recorder.publish(reference_of(planned.template), "Warning", "FailedCreate", text, dedupe, ttl=60.0)
+        for pod in planned.pods:
+            why = f'Failed to schedule pod, NodePool "{planned.pool}": {text}'
             self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", why, (pod.uid,), ttl=300.0)
 
     def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
@@ -323,45 +256,3 @@ class Provisioner:
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
             self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
-
-
-def avoiding(pods: tuple[Pod, ...], avoided: Mapping[str, frozenset[str]]) -> tuple[Pod, ...]:
-    """The pods to ask for: those that kube-scheduler did not bind somewhere as planned keep off these nodes."""
-    if not avoided:
-        return pods
-    return tuple(
-        msgspec.structs.replace(pod, shape=away_from(pod.shape, nodes)) if (nodes := avoided.get(pod.uid)) else pod
-        for pod in pods
-    )
-
-
-def with_own_pods(result: Result, pods: tuple[Pod, ...]) -> Result:
-    """The answer with the pods as they are, not as they were asked for."""
-    own = {pod.uid: pod for pod in pods}
-
-    def real(found: tuple[Pod, ...]) -> tuple[Pod, ...]:
-        return tuple(own.get(pod.uid, pod) for pod in found)
-
-    if all(own[pod.uid] is pod for claim in result.claims for pod in claim.pods) and all(
-        own[pod.uid] is pod
-        for found in (*result.existing.values(), [one.pod for one in result.unplaced])
-        for pod in found
-    ):
-        return result
-    return Result(
-        claims=tuple(msgspec.structs.replace(claim, pods=real(claim.pods)) for claim in result.claims),
-        existing={name: real(found) for name, found in result.existing.items()},
-        unplaced=tuple(msgspec.structs.replace(one, pod=own.get(one.pod.uid, one.pod)) for one in result.unplaced),
-    )
-
-
-def opted_out(pod: Pod) -> bool:
-    """Whether the pod demands a node that is not ours, by a NodePool label that does not exist. Source: core spec 3.3."""
-    affinity = pod.shape.affinity
-    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
-        return False
-    terms = affinity.node_affinity.required.node_selector_terms
-    return bool(terms) and all(
-        any(one.key == names.NODEPOOL_LABEL and one.operator == "DoesNotExist" for one in term.match_expressions)
-        for term in terms
-    )

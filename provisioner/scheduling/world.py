@@ -6,10 +6,11 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
-from provisioner.apis.karpenter import NodePool, requirements_of
+from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
     Bin,
     DevicePolicy,
@@ -202,15 +203,8 @@ def is_usable(pool: NodePool) -> bool:
 def _pool(
     view: PoolView, types: tuple[InstanceType, ...], policies: Policies, unreadable: list[Unreadable]
 ) -> list[Pool]:
-    template = view.pool.spec.template
-    reference = view.pool.node_class_ref
-    labels = {
-        **view.pool.labels,
-        names.NODEPOOL_LABEL: view.pool.metadata.name,
-        names.nodeclass_label(reference.group, reference.kind): reference.name,
-    }
     try:
-        requirements = requirements_of(template.spec.requirements)
+        requirements = template_requirements(view.pool)
         limits = Resources.parse(view.pool.spec.limits)
     except (RequirementError, QuantityError) as error:
         unreadable.append(Unreadable(view.pool, str(error)))
@@ -220,7 +214,6 @@ def _pool(
         text = f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         domains = None
-    requirements = requirements.merged(Requirements.from_labels(labels))
     if not policies.reserves:
         requirements = requirements.merged(_NOT_RESERVED)
     made = Pool(

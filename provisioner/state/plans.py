@@ -97,13 +97,13 @@ class Plans:
     # ------------------------------------------------------------------ claims
 
     def announce(self, claim: NodeClaim, pods: Iterable[Pod], now: float) -> bool:
-        """A claim is about to be created for these pods; False where none of them needs it any more."""
-        key = NodeKey(claim.metadata.name)
-        found = [pod for one in pods if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
-        if not found:
+        """A claim is about to be created for these pods; False where none of them needs it any more. Without pods it is needed."""
+        key, asked = NodeKey(claim.metadata.name), tuple(pods)
+        found = [pod for one in asked if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
+        if asked and not found:
             return False
         self._claims[key.name] = _Claim(
-            text=claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""), announced=True, for_pods=True
+            text=claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""), announced=True, for_pods=bool(asked)
         )
         self._enter(key, found, now)
         return True

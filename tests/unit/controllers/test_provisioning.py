@@ -15,10 +15,11 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.controllers.provisioning import opted_out, policies_of
+from provisioner.controllers.provisioning import policies_of
 from provisioner.options import Options
 from provisioner.scheduling import problem as asked
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.world import Gathered, Machines, Policies, without
 from provisioner.scheduling.world import world_of as gathered_of
 from provisioner.state.keys import NodeKey

@@ -8,6 +8,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.claim_creator import ClaimCreator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
 from provisioner.controllers.provisioning import Provisioner
@@ -42,9 +43,20 @@ def batch(answer: FakeAnswer, **spec: Any) -> tuple[Told, list[str], World]:
     world.add(pod("p"))
     client = Client(FakeApi(respond=lambda _: answer, clock=world.clock), world.clock)
     told = Told(client, world.clock)
+    plans = PlanWriter(world.cluster, ClaimWriter(client, world.cluster, lambda _: None), workers)
+    chance = random.Random(1)
+    creator = ClaimCreator(
+        client,
+        world.cluster,
+        METRICS,
+        plans,
+        effects=lambda _: None,
+        created=lambda _: None,
+        chance=chance,
+    )
     Provisioner(
         world.cluster,
-        client,
+        creator,
         cast(CloudProvider, Provider()),
         told,
         METRICS,
@@ -52,10 +64,8 @@ def batch(answer: FakeAnswer, **spec: Any) -> tuple[Told, list[str], World]:
         world.clock,
         counts=lambda _: True,
         retry=again.append,
-        created=lambda _: None,
-        chance=random.Random(1),
-        plans=PlanWriter(world.cluster, ClaimWriter(client, world.cluster, lambda _: None), workers),
-        effects=lambda _: None,
+        chance=chance,
+        plans=plans,
     ).run()
     workers.close()
     return told, again, world

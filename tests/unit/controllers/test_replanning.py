@@ -13,11 +13,13 @@ from provisioner.apis.pods import Pod
 from provisioner.apis.shapes import away_from
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.claim_creator import ClaimCreator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
-from provisioner.controllers.provisioning import Batch, Provisioner, avoiding, with_own_pods
+from provisioner.controllers.provisioning import Batch, Provisioner
 from provisioner.controllers.store import ClaimWriter
 from provisioner.kube.client import Client
+from provisioner.scheduling.questions import avoiding, with_own_pods
 from provisioner.scheduling.result import Result
 from provisioner.state.effects import ClaimUnneeded, Effect
 from provisioner.state.keys import NodeKey
@@ -68,9 +70,19 @@ class Stage:
         """One batch, its creates included."""
         workers = Pool(1)
         writer = ClaimWriter(self.client, self.world.cluster, self.effects.extend)
+        plans, chance = PlanWriter(self.world.cluster, writer, workers), random.Random(self.seed)
+        creator = ClaimCreator(
+            self.client,
+            self.world.cluster,
+            METRICS,
+            plans,
+            effects=self.effects.extend,
+            created=lambda made: self.created.append(made.name),
+            chance=chance,
+        )
         batch = Provisioner(
             self.world.cluster,
-            self.client,
+            creator,
             cast(CloudProvider, self.provider),
             self.told,
             METRICS,
@@ -78,10 +90,8 @@ class Stage:
             self.world.clock,
             counts=lambda _: True,
             retry=self.again.append,
-            created=lambda made: self.created.append(made.name),
-            chance=random.Random(self.seed),
-            plans=PlanWriter(self.world.cluster, writer, workers),
-            effects=self.effects.extend,
+            chance=chance,
+            plans=plans,
         ).run()
         workers.close()
         return batch

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.claim_creator import ClaimCreator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
 from provisioner.controllers.provisioning import Provisioner
@@ -39,9 +40,20 @@ def test_the_rest_of_a_batch_is_planned_next(seconds: int, in_time: bool) -> Non
         world.add(pod(f"p{number}", cpu=f"{100 + number}m"))
     client = Client(FakeApi(respond=lambda _: FakeAnswer(503), clock=world.clock), world.clock)
     told = Told(client, world.clock)
+    plans = PlanWriter(world.cluster, ClaimWriter(client, world.cluster, lambda _: None), workers)
+    chance = random.Random(1)
+    creator = ClaimCreator(
+        client,
+        world.cluster,
+        METRICS,
+        plans,
+        effects=lambda _: None,
+        created=lambda _: None,
+        chance=chance,
+    )
     batch = Provisioner(
         world.cluster,
-        client,
+        creator,
         cast(CloudProvider, Provider()),
         told,
         METRICS,
@@ -49,10 +61,8 @@ def test_the_rest_of_a_batch_is_planned_next(seconds: int, in_time: bool) -> Non
         clock,
         counts=lambda _: True,
         retry=again.append,
-        created=lambda _: None,
-        chance=random.Random(1),
-        plans=PlanWriter(world.cluster, ClaimWriter(client, world.cluster, lambda _: None), workers),
-        effects=lambda _: None,
+        chance=chance,
+        plans=plans,
         deadline=timedelta(seconds=seconds),
     ).run()
     workers.close()

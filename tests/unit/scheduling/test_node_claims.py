@@ -8,10 +8,10 @@ from msgspec import structs
 
 from provisioner.apis import names
 from provisioner.apis.hash import nodepool_hash
-from provisioner.apis.karpenter import NodePool
+from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.plan import MAX_BYTES, decode_plan
 from provisioner.apis.pods import Pod
-from provisioner.controllers.claims import as_claim, claim_body, plan_of, plan_text
+from provisioner.scheduling.node_claims import plan_of, plan_text, planned_claim, static_claim
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
@@ -42,7 +42,7 @@ def planned(of: NodePool, *pods: Pod, labels: dict[str, str] | None = None) -> P
 
 def body_of(of: NodePool, *pods: Pod, labels: dict[str, str] | None = None) -> dict[str, Any]:
     """The body as it is sent."""
-    body = claim_body(planned(of, *pods, labels=labels), of, "general-abcde")
+    body = planned_claim(planned(of, *pods, labels=labels), "general-abcde").body
     sent: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
     return sent
 
@@ -91,14 +91,16 @@ def test_annotations_are_the_templates_with_hash_and_plan() -> None:
 def test_a_claim_says_that_its_min_values_were_relaxed() -> None:
     of = pool()
     relaxed = structs.replace(planned(of), min_values_relaxed=True)
-    assert claim_body(relaxed, of, "general-abcde")["metadata"]["annotations"][names.MIN_VALUES_RELAXED] == "true"
+    new = planned_claim(relaxed, "general-abcde")
+    assert new.min_values_relaxed
+    assert new.body["metadata"]["annotations"][names.MIN_VALUES_RELAXED] == "true"
 
 
 def test_min_values_are_written_with_their_requirement() -> None:
     of = pool()
     one = Requirement.of(names.INSTANCE_TYPE_LABEL, "In", ["a", "b"], min_values=2)
-    body = claim_body(structs.replace(planned(of), requirements=Requirements.of([one])), of, "general-abcde")
-    (written,) = as_claim(body).spec.requirements
+    new = planned_claim(structs.replace(planned(of), requirements=Requirements.of([one])), "general-abcde")
+    (written,) = new.claim.spec.requirements
     assert (written.key, sorted(written.values), written.min_values) == (names.INSTANCE_TYPE_LABEL, ["a", "b"], 2)
 
 
@@ -128,10 +130,43 @@ def test_durations_keep_their_text(field: str, given: str) -> None:
 
 
 def test_the_body_can_be_sent_and_reads_back_as_a_claim_without_uid() -> None:
-    body = body_of(pool(template={"taints": [TAINT], "expireAfter": "Never"}), pod("one"))
-    claim = as_claim(body)
+    of = pool(template={"taints": [TAINT], "expireAfter": "Never"})
+    new = planned_claim(planned(of, pod("one")), "general-abcde")
+    claim = new.claim
+    assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(new.body)), NodeClaim, strict=False) == claim
+    assert (new.name, new.pool, new.plan) == ("general-abcde", "general", plan_text((pod("one"),)))
     assert (claim.name, claim.pool, claim.metadata.uid) == ("general-abcde", "general", "")
     assert (claim.spec.expire_after, [taint.key for taint in claim.spec.taints]) == ("Never", ["dedicated"])
+
+
+def test_whoever_makes_a_claim_may_annotate_it_and_wins_over_the_template() -> None:
+    of = with_template({"metadata": {"annotations": {"team": "a", "command": "template"}}})
+    new = planned_claim(planned(of, pod("one")), "general-abcde", {"command": "c-1"})
+    annotations = new.body["metadata"]["annotations"]
+    assert (annotations["team"], annotations["command"]) == ("a", "c-1")
+    assert annotations[names.PLAN_ANNOTATION] == new.plan
+
+
+def test_a_claim_without_its_node_pool_is_a_mistake() -> None:
+    with pytest.raises(TypeError, match="NodePool"):
+        planned_claim(structs.replace(planned(pool()), template=None), "general-abcde")
+
+
+def test_a_static_claim_says_what_the_template_says_and_nothing_of_pods() -> None:
+    arch = {"key": names.ARCH_LABEL, "operator": "In", "values": ["arm64"]}
+    of = with_template({"metadata": {"labels": {"team": "a"}}}, requirements=(arch,))
+    new = static_claim(of, "general-abcde", {"command": "c-1"})
+    labels = {"team": "a", names.NODEPOOL_LABEL: "general", "karpenter.kwok.sh/kwoknodeclass": "default"}
+    assert new.body["metadata"]["labels"] == labels
+    assert new.body["metadata"]["annotations"] == {
+        names.NODEPOOL_HASH: nodepool_hash(of.spec.template),
+        names.NODEPOOL_HASH_VERSION: "v3",
+        names.MIN_VALUES_RELAXED: "false",
+        "command": "c-1",
+    }
+    written = {one.key: one.values for one in new.claim.spec.requirements}
+    assert written == {key: (value,) for key, value in labels.items()} | {names.ARCH_LABEL: ("arm64",)}
+    assert (new.pods, new.plan, new.body["spec"]["resources"]) == ((), "", {"requests": {}})
 
 
 def test_equal_pods_of_one_owner_are_one_entry_of_the_plan() -> None:
@@ -163,8 +198,8 @@ def test_a_plan_of_too_many_owners_is_left_out() -> None:
     assert names.PLAN_ANNOTATION not in body_of(pool(), *pods)["metadata"]["annotations"]
 
 
-def with_template(template: dict[str, Any]) -> NodePool:
+def with_template(template: dict[str, Any], **spec: Any) -> NodePool:
     """The pool `general` with this metadata in its template."""
-    body = msgspec.to_builtins(pool())
+    body = msgspec.to_builtins(pool(**spec))
     body["spec"]["template"] |= template
     return msgspec.convert(body, NodePool, strict=False)

@@ -1,0 +1,44 @@
+"""From a snapshot and the provider's instance types to the world that scheduling is asked about; what is left out is logged."""
+
+from provisioner.apis.karpenter import NodePool
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.scheduling.world import DEFAULTS, Gathered, Machines, Policies, world_of
+from provisioner.state.snapshot import Snapshot
+from provisioner.support import logs
+
+_log = logs.get_logger(__name__)
+
+
+class Worlds:
+    """Makes the worlds of one controller; any thread, where `machines` is used by one thread only."""
+
+    def __init__(self, provider: CloudProvider, policies: Policies = DEFAULTS) -> None:
+        self._provider, self._policies = provider, policies
+
+    def of(self, snapshot: Snapshot, machines: Machines | None = None) -> Gathered:
+        """The world at this instant; `machines` keeps machines from one instant to the next."""
+        gathered = world_of(
+            snapshot,
+            self._types,
+            self._provider.well_known_labels,
+            self.manages,
+            self._policies,
+            machines,
+            self._provider.reservation_label,
+        )
+        for one in gathered.unreadable:
+            text = "NodePool cannot be read and is left out" if one.left_out else "NodePool has a field that is ignored"
+            _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
+        return gathered
+
+    def manages(self, pool: NodePool) -> bool:
+        """Whether a NodePool's node class is one of the provider's."""
+        reference = pool.node_class_ref
+        return (reference.group, reference.kind) in self._provider.node_class_kinds()
+
+    def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        try:
+            return self._provider.instance_types(pool)
+        except Exception as error:
+            _log.warning("instance types unknown, the pool is left out", nodepool=pool.metadata.name, error=str(error))
+            return ()
