@@ -28,7 +28,11 @@ class BudgetLedger:
             return Ledger(snapshot, frozenset(self._taken))
 
     def admit(
-        self, wanted: Iterable[T], claims: Callable[[T], Iterable[str]], reason: Callable[[T], str], begin: Callable[[T], bool]
+        self,
+        wanted: Iterable[T],
+        claims: Callable[[T], Iterable[str]],
+        reason: Callable[[T], str],
+        begin: Callable[[T], bool],
     ) -> list[T]:
         """Begin, in this order, whatever budgets allow.
 

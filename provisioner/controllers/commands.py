@@ -6,10 +6,10 @@ that the next leader goes on with, or marks of none, which it takes back. Source
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
-from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.apis.pods import Pod, is_evictable, is_reschedulable
 from provisioner.controllers.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.disrupted_taint import DisruptedTaints, is_disrupted
 from provisioner.controllers.metrics import Metrics
@@ -38,13 +38,14 @@ from provisioner.controllers.plans import PlanWriter
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.controllers.store import ClaimWriter
 from provisioner.controllers.terminator import Sight, Terminator
-from provisioner.disruption.progress import CandidateFacts, Facts, Next, ReplacementState, Step, Verdict, next_step
+from provisioner.disruption.progress import CandidateFacts, Facts, ReplacementState, Step, Verdict, next_step
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, verdict
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
+from provisioner.kube.survey import survey
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.cluster import Cluster
@@ -152,15 +153,10 @@ class CommandQueue:
     def review(self, snapshot: Snapshot) -> None:
         """Look at every command, and take back what belongs to none; call every second."""
         now = self._clock.monotonic()
-        live = {command.record.id for command in snapshot.commands}
         with self._lock:
             self._spared_until = {name: until for name, until in self._spared_until.items() if until > now}
-            # one that was begun after the snapshot was taken is kept by its candidates
-            self._memories = {
-                key: one
-                for key, one in self._memories.items()
-                if key in live or any(self._cluster.command_waiting_for(name) for name in one.new) or one.looks is None
-            }
+            live = {command.record.id for command in self._cluster.commands()}
+            self._memories = {key: one for key, one in self._memories.items() if key in live}
         for command in snapshot.commands:
             self.queue.offer(command.record.holder)
         for node in snapshot.nodes:
@@ -241,7 +237,7 @@ class CommandQueue:
     def _forget(self, record: CommandRecord, memory: _Memory) -> None:
         for name in memory.new:
             self._cluster.claim_failed(name)
-        self._writer.carry_out(self._cluster.command_dropped(record))
+        self._writer.take(self._cluster.command_dropped(record))
         with self._lock:
             self._memories.pop(record.id, None)
 
@@ -443,7 +439,7 @@ class CommandQueue:
         memory.failed.add(name)
 
     def _remembered(self, record: CommandRecord, name: str) -> NewClaim:
-        body: Mapping[str, Any] = next(one.body for one in record.replacements if one.name == name) or {}
+        body = next((one.body for one in record.replacements if one.name == name), None) or {}
         claim = msgspec.convert(body, NodeClaim, strict=False)
         try:
             plan = decode_plan(claim.metadata.annotations.get(names.PLAN_ANNOTATION, "") or "{}")
@@ -493,9 +489,9 @@ class CommandQueue:
             if early.waits:
                 return early
         sighted = [self._sighted(one) for one in record.candidates]
-        return verdict(
-            record.reason, sighted, self._budgets(sighted), snapshot, replaced=bool(record.replacements)
-        )
+        budgets, bad = self._budgets(pod for one in sighted for pod in one.pods)
+        found = verdict(record.reason, sighted, budgets, snapshot, replaced=bool(record.replacements))
+        return Verdict(bad) if bad and not found.objection else found
 
     def _sighted(self, one: Candidate) -> Sighted:
         claim = self._own(one)
@@ -517,16 +513,19 @@ class CommandQueue:
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         return Sighted(name, pods, forceful=forceful)
 
-    def _budgets(self, sighted: Iterable[Sighted]) -> list[PodDisruptionBudget]:
-        """Those of the namespaces of the pods, as the API server has them now."""
-        namespaces = sorted({pod.namespace for one in sighted for pod in one.pods})
-        return [found for name in namespaces for found in self._client.list(resources.PDBS, name)]
+    def _budgets(self, pods: Iterable[Pod]) -> tuple[list[PodDisruptionBudget], str]:
+        """Those of the namespaces of the pods as the API server has them now, and the first that cannot be decoded."""
+        found: list[PodDisruptionBudget] = []
+        bad = ""
+        for name in sorted({pod.namespace for pod in pods if is_evictable(pod, self._clock.now())}):
+            answer = survey(self._client, resources.PDBS, decode=resources.PDBS.decode, namespace=name)
+            found += answer.objects
+            bad = bad or next((f"PodDisruptionBudget {one} cannot be decoded" for one in answer.unreadable), "")
+        return found, bad
 
     # ------------------------------------------------------------------ calling off
 
-    def _call_off(
-        self, command: Command, memory: _Memory, why: str, record: CommandRecord | None = None
-    ) -> Result:
+    def _call_off(self, command: Command, memory: _Memory, why: str, record: CommandRecord | None = None) -> Result:
         """Take the record back first: then the command is none, and what it marked is healed."""
         record = record or command.record
         current = self._cluster.command_held_by(record.holder)
@@ -653,5 +652,3 @@ def _unknown(sight: Sight) -> str:
 def _protected(claim: NodeClaim, *nodes: Node) -> bool:
     annotations = [claim.metadata.annotations, *(node.metadata.annotations for node in nodes)]
     return any(found.get(names.DO_NOT_DISRUPT) == "true" for found in annotations)
-
-

@@ -1,6 +1,6 @@
 """Everything that happens to machines of EC2 after their launch, wired: one `Term` for the leader.
 
-Interruptions, health, garbage, tags, drift, reservations and zonal shifts; each is a module of its own beside this one.
+Interruptions, health, garbage, tags, reservations and zonal shifts; each is a module of its own beside this one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,6 @@ from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers import health, reservations
 from provisioner.controllers.clouds import Parts
-from provisioner.controllers.drift import DriftController
 from provisioner.controllers.garbage import ClaimCollector, MachineCollector
 from provisioner.controllers.interruption import Interruptions
 from provisioner.controllers.notices import QueueReader
@@ -60,7 +59,6 @@ class DayTwo:
     """The controllers of one term.
 
     Args:
-        pool: the NodePool of that name.
         pools: every NodePool.
         changed: called when zonal shifts change, so that offerings are worked out anew.
     """
@@ -70,7 +68,6 @@ class DayTwo:
         ec2: Ec2,
         parts: Parts,
         *,
-        pool: Callable[[str], NodePool | None],
         pools: Callable[[], Sequence[NodePool]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -95,7 +92,6 @@ class DayTwo:
             if ec2.settings.interruption_queue
             else None
         )
-        self._drift = DriftController(cluster, ec2.provider, writer, clock, pool=pool)
         self._tagging = TaggingController(
             ec2.inventory.find,
             ec2.instances.tag,
@@ -163,13 +159,13 @@ class DayTwo:
     def start(self) -> None:
         """Begin to act."""
         self.interruptions.start()
-        for one in (self._drift, self._tagging, *self._pollers, self._reader):
+        for one in (self._tagging, *self._pollers, self._reader):
             if one is not None:
                 one.start()
 
     def stop(self) -> None:
         """Finish what is under way and act no more."""
-        for one in (self._reader, *self._pollers, self._tagging, self._drift, self.interruptions):
+        for one in (self._reader, *self._pollers, self._tagging, self.interruptions):
             if one is not None:
                 one.stop()
         for pool in self._pools:
@@ -177,7 +173,6 @@ class DayTwo:
 
     def heard(self, what: str, old: object, new: object) -> None:
         """One event of a watch."""
-        self._drift.heard(what, old, new)
         self._tagging.heard(what, old, new)
 
 

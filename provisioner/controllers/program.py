@@ -14,12 +14,15 @@ from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.budget_ledger import BudgetLedger
 from provisioner.controllers.claim_creator import ClaimCreator
 from provisioner.controllers.clouds import Cloud, Parts
+from provisioner.controllers.commands import CommandQueue
 from provisioner.controllers.consistency import Consistency
 from provisioner.controllers.disrupted_taint import DisruptedTaints
 from provisioner.controllers.disruption import Disruption
 from provisioner.controllers.drain import Evictions
+from provisioner.controllers.drift import DriftController
 from provisioner.controllers.freshness import stale
 from provisioner.controllers.hydration import Hydration
 from provisioner.controllers.intake import Intake
@@ -38,6 +41,7 @@ from provisioner.controllers.store import ClaimWriter
 from provisioner.controllers.termination import Termination
 from provisioner.controllers.terminator import Terminator
 from provisioner.controllers.transitions import Transitions
+from provisioner.controllers.worlds import Worlds
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
@@ -406,15 +410,38 @@ class Controllers:
             longest=options.batch_max_duration,
             grace=options.intake_grace,
         )
-        self._disruption = Disruption(
+        self._commands = CommandQueue(
             cluster,
+            client,
             self._writer,
+            creator,
+            self._plans,
             recorder,
             metrics,
             taints,
             terminator,
             clock,
             stale=lambda: stale(caches.behind_disruption),
+            timeout=options.command_timeout,
+        )
+        ledger = BudgetLedger(cluster)
+        self._disruption = Disruption(
+            cluster,
+            self._writer,
+            recorder,
+            metrics,
+            self._commands,
+            ledger,
+            clock,
+            stale=lambda: stale(caches.behind_disruption),
+            worlds=Worlds(metered(provider, "disruption", clock), policies),
+        )
+        self._drift = DriftController(
+            cluster,
+            metered(provider, "nodeclaim.disruption", clock),
+            self._writer,
+            clock,
+            pool=caches.pools.store.get,
         )
         self._transitions = Transitions(recorder, clock)
         self._scheduler_liveness = SchedulerLiveness(cluster.waiting, recorder, clock)
@@ -456,6 +483,7 @@ class Controllers:
                     self._tell_unreadable(one.resource, bad.identity, bad.problem)
         self._caches.listen(self._heard)
         self._caches.listen(self._transitions.heard)
+        self._caches.listen(self._drift.heard)
         self._caches.listen(self._scheduler_liveness.heard)
         if self._observer is not None:
             self._caches.listen(self._observer.heard)
@@ -478,6 +506,7 @@ class Controllers:
             self._node_plans.seen(node)
         self._carry_out(self._cluster.unneeded())  # nobody carried out what a standby was told
         self._intake.start()
+        self._drift.start()
         self._disruption.start()
         self._housekeeper.start()
 
@@ -488,6 +517,7 @@ class Controllers:
             self._observer.stop()
         self._intake.stop()
         self._disruption.stop()
+        self._drift.stop()
         self._own.stop()
         self._registrar.stop()
         for queue in self._queues:
@@ -516,6 +546,7 @@ class Controllers:
             if isinstance(claim, NodeClaim):
                 self._claims.add(claim.name)
                 self._pool_changed(claim.pool)
+                self._commands.heard(claim)
                 if new is not None:
                     self._consistency.seen(claim)
                     self._hydration.seen(claim)

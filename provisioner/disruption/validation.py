@@ -55,7 +55,9 @@ def verdict(
         snapshot: the instant; says which pods have a place.
         replaced: replacements were made; then it pays to wait for a budget that allows nothing at the moment.
     """
-    placed = {pod.uid for node in snapshot.nodes for pod in node.assigned} if reason == names.REASON_UNDERUTILIZED else ()
+    placed = (
+        {pod.uid for node in snapshot.nodes for pod in node.assigned} if reason == names.REASON_UNDERUTILIZED else ()
+    )
     waiting = ALLOWED
     for one in sighted:
         if one.unknown:
@@ -85,7 +87,9 @@ def verdict(
 
 def blocked_by(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> Verdict | None:
     """What PodDisruptionBudgets say against the eviction of a pod now; None for nothing. O(budgets)."""
-    mine = [one for one in budgets if one.metadata.namespace == pod.namespace and selects(one.spec.selector, pod.labels)]
+    mine = [
+        one for one in budgets if one.metadata.namespace == pod.namespace and selects(one.spec.selector, pod.labels)
+    ]
     if len(mine) > 1:
         return Verdict(f"Eviction does not support multiple PDBs (Pod={pod.key})")
     for one in mine:

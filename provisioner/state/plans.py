@@ -100,7 +100,7 @@ class Plans:
         """A claim is about to be created for these pods; False where none of them needs it any more. Without pods it is needed."""
         key, asked = NodeKey(claim.metadata.name), tuple(pods)
         found = [pod for one in asked if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
-        if asked and not found:
+        if asked and not found and self._commands.for_which(key.name) is None:
             return False
         self._claims[key.name] = _Claim(
             text=claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""), announced=True, for_pods=bool(asked)

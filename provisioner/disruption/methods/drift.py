@@ -59,9 +59,7 @@ def drift(view: View) -> MethodAnswer:
             continue
         spent[node.pool] += 1
         taken |= {str(node.key), *result.existing}
-        proposals.append(
-            Proposal(names.REASON_DRIFTED, METHOD, (node.key.name,), result.claims, dict(result.existing))
-        )
+        proposals.append(Proposal(names.REASON_DRIFTED, METHOD, (node.key.name,), result.claims, dict(result.existing)))
     blocked += [
         Blocked("", name, "No allowed disruptions for disruption reason Drifted due to blocking budget")
         for name in sorted(held)
