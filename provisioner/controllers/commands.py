@@ -316,7 +316,7 @@ class CommandQueue:
 
     def _facts(self, record: CommandRecord, memory: _Memory, found: Verdict | None) -> Facts:
         candidates = tuple(self._candidate(record, one) for one in record.candidates)
-        replacements = tuple((name, self._replacement(name, memory)) for name in record.replacement_names)
+        replacements = tuple((name, self._replacement(record, name, memory)) for name in record.replacement_names)
         bodies = {one.name for one in record.replacements if one.body is not None}
         return Facts(
             candidates=candidates,
@@ -341,13 +341,15 @@ class CommandQueue:
             interrupted=mark is not None and mark.has_begun(self._clock.now()),
         )
 
-    def _replacement(self, name: str, memory: _Memory) -> ReplacementState:
+    def _replacement(self, record: CommandRecord, name: str, memory: _Memory) -> ReplacementState:
         claim = self._cluster.claim(name)
         if name in memory.failed:
             return ReplacementState.FAILED
         if claim is None or not claim.metadata.uid:
             return ReplacementState.FAILED if name in memory.seen else ReplacementState.ABSENT
         memory.seen.add(name)
+        if claim.metadata.annotations.get(names.REPLACES_ANNOTATION) != record.id:
+            return ReplacementState.FAILED  # somebody else's has the name
         if claim.metadata.deletion_timestamp is not None:
             return ReplacementState.FAILED
         is_ready = is_true(claim.status.conditions, names.INITIALIZED) and self._cluster.node_of(claim) is not None
@@ -547,7 +549,7 @@ class CommandQueue:
         return DONE
 
     def _note_failure(self, record: CommandRecord, memory: _Memory) -> None:
-        states = {name: self._replacement(name, memory) for name in record.replacement_names}
+        states = {name: self._replacement(record, name, memory) for name in record.replacement_names}
         late = sum(state is not ReplacementState.INITIALIZED for state in states.values())
         decision, kind = "replace" if states else "delete", consolidation_type(record.method)
         if late:

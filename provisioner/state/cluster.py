@@ -31,7 +31,7 @@ from provisioner.state.pool_usage import PoolUsage
 from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
-from provisioner.state.views import Inputs, most_of, view_of
+from provisioner.state.views import Inputs, is_disrupted, most_of, view_of
 from provisioner.support.clock import Clock
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
@@ -408,13 +408,16 @@ class Cluster:
 
     def _put_node(self, node: Node, *, own: bool) -> list[Effect]:
         name = node.metadata.name
-        is_new = name not in self._joining.nodes
+        before = self._joining.nodes.get(name)
         touched = self._joining.put_node(node, self._clock.monotonic(), own=own)
         if touched is None:
             return []
-        if is_new:
+        if before is None:
             self._learn_limits(name)
-        return self._touch(touched)
+        effects = self._touch(touched)
+        if self._settled and is_disrupted(before) and not is_disrupted(node):
+            effects += self._plans.stays(self._joining.key_of(node), self._clock.monotonic())
+        return effects
 
     def _put_claim(self, claim: NodeClaim, *, own: bool) -> list[Effect]:
         now = self._clock.monotonic()

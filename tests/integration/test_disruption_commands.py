@@ -19,7 +19,7 @@ BUSY = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
 
 
 @pytest.fixture
-def program(plane: DevCluster, client: Client) -> Iterator[InProcess]:  # noqa: ARG001  (the CRDs are on it)
+def program(plane: DevCluster, client: Client) -> Iterator[InProcess]:
     one = InProcess(str(plane.kubeconfig))
     one.start()
     yield one
@@ -27,7 +27,7 @@ def program(plane: DevCluster, client: Client) -> Iterator[InProcess]:  # noqa: 
 
 
 @pytest.fixture
-def plot(program: InProcess, client: Client) -> Iterator[Plot]:  # noqa: ARG001  (it must run while a plot is cleared)
+def plot(program: InProcess, client: Client) -> Iterator[Plot]:
     one = Plot(client)
     yield one
     one.clear()

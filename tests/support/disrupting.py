@@ -4,13 +4,20 @@ import random
 from datetime import timedelta
 from typing import Any, cast
 
+import msgspec
+
 from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.budget_ledger import BudgetLedger
 from provisioner.controllers.claim_creator import ClaimCreator
 from provisioner.controllers.commands import CommandQueue
 from provisioner.controllers.disruption import METHODS, Disruption, Method
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.plans import PlanWriter
+from provisioner.controllers.worlds import Worlds
 from provisioner.disruption.view import VALIDATION
 from provisioner.support.workers import Pool
 from tests.support.clock import NOON
@@ -52,6 +59,16 @@ def command_queue(server: TinyServer, provider: object = None, *, stale: Any = l
     )
 
 
+class FakeCloud(FakeInstances):
+    """The same, with kwok's instance types for every pool."""
+
+    well_known_labels = names.WELL_KNOWN_LABELS | catalogue.generated().well_known_labels
+    reservation_label = ""
+
+    def instance_types(self, pool: object) -> tuple[InstanceType, ...]:
+        return catalogue.generated().types
+
+
 class Stage:
     """Initialized nodes without pods, long since there, and their disruption.
 
@@ -59,15 +76,21 @@ class Stage:
         behind: which watch is behind, in words.
     """
 
-    def __init__(self, *machines: str, budget: str = "100%", methods: tuple[Method, ...] = METHODS) -> None:
+    def __init__(
+        self, *machines: str, budget: str = "100%", after: str = "0s", methods: tuple[Method, ...] = METHODS
+    ) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.behind = ""
-        disruption = {"consolidateAfter": "0s", "budgets": [{"nodes": budget}]}
-        self.world.cluster.pool_changed(None, pool(disruption=disruption))
+        self.behind, self._methods = "", methods
+        self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}]})
+        self._pods: dict[str, Pod] = {}
+        self.cloud = FakeCloud(*(f"kwok://{name}" for name in machines or ("a",)))
+        self.world.cluster.pool_changed(None, self._pool)
         for name in machines or ("a",):
             self.put(name)
-        self.cloud = FakeInstances(*(f"kwok://{name}" for name in machines or ("a",)))
+        self._begin()
+
+    def _begin(self) -> None:
         self.commands = command_queue(self.server, self.cloud, stale=lambda: self.behind)
         self.ledger = BudgetLedger(self.world.cluster)
         self.disruption = Disruption(
@@ -79,10 +102,11 @@ class Stage:
             self.ledger,
             self.world.clock,
             stale=lambda: self.behind,
-            methods=methods,
+            worlds=Worlds(cast(CloudProvider, self.cloud)),
+            methods=self._methods,
         )
-        for queue in self.queues:
-            queue.start()
+        self.commands.start()
+        self.disruption._tells.start()
 
     @property
     def queues(self) -> tuple[Any, ...]:
@@ -94,6 +118,51 @@ class Stage:
             claim(name, provider_id=f"kwok://{name}", true=true, since=LONG_AGO, **metadata),
             node(name, labels={names.NODEPOOL_LABEL: "general"}),
         )
+
+    def drifted(self, name: str, *pods: Pod, **metadata: Any) -> None:
+        """A drifted node with pods that the caches and the server know."""
+        self.put(name, true=(*ALL_TRUE, names.DRIFTED), **metadata)
+        for one in pods:
+            self.bind(one, name)
+
+    def bind(self, one: Pod, name: str) -> None:
+        """A pod runs on a node, as the caches and the server know it."""
+        self.server.bind(one.name, name, metadata__labels=dict(one.labels), metadata__annotations=dict(one.annotations))
+        self._pods[one.uid] = msgspec.structs.replace(one, node_name=name)
+        self.world.add(self._pods[one.uid])
+
+    def replacements(self) -> list[str]:
+        """NodeClaims on the server that replace others."""
+        return sorted(
+            name
+            for (kind, name), thing in self.server.objects.items()
+            if kind == "nodeclaims" and names.REPLACES_ANNOTATION in thing["metadata"].get("annotations", {})
+        )
+
+    def initialize(self, name: str) -> None:
+        """A replacement comes up."""
+        made = self.server.objects["nodeclaims", name]
+        like = claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE)
+        made["status"] = msgspec.to_builtins(like.status)
+        self.server.put(msgspec.convert(made, NodeClaim, strict=False))
+        self.server.put(node(name, labels={names.NODEPOOL_LABEL: "general"}))
+        self.cloud.there.add(f"kwok://{name}")
+        self.commands.heard(self.server.claim(name))
+
+    def restart(self) -> None:
+        """Another process leads, and goes on with what is written."""
+        self.stop()
+        old, self.world = self.server, World(settled=False)
+        self.server = TinyServer(self.world)
+        self.server.pods, self.server.budgets, self.server._version = old.pods, old.budgets, old._version
+        self.world.cluster.pool_changed(None, self._pool)
+        self.world.add(*self._pods.values())
+        for (kind, name), wire in sorted(
+            old.objects.items(), key=lambda one: int(one[1]["metadata"]["resourceVersion"])
+        ):
+            self.server._store(kind, name, wire)
+        self.world.cluster.settle()
+        self._begin()
 
     def run(self, seconds: float = VALIDATION.total_seconds()) -> None:
         """A pass, so much time, and another pass that is carried out."""
@@ -120,8 +189,3 @@ class Stage:
 
     def stop(self) -> None:
         self.disruption.stop()
-
-
-def bodies(server: TinyServer) -> dict[str, Any]:
-    """Every NodeClaim that the server has, by name."""
-    return {name: cast(Any, thing) for (kind, name), thing in server.objects.items() if kind == "nodeclaims"}

@@ -59,6 +59,7 @@ class TinyServer:
         pods: what is bound, by UID, as the server encodes it; evicted and deleted ones are gone at once.
         budgets: PodDisruptionBudgets, as JSON.
         refuse: status to answer to writes of objects by name, instead of doing them.
+        refuse_creates: status to answer to every creation; 0 creates.
         done: requests that changed something, as "METHOD kind/name".
         dies_after: how many of those there may be before everything raises `ServerDied`; None never dies.
     """
@@ -69,6 +70,7 @@ class TinyServer:
         self.pods: dict[str, tuple[str, bytes]] = {}  # UID -> (Node, JSON)
         self.budgets: list[Any] = []
         self.refuse: dict[str, int] = {}
+        self.refuse_creates = 0
         self.done: list[str] = []
         self.dies_after: int | None = None
         self.tell = True
@@ -178,6 +180,8 @@ class TinyServer:
 
     def _create(self, kind: str, body: Any) -> FakeAnswer:
         name = body["metadata"]["name"]
+        if self.refuse_creates:
+            return refusal(self.refuse_creates)
         if (kind, name) in self.objects:
             return refusal(409, "AlreadyExists")
         if self.dies_after is not None and len(self.done) >= self.dies_after:

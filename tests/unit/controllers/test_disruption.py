@@ -58,23 +58,6 @@ def daemon(**changes: Any) -> Callable[[Stage], None]:
     return bind(metadata__ownerReferences=[owner], **changes)
 
 
-def promise_after_the_taint(stage: Stage) -> None:
-    one = pod("late")
-    stage.world.add(one)
-    answer = stage.server.api.respond
-    assert answer is not None
-
-    def respond(sent: Sent) -> FakeAnswer:
-        assert answer is not None
-        if sent.method == "PATCH" and sent.path == "/api/v1/nodes/a":
-            stage.world.cluster.assign(NodeKey("a"), (one,))
-        found = answer(sent)
-        assert isinstance(found, FakeAnswer)
-        return found
-
-    stage.server.api.respond = respond
-
-
 def refuse(what: str, status: int) -> Callable[[Stage], None]:
     def put(stage: Stage) -> None:
         stage.server.refuse[what] = status
@@ -93,7 +76,6 @@ SPARED: dict[str, Callable[[Stage], None]] = {
     "a daemon that may not be disrupted for an hour": daemon(
         metadata__annotations={names.DO_NOT_DISRUPT: "1h"}, status={"phase": "Running", "startTime": NOON.isoformat()}
     ),
-    "a promise that was made meanwhile": promise_after_the_taint,
     "a Node that was protected meanwhile": protect_unseen,
 }
 
@@ -113,6 +95,19 @@ def test_a_machine_that_is_not_empty_after_all_is_spared_and_opened_again(
     tried = stage.server.done.count("PATCH nodes/a")
     stage.run(SPARED_SECONDS / 3)
     assert stage.server.done.count("PATCH nodes/a") == tried, "it is tried again and again on the same old caches"
+
+
+def test_nothing_is_planned_onto_a_node_from_the_moment_at_which_a_command_marks_it(stages: Make) -> None:
+    stage, one, hangs = stages(), pod("late"), threading.Event()
+    stage.world.add(one)
+    hang_at(stage, "/apis/karpenter.sh/v1/nodeclaims/a", hangs)  # the record is not written yet
+    stage.disruption.run_once()
+    stage.world.clock.advance(VALIDATION.total_seconds())
+    stage.disruption.run_once()
+    assert stage.world.cluster.assign(NodeKey("a"), (one,)) == [one]
+    hangs.set()
+    stage.settle()
+    assert stage.goes()
 
 
 def test_a_daemon_without_protection_spares_nothing(stages: Make) -> None:
