@@ -61,9 +61,14 @@ class BudgetLedger:
         return begun
 
     def take(self, claim: str, reason: str) -> bool:
-        """Take one node away that no command is about; whether its budgets allow it. `release` it once the state shows it going."""
+        """Take one node away that no command is about; whether its budgets allow it. `release` it once the state shows it going.
+
+        A pool that is gone has no budgets.
+        """
         with self._lock:
-            if self._fresh().refusal((claim,), reason):
+            ledger = self._fresh()
+            refused = ledger.refusal((claim,), reason)
+            if refused and ledger.knows(refused):
                 return False
             self._taken.add(claim)
             return True

@@ -75,7 +75,15 @@ class DayTwo:
         # a pool each: a call that hangs must not hold up the others
         self._pools = (Pool(_INTERRUPTING, "interruption"), Pool(_READING, "interruption-queue"))
         self.interruptions = Interruptions(
-            cluster, parts.taints, writer, parts.recorder, parts.metrics, self._pools[0], clock, plan=parts.plan_again
+            cluster,
+            parts.taints,
+            writer,
+            parts.recorder,
+            parts.metrics,
+            self._pools[0],
+            clock,
+            ledger=parts.ledger,
+            plan=parts.plan_again,
         )
         self._reader = (
             QueueReader(

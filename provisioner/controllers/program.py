@@ -458,6 +458,7 @@ class Controllers:
                 plan_again=self._intake.trigger,
                 taints=taints,
                 terminator=terminator,
+                ledger=ledger,
             )
         )
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)

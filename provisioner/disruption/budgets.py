@@ -71,6 +71,10 @@ class Ledger:
         """How many nodes of a pool may still be disrupted for a reason."""
         return self.budget(pool, reason).allowed
 
+    def knows(self, pool: str) -> bool:
+        """Whether the pool exists."""
+        return pool in self._pools
+
     def refusal(self, those: Iterable[str], reason: str) -> str:
         """The first pool, by name, that does not allow to disrupt all of these nodes together now; "" where all do.
 

@@ -297,7 +297,7 @@ def crash_after(stage: Stage, writes: int) -> bool:
         except ServerDied:
             died = True
 
-    stage.commands.queue._reconcile = reconcile  # type: ignore[assignment]
+    stage.commands.queue._reconcile = reconcile
     stage.disruption.run_once()
     stage.settle()
     return died

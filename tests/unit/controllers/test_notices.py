@@ -14,6 +14,7 @@ from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
 from provisioner.cloudprovider.aws.queue import Received
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.aws.shortage import Shortages, Standing
+from provisioner.controllers.budget_ledger import BudgetLedger
 from provisioner.controllers.interruption import Interruptions
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.notices import QueueReader, offer_of
@@ -88,6 +89,7 @@ class Stage:
             Metrics(),
             workers,
             self.world.clock,
+            ledger=BudgetLedger(self.world.cluster),
             plan=lambda _: None,
         )
         self.reader = QueueReader(
