@@ -23,7 +23,7 @@ from provisioner.support.clock import Clock
 
 BATCH_SECONDS: Final = 0.1
 HEARTBEAT_SECONDS: Final = 3.0
-"""How often the leader hears of us, so that it leaves the way of planned pods to us (`provisioner.controllers.steering`)."""
+"""How often the leader hears of us, so that it leaves the way of planned pods to us (`provisioner.controllers.core.nomination_policy`)."""
 CAPACITY: Final = 1000
 TIMEOUT_SECONDS: Final = 3.0
 _LOG_EVERY_SECONDS: Final = 60.0

@@ -16,13 +16,13 @@ import yaml
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.cloudprovider.aws.client import AwsClients
-from provisioner.cloudprovider.aws.discovery.cluster import minor_of
+from provisioner.cloudprovider.aws.access.client import AwsClients
+from provisioner.cloudprovider.aws.nodeclass.cluster import minor_of
 from provisioner.cloudprovider.aws.preflight.answers import ABOUT
-from provisioner.cloudprovider.aws.preflight.checking import check
+from provisioner.cloudprovider.aws.preflight.check import check
 from provisioner.cloudprovider.aws.preflight.findings import EXIT_UNKNOWN, Finding, Report, Verdict
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.aws import region_of
+from provisioner.controllers.ec2.cloud import region_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from provisioner.cloudprovider.aws.permissions import (
+from provisioner.cloudprovider.aws.access.permissions import (
     POLICIES,
     Condition,
     Names,
@@ -21,7 +21,7 @@ from provisioner.cloudprovider.aws.permissions import (
     scopes,
 )
 
-GENERATED: Final = "made from provisioner/cloudprovider/aws/permissions.py by `make manifests`; do not edit"
+GENERATED: Final = "made from provisioner/cloudprovider/aws/access/permissions.py by `make manifests`; do not edit"
 BEGIN: Final = "BEGIN policies"
 END: Final = "END policies"
 

@@ -8,11 +8,11 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
-from provisioner.controllers.budget_ledger import BudgetLedger
-from provisioner.controllers.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.store import ClaimWriter
-from provisioner.controllers.terminator import Terminator
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.options import Options

@@ -14,34 +14,34 @@ from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.controllers.budget_ledger import BudgetLedger
-from provisioner.controllers.claim_creator import ClaimCreator
 from provisioner.controllers.clouds import Cloud, Parts
-from provisioner.controllers.commands import CommandQueue
-from provisioner.controllers.consistency import Consistency
-from provisioner.controllers.disrupted_taint import DisruptedTaints
-from provisioner.controllers.disruption import Disruption
-from provisioner.controllers.drain import Evictions
-from provisioner.controllers.drift import DriftController
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.consistency import Consistency
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.disruption import Disruption
+from provisioner.controllers.core.drain import Evictions
+from provisioner.controllers.core.drift import DriftController
+from provisioner.controllers.core.hydration import Hydration
+from provisioner.controllers.core.intake import Intake
+from provisioner.controllers.core.lifecycle import Lifecycle
+from provisioner.controllers.core.nodepool import Health, PoolController
+from provisioner.controllers.core.nomination_policy import Steering
+from provisioner.controllers.core.nominations import Nominations
+from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
+from provisioner.controllers.core.provisioning import Provisioner, policies_of
+from provisioner.controllers.core.registration import Registrar
+from provisioner.controllers.core.retry_triggers import concerns_placement, id_of
+from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
+from provisioner.controllers.core.termination import Termination
+from provisioner.controllers.core.terminator import Terminator
+from provisioner.controllers.core.transitions import Transitions
+from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.freshness import stale
-from provisioner.controllers.hydration import Hydration
-from provisioner.controllers.intake import Intake
-from provisioner.controllers.lifecycle import Lifecycle
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.nodepool import Health, PoolController
-from provisioner.controllers.nominations import Nominations
 from provisioner.controllers.observability.collector import Observer
-from provisioner.controllers.plans import NodePlanRemover, PlanWriter
-from provisioner.controllers.provisioning import Provisioner, policies_of
-from provisioner.controllers.registration import Registrar
-from provisioner.controllers.retrying import concerns_placement, id_of
-from provisioner.controllers.scheduler_liveness import SchedulerLiveness
-from provisioner.controllers.steering import Steering
-from provisioner.controllers.store import ClaimWriter
-from provisioner.controllers.termination import Termination
-from provisioner.controllers.terminator import Terminator
-from provisioner.controllers.transitions import Transitions
-from provisioner.controllers.worlds import Worlds
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection

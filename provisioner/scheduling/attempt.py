@@ -18,10 +18,10 @@ from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.offers import Offer
 from provisioner.scheduling.places import Account, Place, Reservations
 from provisioner.scheduling.placing import Placing
-from provisioner.scheduling.plans import Counter, Plan, Run, run_of
 from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import MinValuesPolicy, World
 from provisioner.scheduling.topology import Axis, Scope, Topology, above, uneven
+from provisioner.scheduling.topology_plan import Counter, Plan, Run, run_of
 from provisioner.scheduling.vectors import Need
 from provisioner.scheduling.volumes import Attachment
 

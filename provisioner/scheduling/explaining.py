@@ -12,7 +12,6 @@ from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.limits import Ledger
 from provisioner.scheduling.offers import Offer, State, pin
 from provisioner.scheduling.places import Account
-from provisioner.scheduling.plans import AxisPlan, Run
 from provisioner.scheduling.ports import Ports, clash
 from provisioner.scheduling.reasons import (
     BinsRefuse,
@@ -48,6 +47,7 @@ from provisioner.scheduling.reasons import (
     WouldUnsettle,
 )
 from provisioner.scheduling.topology import DomainCounter
+from provisioner.scheduling.topology_plan import AxisPlan, Run
 from provisioner.scheduling.vectors import Need, Vector, most
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS

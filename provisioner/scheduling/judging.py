@@ -16,10 +16,10 @@ from provisioner.scheduling.filters import Term
 from provisioner.scheduling.offers import pin
 from provisioner.scheduling.places import Account
 from provisioner.scheduling.placing import Pin, Placing
-from provisioner.scheduling.plans import AxisPlan, Plan, Run
 from provisioner.scheduling.ports import clash
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
+from provisioner.scheduling.topology_plan import AxisPlan, Plan, Run
 
 Placed = tuple[PodClass, int, int]
 """(class, number of the place, how many of its pods)"""

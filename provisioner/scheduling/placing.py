@@ -24,7 +24,6 @@ from provisioner.scheduling.places import (
     opened,
     take,
 )
-from provisioner.scheduling.plans import AxisPlan, HostSpread, Plan, Run
 from provisioner.scheduling.ports import Port, clash
 from provisioner.scheduling.topology import (
     ALL,
@@ -34,6 +33,7 @@ from provisioner.scheduling.topology import (
     Topology,
     water_fill,
 )
+from provisioner.scheduling.topology_plan import AxisPlan, HostSpread, Plan, Run
 from provisioner.scheduling.vectors import ATTACHABLE, Need, Vector, most
 from provisioner.scheduling.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements

@@ -15,8 +15,8 @@ from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand
 from provisioner.scheduling.places import Account
 from provisioner.scheduling.placing import Lead, Pin, Placing, Standing, T
-from provisioner.scheduling.plans import AxisPlan, Run
 from provisioner.scheduling.topology import Topology
+from provisioner.scheduling.topology_plan import AxisPlan, Run
 
 Badness = tuple[bool, list[int]]
 """(whether something is illegal, pods without a place by priority, highest first)"""

@@ -13,7 +13,7 @@ from tests.support import awshttp, ec2pages
 PROGRAM = """
 import gc, json, sys, time, tracemalloc
 from provisioner.cloudprovider.aws import catalogue, client, prices, shortage, tables, types, wire
-from provisioner.cloudprovider.aws.offerings import Market
+from provisioner.cloudprovider.aws.market.offerings import Market
 from provisioner.support.clock import SystemClock
 from tests.support import awshttp
 

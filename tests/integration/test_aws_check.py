@@ -14,13 +14,13 @@ from click.testing import CliRunner
 
 from provisioner.apis import ec2
 from provisioner.cli.aws import command
-from provisioner.cloudprovider.aws.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.discovery.rehearsal import launch_tags
-from provisioner.cloudprovider.aws.permissions import POLICIES, SELF_CHECK, Feature, Names, document
-from provisioner.cloudprovider.aws.preflight.checking import check as run_check
+from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.access.permissions import POLICIES, SELF_CHECK, Feature, Names, document
+from provisioner.cloudprovider.aws.nodeclass.dry_run import launch_tags
+from provisioner.cloudprovider.aws.preflight.check import check as run_check
 from provisioner.cloudprovider.aws.preflight.findings import Report
 from provisioner.cloudprovider.aws.preflight.needs import Account, needs
-from provisioner.cloudprovider.aws.preflight.simulating import simulate
+from provisioner.cloudprovider.aws.preflight.simulator import simulate
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import EC2NODECLASSES

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from provisioner.cloudprovider.aws.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.discovery.cluster import ClusterFacts, NotKnownYet
+from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts, NotKnownYet
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client

@@ -12,27 +12,27 @@ from botocore.exceptions import BotoCoreError, ClientError
 from provisioner.apis import ec2 as api
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws import health as statuses
-from provisioner.cloudprovider.aws.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.errors import Kind as ErrorKind
-from provisioner.cloudprovider.aws.errors import classify_exception
-from provisioner.cloudprovider.aws.health import Category
-from provisioner.cloudprovider.aws.instances import InstanceError, Instances, provider_id
-from provisioner.cloudprovider.aws.inventory import Inventory
-from provisioner.cloudprovider.aws.messages import Kind, MessageError, Notice, parse
-from provisioner.cloudprovider.aws.queue import InterruptionQueue, Received
+from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.access.errors import Kind as ErrorKind
+from provisioner.cloudprovider.aws.access.errors import classify_exception
+from provisioner.cloudprovider.aws.instances.instances import InstanceError, Instances, provider_id
+from provisioner.cloudprovider.aws.instances.inventory import Inventory
+from provisioner.cloudprovider.aws.interruption import health as statuses
+from provisioner.cloudprovider.aws.interruption.health import Category
+from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
+from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue, Received
+from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.aws.shortage import Shortages
-from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
-from provisioner.controllers.budget_ledger import BudgetLedger
-from provisioner.controllers.garbage import MachineCollector
-from provisioner.controllers.health import DENIED_SECONDS, HealthPoller, read_statuses
-from provisioner.controllers.interruption import Interruptions
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.garbage import MachineCollector
+from provisioner.controllers.core.interruption import Interruptions
+from provisioner.controllers.ec2.health import DENIED_SECONDS, HealthPoller, read_statuses
+from provisioner.controllers.ec2.interruption_queue import QueueReader
+from provisioner.controllers.ec2.reservations import expiring_blocks, read_reservations
+from provisioner.controllers.ec2.tagging import missing_tags
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.notices import QueueReader
-from provisioner.controllers.reservations import expiring_blocks, read_reservations
-from provisioner.controllers.tagging import missing_tags
 from provisioner.kube import resources
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import pool

@@ -16,16 +16,16 @@ from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG
 from provisioner.apis.meta import is_true
 from provisioner.cli.progress import progress_for
-from provisioner.cloudprovider.aws import reading
-from provisioner.cloudprovider.aws.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.discovery.cluster import ClusterFacts
-from provisioner.cloudprovider.aws.learned import MemoryTable
-from provisioner.cloudprovider.aws.market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
-from provisioner.cloudprovider.aws.queue import InterruptionQueue
+from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue
+from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
+from provisioner.cloudprovider.aws.market import reads
+from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
+from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.aws.shortage import Shortages
-from provisioner.cloudprovider.aws.zonalshift import ZonalShifts
-from provisioner.controllers.lifecycle import FAILED_TERMINATION
+from provisioner.controllers.core.lifecycle import FAILED_TERMINATION
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
 from provisioner.support.clock import SystemClock
@@ -222,12 +222,12 @@ def test_a_reader_of_the_process_goes_on(aws: AwsCluster, clients: AwsClients, f
     assert facts.refresh()
     known, eks = facts.cluster(), facts.eks
     assert eks is not None
-    reads = Reads(
-        region=lambda: reading.read_region(clients),
-        spot=lambda: reading.read_spot(clients, clock),
-        on_demand=lambda: reading.read_on_demand(clients, region),
+    sources = Reads(
+        region=lambda: reads.read_region(clients),
+        spot=lambda: reads.read_spot(clients, clock),
+        on_demand=lambda: reads.read_on_demand(clients, region),
     )
-    market = RegionMarket(settings, reads, Around(), Shortages(), MemoryTable(), later)
+    market = RegionMarket(settings, sources, Around(), Shortages(), MemoryTable(), later)
     shifts = ZonalShifts(clients, lambda: eks.arn, clock)
     queue = InterruptionQueue(clients, aws.ec2.vpc.queue, wait_seconds=0)
     asks: dict[str, Callable[[], object]] = {

@@ -9,7 +9,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.cli.progress import progress_for
-from provisioner.cloudprovider.aws.instances import instance_id_of
+from provisioner.cloudprovider.aws.instances.instances import instance_id_of
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODEPOOLS, PODS
 from provisioner.support.clock import SystemClock

@@ -11,8 +11,8 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG, EC2NodeClass
-from provisioner.cloudprovider.aws.orphans import sort_out
-from provisioner.cloudprovider.aws.shortage import Offer
+from provisioner.cloudprovider.aws.instances.orphans import sort_out
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
 from provisioner.cloudprovider.errors import MachineNotFoundError
 from tests.support.ec2 import Ec2, Fault
 from tests.support.launching import (

@@ -12,8 +12,8 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.discovery.gathering import DiscoveryError
-from provisioner.cloudprovider.aws.shortage import Offer
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,

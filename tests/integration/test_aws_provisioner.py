@@ -14,10 +14,11 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cli.progress import progress_for
-from provisioner.cloudprovider.aws.keeping import MAX_PARTS, tables_of
-from provisioner.cloudprovider.aws.learned import MemoryTable
-from provisioner.cloudprovider.aws.shortage import Shortages
-from provisioner.cloudprovider.aws.templates import TemplateUses
+from provisioner.cloudprovider.aws.launch.templates import TemplateUses
+from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
+from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.controllers.ec2.cloud import tables_of
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES, NODEPOOLS, PODS
 from provisioner.support.clock import SystemClock

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from provisioner.cloudprovider.aws import prices, reading
-from provisioner.cloudprovider.aws.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.market import prices, reads
 from tests.support import awshttp, ec2pages
 from tests.support.clock import NOON, FakeClock
 
@@ -25,7 +25,7 @@ def test_a_region() -> None:
 
     with awshttp.serving(respond) as server:
         aws = clients(server.url, FakeClock())
-        region = reading.read_region(aws)
+        region = reads.read_region(aws)
         aws.close()
     assert [info.name for info in region.infos] == ["c5.large", "m5.large"]
     assert region.zones == {"m5.large": ("a", "b")}
@@ -47,8 +47,8 @@ def test_the_spot_market() -> None:
         clock = FakeClock()
         aws = clients(server.url, clock)
         book = prices.PriceBook("us-east-1")
-        assert book.refresh_spot(lambda: reading.read_spot(aws, clock), clock.now())
-        assert not book.refresh_spot(lambda: reading.read_spot(aws, clock), clock.now())
+        assert book.refresh_spot(lambda: reads.read_spot(aws, clock), clock.now())
+        assert not book.refresh_spot(lambda: reads.read_spot(aws, clock), clock.now())
         aws.close()
     assert book.current().price("m5.large", "a", "spot") == 0.035
     (call,) = server.calls
@@ -74,7 +74,7 @@ def test_the_price_list() -> None:
 
     with awshttp.serving(respond) as server:
         aws = clients(server.url, FakeClock(), "eu-west-1")
-        halves = reading.read_on_demand(aws, "eu-west-1")
+        halves = reads.read_on_demand(aws, "eu-west-1")
         assert aws.client("pricing", "eu-central-1").meta.region_name == "eu-central-1"
         aws.close()
     assert halves == [{"m5.large": 0.2, "c5.large": 0.1}, {"m5.metal": 4.6}]

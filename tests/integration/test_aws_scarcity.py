@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from provisioner.apis import ec2, names
-from provisioner.cloudprovider.aws import fleet, labels, selection, types, wire
-from provisioner.cloudprovider.aws.catalogue import Catalogue, Region
-from provisioner.cloudprovider.aws.fleet import Override
-from provisioner.cloudprovider.aws.offerings import market_of
-from provisioner.cloudprovider.aws.prices import PriceBook
-from provisioner.cloudprovider.aws.selection import Selection
-from provisioner.cloudprovider.aws.shortage import Offer, Shortages, Standing
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.access import wire
+from provisioner.cloudprovider.aws.launch import fleet, selection
+from provisioner.cloudprovider.aws.launch.fleet import Override
+from provisioner.cloudprovider.aws.launch.selection import Selection
+from provisioner.cloudprovider.aws.market import instance_types
+from provisioner.cloudprovider.aws.market.catalogue import Catalogue, Region
+from provisioner.cloudprovider.aws.market.offerings import market_of
+from provisioner.cloudprovider.aws.market.prices import PriceBook
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages, Standing
 from provisioner.cloudprovider.errors import InsufficientCapacityError
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
@@ -48,7 +51,7 @@ class World:
             for info in wire.instance_types(page)[0]
         ]
         rng = random.Random(seed)
-        self.catalogue = Catalogue(types.Settings("us-east-1"))
+        self.catalogue = Catalogue(instance_types.Settings("us-east-1"))
         self.catalogue.load(Region.of(infos, offered))
         self.book = PriceBook("us-east-1")
         listed = self.book.current().on_demand
@@ -60,7 +63,7 @@ class World:
             ],
             NOON,
         )
-        self.shape = types.Shape(ec2.AL2023, tuple((zone, f"{zone}-id") for zone in ZONES))
+        self.shape = instance_types.Shape(ec2.AL2023, tuple((zone, f"{zone}-id") for zone in ZONES))
         self.table = Shortages()
         self.now = NOON
         self.calls: list[datetime] = []

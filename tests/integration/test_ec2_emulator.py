@@ -15,9 +15,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError
 
 from provisioner.apis.core import Node
-from provisioner.cloudprovider.aws import wire
-from provisioner.cloudprovider.aws.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.userdata.rendering import encoded, render
+from provisioner.cloudprovider.aws.access import wire
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
+from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect

@@ -10,9 +10,9 @@ from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.controllers.clouds import KwokCloud, Parts, Term
-from provisioner.controllers.garbage import ClaimCollector
-from provisioner.controllers.interruption import Interruptions
-from provisioner.controllers.polling import Poller
+from provisioner.controllers.core.garbage import ClaimCollector
+from provisioner.controllers.core.interruption import Interruptions
+from provisioner.controllers.poller import Poller
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODECLAIMS

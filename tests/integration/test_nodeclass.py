@@ -17,19 +17,19 @@ from provisioner.apis.ec2 import (
 from provisioner.apis.ec2_hash import FORMER_VERSION, HASH_VERSION, class_stamp, former_hash, nodeclass_hash
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
-from provisioner.cloudprovider.aws.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.discovery.cluster import NotKnownYet
-from provisioner.cloudprovider.aws.discovery.gathering import Discovery
-from provisioner.cloudprovider.aws.discovery.profiles import Naming, Profiles
-from provisioner.cloudprovider.aws.discovery.rehearsal import Rehearsal
-from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.discovery.subnets import SubnetBook
-from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
-from provisioner.cloudprovider.aws.permissions import POLICIES, Names, document
-from provisioner.cloudprovider.aws.templates import TemplateUses
-from provisioner.cloudprovider.aws.userdata.inputs import Cluster
-from provisioner.controllers.nodeclass import Around, NodeClassController, ProfileCollector
-from provisioner.controllers.store import ClaimWriter
+from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.access.permissions import POLICIES, Names, document
+from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
+from provisioner.cloudprovider.aws.launch.templates import TemplateUses
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
+from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
+from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery
+from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal
+from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, Profiles
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
+from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.ec2.nodeclass import Around, NodeClassController, ProfileCollector
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound

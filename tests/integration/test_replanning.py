@@ -8,7 +8,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.plan import decode_plan
-from provisioner.controllers.registration import merged, patch_node
+from provisioner.controllers.core.registration import merged, patch_node
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODES

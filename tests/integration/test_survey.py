@@ -12,7 +12,7 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, is_true
 from provisioner.cli.harness import applying
-from provisioner.controllers.store import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict
 from provisioner.kube.resources import NAMESPACES, NODECLAIMS, PODS

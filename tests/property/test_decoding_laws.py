@@ -16,8 +16,8 @@ from provisioner.apis.interruption import interruption_of
 from provisioner.apis.names import INTERRUPTION_ANNOTATION
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.reports import Report, ReportsError, decode_reports
-from provisioner.cloudprovider.aws.messages import MessageError
-from provisioner.cloudprovider.aws.messages import parse as parse_message
+from provisioner.cloudprovider.aws.interruption.messages import MessageError
+from provisioner.cloudprovider.aws.interruption.messages import parse as parse_message
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, DecodeError, error_from

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.cloudprovider.aws.userdata import mime, toml
-from provisioner.cloudprovider.aws.userdata.mime import Part
+from provisioner.cloudprovider.aws.launch.userdata import mime, toml
+from provisioner.cloudprovider.aws.launch.userdata.mime import Part
 
 SCALARS = (
     st.booleans()

@@ -14,8 +14,8 @@ from provisioner.apis.ec2 import NODECLAIM_TAG, EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, is_true
 from provisioner.cli.harness import applying
-from provisioner.cloudprovider.aws.discovery.profiles import Naming
-from provisioner.cloudprovider.aws.permissions import PERMISSIONS
+from provisioner.cloudprovider.aws.access.permissions import PERMISSIONS
+from provisioner.cloudprovider.aws.nodeclass.profiles import Naming
 from provisioner.kube.config import connect
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS
 from provisioner.kube.watch import EventKind, Reflector

@@ -11,13 +11,13 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
-from provisioner.controllers.budget_ledger import BudgetLedger
-from provisioner.controllers.claim_creator import ClaimCreator
-from provisioner.controllers.commands import CommandQueue
-from provisioner.controllers.disruption import METHODS, Disruption, Method
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.disruption import METHODS, Disruption, Method
+from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.plans import PlanWriter
-from provisioner.controllers.worlds import Worlds
 from provisioner.disruption.view import VALIDATION
 from provisioner.support.workers import Pool
 from tests.support.clock import NOON

@@ -18,20 +18,20 @@ from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
-from provisioner.cloudprovider.aws import reading
-from provisioner.cloudprovider.aws.batches import Mark
-from provisioner.cloudprovider.aws.client import AwsClients
-from provisioner.cloudprovider.aws.discovery.reservations import ReservationBook
-from provisioner.cloudprovider.aws.discovery.subnets import Subnet, SubnetBook
-from provisioner.cloudprovider.aws.instances import Instances
-from provisioner.cloudprovider.aws.launching import Launcher, World
-from provisioner.cloudprovider.aws.launchtemplates import LaunchTemplates
-from provisioner.cloudprovider.aws.learned import MemoryTable
-from provisioner.cloudprovider.aws.market import CATALOGUE, SPOT, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.access.client import AwsClients
+from provisioner.cloudprovider.aws.instances.instances import Instances
+from provisioner.cloudprovider.aws.launch.launch_marks import Mark
+from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
+from provisioner.cloudprovider.aws.launch.launcher import Launcher, World
+from provisioner.cloudprovider.aws.launch.templates import TemplateUses
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
+from provisioner.cloudprovider.aws.market import reads
+from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
+from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, SPOT, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
+from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet, SubnetBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.aws.shortage import Shortages
-from provisioner.cloudprovider.aws.templates import TemplateUses
-from provisioner.cloudprovider.aws.userdata.inputs import Cluster
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import Machine
 from provisioner.kube.errors import Conflict, ConnectionFailed, TooManyRequests
@@ -451,7 +451,7 @@ def market_of(aws: AwsClients, settings: AwsSettings) -> RegionMarket:
     """The emulator's market, read once."""
     made = RegionMarket(
         settings,
-        Reads(region=lambda: reading.read_region(aws), spot=lambda: reading.read_spot(aws, CLOCK)),
+        Reads(region=lambda: reads.read_region(aws), spot=lambda: reads.read_spot(aws, CLOCK)),
         Around(),
         Shortages(),
         MemoryTable(),

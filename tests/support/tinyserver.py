@@ -9,11 +9,11 @@ import msgspec
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.disrupted_taint import DisruptedTaints
-from provisioner.controllers.drain import Evictions
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.drain import Evictions
+from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.store import ClaimWriter
-from provisioner.controllers.terminator import Terminator
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from tests.support import jsonpatch

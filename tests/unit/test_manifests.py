@@ -15,11 +15,12 @@ from extender import server as extender_server
 from provisioner.apis import ec2
 from provisioner.apis.crds import documents as definitions
 from provisioner.apis.reports import LEASE_NAME
-from provisioner.cloudprovider.aws.keeping import MAX_PARTS, tables_of
-from provisioner.cloudprovider.aws.learned import MemoryTable
+from provisioner.cloudprovider.aws.launch.templates import TemplateUses
+from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
+from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
-from provisioner.cloudprovider.aws.shortage import Shortages
-from provisioner.cloudprovider.aws.templates import TemplateUses
+from provisioner.controllers.ec2.cloud import tables_of
 from provisioner.devcluster.kubescheduler import FEATURE_GATES, PROFILE, ExtenderEndpoint, scheduler_configuration
 from provisioner.kube import resources
 from provisioner.options import Options
@@ -494,7 +495,7 @@ KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 PROVISIONER_CODE = ["provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"]
 PROVIDER_CODE = {
     "components/kwok": ["provisioner/cloudprovider/kwok"],
-    "components/aws": ["provisioner/cloudprovider/aws", "provisioner/controllers/aws.py"],
+    "components/aws": ["provisioner/cloudprovider/aws", "provisioner/controllers/ec2/cloud.py"],
 }
 
 

@@ -13,8 +13,7 @@ import yaml
 from cfnlint import api as cfnlint
 
 from provisioner.cli.infrastructure import logical_name, snake
-from provisioner.cloudprovider.aws.messages import _READERS
-from provisioner.cloudprovider.aws.permissions import (
+from provisioner.cloudprovider.aws.access.permissions import (
     MAX_POLICY_CHARACTERS,
     POLICIES,
     Names,
@@ -22,6 +21,7 @@ from provisioner.cloudprovider.aws.permissions import (
     node_role,
     policy_name,
 )
+from provisioner.cloudprovider.aws.interruption.messages import _READERS
 from tests.support import cloudformation, terraform
 from tests.support.iam import size
 

@@ -9,7 +9,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.market import RegionMarket
+from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType, Machine, RepairPolicy
 from provisioner.support.clock import Clock

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, cast
 
-from provisioner.cloudprovider.aws.client import DESCRIBING, MUTATING, QUEUE, Policy, Rate
+from provisioner.cloudprovider.aws.access.client import DESCRIBING, MUTATING, QUEUE, Policy, Rate
 from provisioner.options import Options
 
 Rebalance = Literal["ignore", "replace", "drain"]

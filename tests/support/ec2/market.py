@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from provisioner.cloudprovider.aws import tables
+from provisioner.cloudprovider.aws.market import static_data
 from tests.support import ec2pages
 from tests.support.ec2.filters import next_token, paged, selected
 from tests.support.ec2.protocol import AwsError, ec2_answer, ec2_item, ec2_page, stamp
@@ -63,7 +63,7 @@ class Market:
         )
         self._offered = frozenset(self.offered)
         self.zones = sorted({zone for _, zone in self.offered})
-        shipped = tables.on_demand_prices()
+        shipped = static_data.on_demand_prices()
         cn = region.startswith("cn-")
         table = shipped.get(region) or shipped["cn-north-1" if cn else "us-east-1"]
         self.currency: str = table.currency

@@ -13,7 +13,7 @@ _UNIT, _AWS, _WIRED = "tests/unit/", "tests/unit/cloudprovider/aws/", "tests/int
 _PROGRAM = f"{_WIRED}::test_ports_lease_logs_and_profiling_follow_their_flags"
 _SETTING = f"{_AWS}test_settings.py::test_a_flag_is_a_setting"
 _RATE = f"{_AWS}test_settings.py::test_rates_reach_the_policy_of_calls"
-_POLICIES = f"{_UNIT}controllers/test_provisioning.py"
+_POLICIES = f"{_UNIT}controllers/core/test_provisioning.py"
 
 _PROGRAM_SETTINGS = """metrics_port health_probe_port enable_profiling leader_election_name leader_election_namespace
 memory_limit log_output_paths log_error_output_paths log_format bind_address kubeconfig report_port"""
@@ -31,30 +31,30 @@ SEEN: dict[str, str] = {
     **dict.fromkeys(_RATES.split(), _RATE),
     **dict.fromkeys(
         ("preference_policy", "min_values_policy", "ignore_dra_requests", "scheduler_config", "feature_gates"),
-        f"{_UNIT}controllers/test_provisioning.py::test_flags_become_policies",
+        f"{_UNIT}controllers/core/test_provisioning.py::test_flags_become_policies",
     ),
     **dict.fromkeys(
         ("kube_client_qps", "kube_client_burst"),
         f"{_UNIT}kube/test_limits.py::test_a_burst_goes_at_once_and_the_rest_at_the_rate",
     ),
-    "batch_idle_duration": f"{_UNIT}controllers/test_intake.py::test_a_window_closes_a_second_after_its_last_new_member",
-    "batch_max_duration": f"{_UNIT}controllers/test_intake.py::test_a_window_is_never_open_longer_than_its_longest",
+    "batch_idle_duration": f"{_UNIT}controllers/core/test_intake.py::test_a_window_closes_a_second_after_its_last_new_member",
+    "batch_max_duration": f"{_UNIT}controllers/core/test_intake.py::test_a_window_is_never_open_longer_than_its_longest",
     **dict.fromkeys(
         ("report_bind_address", "report_address"), f"{_WIRED}::test_the_address_of_reports_is_on_the_lease"
     ),
     "solve_deadline": "tests/property/scheduling/test_prepared_laws.py::test_little_time_and_little_effort_make_no_false_yes",
-    "hostname_spread_domains": f"{_UNIT}controllers/test_provisioning.py::test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes",
+    "hostname_spread_domains": f"{_UNIT}controllers/core/test_provisioning.py::test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes",
     "cpu_requests": f"{_UNIT}options/test_options.py::test_workers_grow_with_the_cpu_request",
     "instance_types_file_path": f"{_UNIT}controllers/test_clouds.py::test_the_catalogue_is_the_built_in_one_unless_a_file_is_named",
     "hold_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_two_minutes_after_its_node_is_ready",
     "plan_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_a_quarter_of_an_hour_after_it_was_made_where_its_node_never_gets_ready",
     "command_timeout": f"{_WIRED.replace('test_options', 'test_disruption_commands')}::test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again",
     "check_state": "tests/property/test_state_laws.py::test_a_difference_is_told",
-    "nominate": f"{_UNIT}controllers/test_steering.py::test_a_fixed_answer_stays",
-    "aws_region": f"{_UNIT}controllers/test_aws.py::test_the_region_is_that_of_every_sdk",
-    "report_cert_dir": f"{_UNIT}controllers/test_report_certificates.py::test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one",
-    "report_client_name": f"{_UNIT}controllers/test_reports.py::test_only_a_client_with_the_certificate_of_an_extender_may_report",
-    "intake_grace": f"{_UNIT}controllers/test_intake.py::test_a_pod_counts_after_the_grace_period",
+    "nominate": f"{_UNIT}controllers/core/test_nomination_policy.py::test_a_fixed_answer_stays",
+    "aws_region": f"{_UNIT}controllers/ec2/test_cloud.py::test_the_region_is_that_of_every_sdk",
+    "report_cert_dir": f"{_UNIT}controllers/core/test_report_certificates.py::test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one",
+    "report_client_name": f"{_UNIT}controllers/core/test_reports.py::test_only_a_client_with_the_certificate_of_an_extender_may_report",
+    "intake_grace": f"{_UNIT}controllers/core/test_intake.py::test_a_pod_counts_after_the_grace_period",
 }
 """Setting to the test, as path::name, that sees its effect."""
 

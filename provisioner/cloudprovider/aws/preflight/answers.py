@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.cloudprovider.aws.errors import Failure, Kind
-from provisioner.cloudprovider.aws.permissions import Permission, policy_name
+from provisioner.cloudprovider.aws.access.errors import Failure, Kind
+from provisioner.cloudprovider.aws.access.permissions import Permission, policy_name
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Verdict
 from provisioner.cloudprovider.aws.preflight.needs import EXAMPLE, Need
 

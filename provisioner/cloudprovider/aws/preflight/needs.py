@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec import UnsetType
 
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.cloudprovider.aws.permissions import ANY, CREATED, PERMISSIONS, Feature, Names, Permission
-from provisioner.cloudprovider.aws.prices import has_pricing_api
+from provisioner.cloudprovider.aws.access.permissions import ANY, CREATED, PERMISSIONS, Feature, Names, Permission
+from provisioner.cloudprovider.aws.market.prices import has_pricing_api
 from provisioner.cloudprovider.aws.settings import AwsSettings
 
 _PUBLISHED: Final = "/aws/service/"

@@ -9,13 +9,13 @@ from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.meta import Condition, ObjectMeta
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.catalogue import Region
-from provisioner.cloudprovider.aws.learned import MemoryTable
-from provisioner.cloudprovider.aws.market import CATALOGUE, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.access.wire import instance_types
+from provisioner.cloudprovider.aws.market.catalogue import Region
+from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
+from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.provider import FIRST_READ_SECONDS, AwsProvider, CatalogueNotReadError
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.aws.shortage import Shortages
-from provisioner.cloudprovider.aws.wire import instance_types
 from provisioner.cloudprovider.errors import MachineNotFoundError
 from provisioner.cloudprovider.types import Machine
 from tests.support import ec2pages

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.cloudprovider.aws.client import DESCRIBING, MUTATING, Rate
+from provisioner.cloudprovider.aws.access.client import DESCRIBING, MUTATING, Rate
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.options import Options
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from provisioner.cloudprovider.aws.errors import classify
-from provisioner.cloudprovider.aws.permissions import PERMISSIONS
+from provisioner.cloudprovider.aws.access.errors import classify
+from provisioner.cloudprovider.aws.access.permissions import PERMISSIONS
 from provisioner.cloudprovider.aws.preflight.answers import Answer, finding, simulated, tried
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Report, Verdict
 from provisioner.cloudprovider.aws.preflight.needs import Need

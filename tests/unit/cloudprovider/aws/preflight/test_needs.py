@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import ec2
-from provisioner.cloudprovider.aws.permissions import PERMISSIONS, POLICIES, Feature, Names, document
+from provisioner.cloudprovider.aws.access.permissions import PERMISSIONS, POLICIES, Feature, Names, document
 from provisioner.cloudprovider.aws.preflight.needs import Account, Need, features, keys, needs, parameters
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from tests.support.iam import Decision, Touched, judge

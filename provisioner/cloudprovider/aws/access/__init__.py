@@ -1,0 +1,1 @@
+"""The one way to AWS: client, rate limits, batcher, errors, permissions."""

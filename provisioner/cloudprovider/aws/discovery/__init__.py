@@ -1,5 +1,0 @@
-"""What a class's selectors find at AWS, and what of the cluster its machines have to know.
-
-One module a kind. Each says what to ask (pure), reads the answers, and judges them (pure); `gathering.Discovery` does the asking. What was found is
-kept when a later call fails: a failure never takes away what works.
-"""

@@ -1,0 +1,1 @@
+"""The instances of the cluster: describe, end, tag, adopt, orphans, drift."""

@@ -1,0 +1,1 @@
+"""What AWS announces: interruption queue, messages, health events, zonal shift."""

@@ -1,0 +1,1 @@
+"""From NodeClaims to instances: orders, launch marks, CreateFleet, launch templates, user data."""

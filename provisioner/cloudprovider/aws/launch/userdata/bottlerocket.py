@@ -1,0 +1,133 @@
+"""Bottlerocket: settings in TOML, the user's with ours on top. Pure.
+
+Source: AWS spec 2.6. Differs: keys of settings.kubernetes that the provider does not know are kept, which it drops.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from provisioner.apis import ec2
+from provisioner.cloudprovider.aws.launch.userdata import toml
+from provisioner.cloudprovider.aws.launch.userdata.inputs import NodeInput, UserDataError
+from provisioner.values.taints import Taint
+
+LATEST: Final = "latest"
+MOUNT_COMMAND: Final = "000-mount-instance-storage"
+_BINDS_BY_ITSELF: Final = (1, 46, 0)
+_DIRECTORIES: Final = ("/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods")
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+_VERSION_IN_NAME: Final = re.compile(r"(?<![\w.])v\d+\.\d+\.\d+")
+_MAPS: Final = {
+    "eviction-hard": "evictionHard",
+    "eviction-soft": "evictionSoft",
+    "eviction-soft-grace-period": "evictionSoftGracePeriod",
+    "kube-reserved": "kubeReserved",
+    "system-reserved": "systemReserved",
+}
+_SCALARS: Final = {
+    "eviction-max-pod-grace-period": "evictionMaxPodGracePeriod",
+    "cpu-cfs-quota-enforced": "cpuCFSQuota",
+}
+_TEXTS: Final = {
+    "image-gc-high-threshold-percent": "imageGCHighThresholdPercent",
+    "image-gc-low-threshold-percent": "imageGCLowThresholdPercent",
+}
+
+
+def settings_of(user_data: str) -> dict[str, Any]:
+    """The user's settings, "settings" itself left out; {} without user data.
+
+    Raises:
+        UserDataError: it is no TOML, or one of the tables that we write into is no table.
+    """
+    try:
+        settings = tomllib.loads(user_data).get("settings", {})
+    except tomllib.TOMLDecodeError as error:
+        raise UserDataError(f"it is no TOML: {error}") from None
+    except RecursionError:
+        raise UserDataError("it is TOML nested too deeply") from None
+    if not isinstance(settings, dict):
+        raise UserDataError("settings is no table")
+    for name in ("autoscaling", "bootstrap-commands", "kubernetes"):
+        if not isinstance(settings.get(name, {}), dict):
+            raise UserDataError(f"settings.{name} is no table")
+    if not isinstance(settings.get("kubernetes", {}).get("node-labels", {}), dict):
+        raise UserDataError("settings.kubernetes.node-labels is no table")
+    return settings
+
+
+def render(node: NodeInput) -> str:
+    """The whole user data.
+
+    Raises:
+        UserDataError: the user's settings cannot be read.
+    """
+    settings = settings_of(node.user_data)
+    user = settings.get("kubernetes", {})
+    settings["kubernetes"] = {
+        **user,
+        **_kubelet(node),
+        "cluster-name": node.cluster.name,
+        "api-server": node.cluster.endpoint,
+        "cluster-certificate": node.cluster.ca_bundle,
+        "max-pods": node.max_pods,
+        "node-labels": {**user.get("node-labels", {}), **node.labels},
+        "node-taints": _taints(node.taints),
+    }
+    if "should-wait" in settings.get("autoscaling", {}):
+        # Our machines are in no auto scaling group: one that waited for its turn would never start the kubelet.
+        settings["autoscaling"] = {**settings["autoscaling"], "should-wait": False}
+    if node.raid0:
+        commands = settings.get("bootstrap-commands", {})
+        settings["bootstrap-commands"] = {**commands, MOUNT_COMMAND: _mount(node.bottlerocket_version)}
+    return toml.write({"settings": settings})
+
+
+def version_of(node_class: ec2.EC2NodeClass) -> str:
+    """The version of the images, e.g. "1.46.0" or "latest"; "" when neither selectors nor names tell it."""
+    for term in node_class.spec.ami_selector_terms:
+        if term.alias_family:
+            return term.alias_version.lstrip("v")
+    wanted = [term.name for term in node_class.spec.ami_selector_terms if term.name]
+    by_id = {ami.id: ami.name for ami in node_class.status.amis}
+    chosen = [by_id[term.id] for term in node_class.spec.ami_selector_terms if term.id in by_id]
+    any_name = [ami.name for ami in node_class.status.amis if "bottlerocket" in ami.name.lower()]
+    for name in (*wanted, *chosen, *any_name):
+        if found := _VERSION_IN_NAME.search(name):
+            return found[0].lstrip("v")
+    return ""
+
+
+def _kubelet(node: NodeInput) -> dict[str, Any]:
+    kubelet = node.kubelet
+    settings: dict[str, Any] = {}
+    if node.cluster_dns:
+        settings["cluster-dns-ip"] = node.cluster_dns[0]
+    settings |= {key: dict(kubelet[field]) for key, field in _MAPS.items() if kubelet.get(field) is not None}
+    settings |= {key: kubelet[field] for key, field in _SCALARS.items() if kubelet.get(field) is not None}
+    settings |= {key: str(kubelet[field]) for key, field in _TEXTS.items() if kubelet.get(field) is not None}
+    return settings
+
+
+def _taints(taints: Iterable[Taint]) -> Mapping[str, list[str]]:
+    by_key: dict[str, list[str]] = {}
+    for one in taints:
+        by_key.setdefault(one.key, []).append(f"{one.value}:{one.effect}")
+    return by_key
+
+
+def _mount(version: str) -> dict[str, Any]:
+    bind = ["apiclient", "ephemeral-storage", "bind"]
+    if not _binds_by_itself(version):
+        bind += ["--dirs", *_DIRECTORIES]
+    return {"commands": [["apiclient", "ephemeral-storage", "init"], bind], "essential": True, "mode": "always"}
+
+
+def _binds_by_itself(version: str) -> bool:
+    """Whether the version knows which directories to bind."""
+    if version == LATEST:
+        return True
+    found = _VERSION.match(version)
+    return found is not None and tuple(int(number) for number in found.groups()) >= _BINDS_BY_ITSELF

@@ -1,0 +1,1 @@
+"""What a region sells, for what, and what is short: types, offerings, prices, unavailable offerings."""

@@ -1,0 +1,84 @@
+"""Karpenter's metrics about instance types and their offerings, written when somebody asks for them.
+
+They are tens of thousands of series, so none of them is kept. Prices are list prices; decisions go by what will be paid.
+
+Source: spec/karpenter-aws.md 6.7.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.ec2 import CapacityReservation
+from provisioner.cloudprovider.aws.market.catalogue import Region
+from provisioner.cloudprovider.aws.market.prices import PriceList
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+
+_PREFIX: Final = "karpenter_cloudprovider_instance_type"
+
+
+def lines(
+    region: Region,
+    prices: PriceList,
+    shortages: Shortages,
+    now: datetime,
+    reservations: Iterable[CapacityReservation] = (),
+    left: Callable[[str], int] = lambda _: 0,
+) -> Iterator[str]:
+    """The metrics in Prometheus' text format.
+
+    Args:
+        region: what is sold.
+        prices: of this moment.
+        shortages: what is not to be had just now.
+        now: aware.
+        reservations: of all classes.
+        left: how many machines are left of a reservation, by its id.
+    """
+    yield from _head("cpu_cores", "vCPUs of instance types")
+    for info in region.infos:
+        yield f'{_PREFIX}_cpu_cores{{instance_type="{info.name}"}} {info.vcpus}\n'
+    yield from _head("memory_bytes", "Memory of instance types")
+    for info in region.infos:
+        yield f'{_PREFIX}_memory_bytes{{instance_type="{info.name}"}} {info.memory_mib * 2**20}\n'
+    offers = list(_offers(region))
+    reserved = sorted({(one.instance_type, one.availability_zone, left(one.id) > 0) for one in reservations})
+    yield from _head("offering_price_estimate", "List price of offerings per hour")
+    for kind, name, zone in offers:
+        price = prices.price(name, zone, kind)
+        if price is not None:
+            yield _line("offering_price_estimate", name, kind, zone, price)
+    for name, zone, _ in reserved:
+        yield _line(
+            "offering_price_estimate",
+            name,
+            names.CAPACITY_RESERVED,
+            zone,
+            prices.price(name, zone, names.CAPACITY_RESERVED) or 0.0,
+        )
+    yield from _head("offering_available", "Whether an offering can be launched")
+    for kind, name, zone in offers:
+        open_now = (
+            prices.price(name, zone, kind) is not None and shortages.standing(Offer(kind, name, zone), now).available
+        )
+        yield _line("offering_available", name, kind, zone, float(open_now))
+    for name, zone, some in reserved:
+        yield _line("offering_available", name, names.CAPACITY_RESERVED, zone, float(some))
+
+
+def _offers(region: Region) -> Iterator[tuple[str, str, str]]:
+    for info in region.infos:
+        kinds = [kind for kind in (names.CAPACITY_ON_DEMAND, names.CAPACITY_SPOT) if kind in info.usage_classes]
+        for zone in region.zones.get(info.name, ()):
+            for kind in kinds:
+                yield kind, info.name, zone
+
+
+def _head(name: str, doc: str) -> tuple[str, str]:
+    return f"# HELP {_PREFIX}_{name} {doc}\n", f"# TYPE {_PREFIX}_{name} gauge\n"
+
+
+def _line(name: str, instance_type: str, kind: str, zone: str, value: float) -> str:
+    labels = f'capacity_type="{kind}",instance_type="{instance_type}",zone="{zone}"'
+    return f"{_PREFIX}_{name}{{{labels}}} {value!r}\n"

@@ -1,0 +1,387 @@
+"""What machines cost: the price list, the spot market, and what stands in for them.
+
+Readers take a `PriceList`, a frozen value; `PriceBook` holds the current one and swaps it whole, so nobody waits for a network call.
+Prices are in the currency of the partition (CNY in China, else USD), as Karpenter's; nothing is ever compared across partitions.
+
+Source: spec/karpenter-aws.md 4.9.
+Differs: spot prices are minutes old, not hours; small moves of the spot market are not followed, so that noise replaces no node;
+    the shipped tables serve their own partition only; a type without any price is offered last instead of never.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.cloudprovider.aws.access.wire import SpotRow
+from provisioner.cloudprovider.aws.market import static_data
+from provisioner.values import jsontext
+
+LAST_RESORT_USD_PER_HOUR: Final = 100_000.0
+"""What an offering without a price is taken to cost: more than any other, so it is offered last."""
+
+RESERVED_DIVISOR: Final = 10_000_000
+"""A reservation is paid for already: it costs this fraction of on-demand, so that it goes first and ties are still told apart."""
+
+SPOT_MAX_AGE: Final = timedelta(minutes=10)
+ON_DEMAND_MAX_AGE: Final = timedelta(hours=12)
+HYSTERESIS: Final = 0.05
+
+_PRICING_ENDPOINTS: Final = (("ap-", "ap-south-1"), ("cn-", "cn-northwest-1"), ("eu-", "eu-central-1"))
+_DEFAULT_PRICING_ENDPOINT: Final = "us-east-1"
+SPOT_PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+
+
+class PriceAdjustment(Protocol):
+    """Whoever changes a price before decisions see it: a discount ledger, a NodeOverlay."""
+
+    @property
+    def version(self) -> Hashable:
+        """Equal while every price that it gives is."""
+        ...
+
+    def adjusted(self, instance_type: str, zone: str, capacity_type: str, price: float) -> float:
+        """What is taken instead of `price`; `price` itself where it has nothing to say."""
+        ...
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Prices of one instant, per hour.
+
+    Attributes:
+        on_demand: by type.
+        spot: by (type, zone); only types that the market listed.
+        spot_known: whether the spot market was ever read; before that, spot is taken to cost as much as on-demand.
+        on_demand_at: when the price list was read; None where it is the shipped table.
+        spot_at: when the spot market was last read.
+        version: differs whenever a price does.
+    """
+
+    currency: str = "USD"
+    on_demand: Mapping[str, float] = field(default_factory=dict)
+    spot: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    spot_known: bool = False
+    on_demand_at: datetime | None = None
+    spot_at: datetime | None = None
+    version: int = 0
+
+    def price(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
+        """The list price of one offering; None where there is none."""
+        on_demand = self.on_demand.get(instance_type)
+        match capacity_type:
+            case names.CAPACITY_SPOT:
+                return self.spot.get((instance_type, zone)) if self.spot_known else on_demand
+            case names.CAPACITY_RESERVED:
+                return 0.0 if on_demand is None else on_demand / RESERVED_DIVISOR
+            case _:
+                return on_demand
+
+
+def static_prices(region: str) -> PriceList:
+    """The shipped table of a region; else one of its partition and so of its currency; empty where none is shipped."""
+    shipped = static_data.on_demand_prices()
+    of_partition = sorted(name for name in shipped if partition(name) == partition(region))
+    chosen = region if region in shipped else next(iter(of_partition), None)
+    if chosen is None:
+        return PriceList(currency=currency(region))
+    return PriceList(currency=shipped[chosen].currency, on_demand=shipped[chosen].prices)
+
+
+def partition(region: str) -> str:
+    """The partition that a region belongs to."""
+    for prefix, name in (
+        ("cn-", "aws-cn"),
+        ("us-gov-", "aws-us-gov"),
+        ("us-isob-", "aws-iso-b"),
+        ("us-isof-", "aws-iso-f"),
+        ("eu-isoe-", "aws-iso-e"),
+        ("us-iso-", "aws-iso"),
+        ("eusc-", "aws-eusc"),
+    ):
+        if region.startswith(prefix):
+            return name
+    return "aws"
+
+
+def currency(region: str) -> str:
+    """The currency that AWS charges in there, of those that the price list has."""
+    return "CNY" if partition(region) == "aws-cn" else "USD"
+
+
+def has_pricing_api(region: str, *, isolated_vpc: bool = False) -> bool:
+    """Whether the price list can be asked for a region at all."""
+    return not isolated_vpc and partition(region) in {"aws", "aws-cn"}
+
+
+def pricing_region(region: str) -> str:
+    """Where the Pricing API for a region is; it has four endpoints."""
+    return next(
+        (endpoint for prefix, endpoint in _PRICING_ENDPOINTS if region.startswith(prefix)), _DEFAULT_PRICING_ENDPOINT
+    )
+
+
+def product_queries(region: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two GetProducts requests that together list the on-demand prices of a region: virtual machines and bare metal."""
+    common = {
+        "regionCode": region,
+        "serviceCode": "AmazonEC2",
+        "preInstalledSw": "NA",
+        "operatingSystem": "Linux",
+        "capacitystatus": "Used",
+        "marketoption": "OnDemand",
+    }
+    kinds = (
+        {"tenancy": "Shared", "productFamily": "Compute Instance"},
+        {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"},
+    )
+    virtual, metal = (
+        {
+            "ServiceCode": "AmazonEC2",
+            "MaxResults": 100,
+            "Filters": [
+                {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in {**common, **kind}.items()
+            ],
+        }
+        for kind in kinds
+    )
+    return virtual, metal
+
+
+class _Attributes(msgspec.Struct, rename="camel"):
+    instance_type: str = ""
+
+
+class _Product(msgspec.Struct):
+    attributes: _Attributes = msgspec.field(default_factory=_Attributes)
+
+
+class _Dimension(msgspec.Struct, rename="camel"):
+    price_per_unit: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Term(msgspec.Struct, rename="camel"):
+    price_dimensions: dict[str, _Dimension] = msgspec.field(default_factory=dict)
+
+
+class _Terms(msgspec.Struct):
+    on_demand: dict[str, _Term] = msgspec.field(default_factory=dict, name="OnDemand")
+
+
+class _Entry(msgspec.Struct):
+    product: _Product = msgspec.field(default_factory=_Product)
+    terms: _Terms = msgspec.field(default_factory=_Terms)
+
+
+_decode_entry: Final = jsontext.decoder(_Entry)
+
+
+def parse_products(entries: Iterable[str | bytes], currency: str) -> dict[str, float]:
+    """On-demand prices by type from the PriceList of GetProducts: JSON documents, one a product.
+
+    Products without a type, without a price in `currency`, or priced at 0 are left out, and so is what cannot be read.
+    Of several prices of a type the last one stands, as in Karpenter.
+    """
+    prices: dict[str, float] = {}
+    for text in entries:
+        try:
+            entry = _decode_entry(text)
+        except msgspec.DecodeError:
+            continue
+        name = entry.product.attributes.instance_type
+        for term in entry.terms.on_demand.values():
+            for dimension in term.price_dimensions.values():
+                price = _positive(dimension.price_per_unit.get(currency, ""))
+                if name and price is not None:
+                    prices[name] = price
+    return prices
+
+
+def latest_spot(rows: Iterable[SpotRow]) -> dict[tuple[str, str], float]:
+    """The newest price of each (type, zone); of equally new ones the lower. The history's order does not matter."""
+    newest: dict[tuple[str, str], SpotRow] = {}
+    for row in rows:
+        key = row.instance_type, row.zone
+        known = newest.get(key)
+        if known is None or (row.since, -row.usd_per_hour) > (known.since, -known.usd_per_hour):
+            newest[key] = row
+    return {key: row.usd_per_hour for key, row in newest.items()}
+
+
+def followed(
+    before: Mapping[tuple[str, str], float], market: Mapping[tuple[str, str], float], hysteresis: float = HYSTERESIS
+) -> dict[tuple[str, str], float]:
+    """The spot prices to go by: the market's, but the former one where it moved by no more than `hysteresis` of it.
+
+    The former price is the one gone by, not the one last seen, so a slow drift is followed once it adds up. What the market
+    no longer lists is gone.
+    """
+    return {
+        key: before[key] if key in before and abs(price - before[key]) <= hysteresis * before[key] else price
+        for key, price in market.items()
+    }
+
+
+class PriceBook:
+    """The current prices of a region, replaced whole by whoever reads AWS.
+
+    `current` never blocks. One refresh runs at a time and at most once in its interval, however many ask for it; where it fails, the former
+    prices stay and the next one who asks a minute later tries again.
+
+    Args:
+        region: whose prices; its shipped table is what it starts with.
+        spot_max_age: how old spot prices may become.
+        on_demand_max_age: how old on-demand prices may become.
+        hysteresis: relative moves of the spot market up to this are not followed.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        *,
+        spot_max_age: timedelta = SPOT_MAX_AGE,
+        on_demand_max_age: timedelta = ON_DEMAND_MAX_AGE,
+        hysteresis: float = HYSTERESIS,
+    ) -> None:
+        self.region = region
+        self.spot_max_age = spot_max_age
+        self._hysteresis = hysteresis
+        self._list = static_prices(region)
+        self._swap = threading.Lock()  # writers only
+        self._refreshes = {
+            "spot": _Refresh(spot_max_age * 0.9),  # the read itself takes its time
+            "on-demand": _Refresh(on_demand_max_age),
+        }
+        self._named: set[str] = set()
+
+    def current(self) -> PriceList:
+        """The prices as they are now; the same object until one changes or is confirmed."""
+        return self._list
+
+    def refresh_spot(self, read: Callable[[], Iterable[SpotRow]], now: datetime) -> bool:
+        """Read the spot market, if it is time to and nobody else does.
+
+        An empty answer changes nothing: a market without a single price is a fault of the reader's.
+
+        Raises:
+            Exception: whatever `read` raises; the former prices stay.
+        """
+        refresh = self._refreshes["spot"]
+        if not refresh.begin(now):
+            return False
+        done = False
+        try:
+            market = latest_spot(read())
+            done = bool(market)
+            if done:
+                with self._swap:
+                    before = self._list
+                    spot = followed(before.spot, market, self._hysteresis)
+                    moved = spot != before.spot or not before.spot_known
+                    self._list = replace(
+                        before,
+                        spot=spot if moved else before.spot,
+                        spot_known=True,
+                        spot_at=now,
+                        version=before.version + moved,
+                    )
+        finally:
+            refresh.end(now, done)
+        return done
+
+    def refresh_on_demand(self, read: Callable[[], Sequence[Mapping[str, float]]], now: datetime) -> bool:
+        """Read the price list, if it is time to and nobody else does.
+
+        Args:
+            read: the prices of the two `product_queries`; where either is empty, nothing changes (AWS answered only half).
+            now: aware.
+
+        Raises:
+            Exception: whatever `read` raises; the former prices stay.
+        """
+        refresh = self._refreshes["on-demand"]
+        if not refresh.begin(now):
+            return False
+        done = False
+        try:
+            halves = read()
+            done = bool(halves) and all(halves)
+            if done:
+                with self._swap:
+                    before = self._list
+                    merged = dict(before.on_demand)
+                    for half in halves:
+                        merged.update(half)
+                    moved = merged != before.on_demand
+                    self._list = replace(
+                        before,
+                        on_demand=merged if moved else before.on_demand,
+                        on_demand_at=now,
+                        version=before.version + moved,
+                    )
+        finally:
+            refresh.end(now, done)
+        return done
+
+    def newly_unpriced(self, instance_types: Iterable[str]) -> tuple[str, ...]:
+        """Those without any price that were not named before, in order: what a log should say once."""
+        prices = self._list
+        priced = prices.on_demand.keys() | {name for name, _ in prices.spot}
+        with self._swap:
+            news = sorted(set(instance_types) - priced - self._named)
+            self._named.update(news)
+        return tuple(news)
+
+
+class _Refresh:
+    """When to read again; one reader at a time."""
+
+    def __init__(self, interval: timedelta) -> None:
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._running = False
+        self._due: datetime | None = None
+
+    def begin(self, now: datetime) -> bool:
+        with self._lock:
+            if self._running or (self._due is not None and now < self._due):
+                return False
+            self._running = True
+            return True
+
+    def end(self, now: datetime, done: bool) -> None:
+        with self._lock:
+            self._running = False
+            self._due = now + (self._interval if done else min(self._interval / 10, timedelta(minutes=1)))
+
+
+def paid_price(
+    prices: PriceList,
+    instance_type: str,
+    zone: str,
+    capacity_type: str,
+    adjustments: Iterable[PriceAdjustment] = (),
+) -> float | None:
+    """What an offering is taken to cost in decisions: the list price, changed by each adjustment in turn; None without a price.
+
+    Metrics that carry Karpenter's names show `PriceList.price` instead.
+    """
+    price = prices.price(instance_type, zone, capacity_type)
+    if price is None:
+        return None
+    for adjustment in adjustments:
+        price = adjustment.adjusted(instance_type, zone, capacity_type, price)
+    return price
+
+
+def _positive(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 < number < math.inf else None

@@ -1,0 +1,348 @@
+"""What is wrong with the kubelet's fields of a class, judged as the kubelet of the cluster's version would. Pure.
+
+The fields and their types come from the published module k8s.io/kubelet, one table for each minor; of later minors than
+we have, an unknown field is a warning only. Source: AWS spec 1.3, steps 1 to 8.
+Differs: the provider checks against the one version that it is compiled with, so a field that the cluster's kubelet
+    does not know yet passes there and is dropped on the node.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+
+from provisioner.apis import ec2
+from provisioner.apis.ec2_hash import FORMER_KUBELET_FIELDS
+from provisioner.values.duration import DurationError, parse_duration
+from provisioner.values.quantity import Quantity, QuantityError
+
+MANAGED_FIELDS: Final = FORMER_KUBELET_FIELDS
+"""What every family but Custom writes into its own form of user data."""
+
+MANY_FIELDS: Final = frozenset({ec2.AL2023, ec2.CUSTOM})
+"""Families that take every field."""
+
+EVICTION_SIGNALS: Final = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "pid.available",
+)
+RESERVED_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+
+_RESERVED: Final = ("kubeReserved", "systemReserved")
+_THRESHOLDS: Final = ("evictionHard", "evictionSoft", "evictionMinimumReclaim")
+_PERCENTS: Final = ("imageGCHighThresholdPercent", "imageGCLowThresholdPercent")
+_NOT_NEGATIVE: Final = ("podsPerCore", "evictionMaxPodGracePeriod", "maxPods")
+_OWNED: Final = "registerWithTaints"
+_TYPE_META: Final = {"apiVersion": "string", "kind": "string"}
+_INTEGERS: Final = {"int32": 2**31, "int64": 2**63, "uint32": 2**32}
+_MAP: Final = re.compile(r"map\[string\](.+)")
+_FOREIGN: Final[Mapping[str, Mapping[str, str] | str]] = {
+    "v1.Taint": {"key": "string", "value": "string", "effect": "string", "timeAdded": "string"},
+    "v1.ResourceList": "map[string]quantity",
+    "tracingapi.TracingConfiguration": {"endpoint": "*string", "samplingRatePerMillion": "*int32"},
+    "logsapi.LoggingConfiguration": {
+        "format": "string",
+        "flushFrequency": "period",
+        "verbosity": "uint32",
+        "vmodule": "[]VModuleItem",
+        "options": "FormatOptions",
+    },
+    "VModuleItem": {"filePattern": "string", "verbosity": "uint32"},
+    "FormatOptions": {"text": "OutputOptions", "json": "OutputOptions"},
+    "OutputOptions": {"splitStream": "bool", "infoBufferSize": "quantity"},
+}
+"""Types of other modules that fields have."""
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The fields of KubeletConfiguration (v1beta1) in one minor: name to Go type, and the types within."""
+
+    fields: dict[str, str]
+    types: dict[str, dict[str, str] | str]
+
+
+@functools.cache
+def tables() -> Mapping[int, Table]:
+    """Minor version to its table, oldest first."""
+    read = (
+        resources.files("provisioner.cloudprovider.aws.nodeclass").joinpath("data", "kubelet_fields.json").read_bytes()
+    )
+    found = msgspec.json.decode(read, type=dict[str, Table])
+    return {minor: found[f"1.{minor}"] for minor in sorted(int(version.partition(".")[2]) for version in found)}
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found.
+
+    Attributes:
+        reason: of the condition ValidationSucceeded; "" when the fields can be used.
+        message: every problem of that reason, joined by "; ".
+        warnings: what does no harm, one sentence each.
+    """
+
+    reason: str = ""
+    message: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
+    """Judge the fields of one class.
+
+    Args:
+        kubelet: `spec.kubelet`, whatever stands in it.
+        family: the class's AMI family.
+        minor: of the cluster's version, e.g. 33 for 1.33.
+    """
+    try:
+        return _checked(kubelet, family, minor)
+    except RecursionError:
+        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, "spec.kubelet is nested too deeply")
+
+
+def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
+    unknown = tuple(_unknown(kubelet, minor))
+    late = minor > max(tables())
+    problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]
+    if _OWNED in kubelet:
+        problems.append(f"{_OWNED}: taints of nodes are written by the provisioner, use those of the NodePool")
+    if not problems:
+        problems += _wrong_values(kubelet)
+    warnings = unknown if late else ()
+    if problems:
+        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, "; ".join(problems), warnings)
+    if expressions := tuple(_expressions(kubelet)):
+        message = "; ".join(
+            f'{path}: "{text}" is an expression; no release supports these, write a value' for path, text in expressions
+        )
+        return Findings(ec2.KUBELET_EXPRESSIONS_DISABLED, message, warnings)
+    if unsupported := tuple(_unsupported(kubelet, family)):
+        return Findings(ec2.UNSUPPORTED_KUBELET_CONFIGURATION, "; ".join(unsupported), warnings)
+    return Findings(warnings=warnings)
+
+
+def _nearest(minor: int) -> Table:
+    known = tables()
+    return known[max(min(known), min(minor, max(known)))]
+
+
+def _unknown(kubelet: Mapping[str, Any], minor: int) -> Iterator[str]:
+    """Fields that the kubelet of this minor does not have, nested ones included."""
+    table = _nearest(minor)
+    for path in _strangers(kubelet, {**table.fields, **_TYPE_META}, table):
+        since = next((one for one, other in tables().items() if path in other.fields), None)
+        if since is not None and since > minor:
+            yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor}; it is there since 1.{since}"
+        else:
+            yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor}"
+
+
+def _strangers(value: Mapping[str, Any], fields: Mapping[str, str], table: Table, path: str = "") -> Iterator[str]:
+    for name, inner in sorted(value.items()):
+        if name not in fields:
+            yield f"{path}{name}"
+            continue
+        kind, elements = fields[name].removeprefix("*"), [(f"{path}{name}", inner)]
+        if kind.startswith("[]") and isinstance(inner, list):
+            kind, elements = kind[2:], [(f"{path}{name}[{place}]", one) for place, one in enumerate(inner)]
+        members = _members(kind, table)
+        for where, one in elements:
+            if isinstance(members, Mapping) and isinstance(one, dict):
+                yield from _strangers(one, members, table, f"{where}.")
+
+
+def _members(kind: str, table: Table) -> Mapping[str, str] | str:
+    """The fields of a named type, or what it is another name for; a scalar is itself."""
+    return table.types.get(kind, _FOREIGN.get(kind, kind))
+
+
+def _wrong_types(kubelet: Mapping[str, Any], minor: int) -> Iterator[str]:
+    table = _nearest(minor)
+    fields = {**table.fields, **_TYPE_META}
+    for name, value in sorted(kubelet.items()):
+        if name == "maxPods" and isinstance(value, str):
+            continue  # an expression, judged later
+        if name in fields:
+            yield from _wrong(name, value, fields[name], table)
+
+
+def _wrong(path: str, value: Any, kind: str, table: Table) -> Iterator[str]:
+    """Everything within `value` that is not of the Go type `kind`; null is of every type."""
+    kind = kind.removeprefix("*")
+    if value is None:
+        return
+    if kind.startswith("[]"):
+        if not isinstance(value, list):
+            yield f"{path}: expected a list, found {_name(value)}"
+            return
+        for place, one in enumerate(value):
+            yield from _wrong(f"{path}[{place}]", one, kind[2:], table)
+        return
+    members = _members(kind, table)
+    if isinstance(members, str) and members != kind:
+        yield from _wrong(path, value, members, table)
+        return
+    entries = _MAP.fullmatch(kind)
+    if entries or isinstance(members, Mapping):
+        if not isinstance(value, dict):
+            yield f"{path}: expected an object, found {_name(value)}"
+            return
+        for name, one in sorted(value.items()):
+            inner = entries[1] if entries else members.get(name, "") if isinstance(members, Mapping) else ""
+            if inner:
+                yield from _wrong(f"{path}[{name}]" if entries else f"{path}.{name}", one, inner, table)
+        return
+    if problem := _wrong_scalar(value, kind):
+        yield f"{path}: {problem}"
+
+
+def _wrong_scalar(value: Any, kind: str) -> str:
+    match kind:
+        case "bool":
+            return "" if isinstance(value, bool) else f"expected true or false, found {_name(value)}"
+        case "string":
+            return "" if isinstance(value, str) else f"expected a string, found {_name(value)}"
+        case "float64":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            return "" if number else f"expected a number, found {_name(value)}"
+        case "metav1.Duration":
+            return _wrong_duration(value)
+        case "period":
+            return "" if isinstance(value, int) and not isinstance(value, bool) else _wrong_duration(value)
+        case "quantity":
+            return _wrong_quantity(value)
+        case _ if kind in _INTEGERS:
+            if not isinstance(value, int) or isinstance(value, bool):
+                return f"expected an integer, found {_name(value)}"
+            least = 0 if kind == "uint32" else -_INTEGERS[kind]
+            return "" if least <= value < _INTEGERS[kind] else f"{value} is beyond {kind}"
+        case _:
+            raise TypeError(f"the table of kubelet fields has the unknown type {kind}")
+
+
+def _wrong_duration(value: Any) -> str:
+    if not isinstance(value, str):
+        return f"expected a duration such as 30s, found {_name(value)}"
+    try:
+        parse_duration(value)
+    except DurationError as error:
+        return str(error)
+    return ""
+
+
+def _wrong_quantity(value: Any) -> str:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return f"expected a quantity, found {_name(value)}"
+    try:
+        Quantity.parse(value)
+    except QuantityError as error:
+        return str(error)
+    return ""
+
+
+def _name(value: Any) -> str:
+    match value:
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f'the string "{value}"'
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+# --- values; every type is right from here on ------------------------------------------------------------------
+
+
+def _wrong_values(kubelet: Mapping[str, Any]) -> Iterator[str]:
+    for field in _THRESHOLDS:
+        for signal, text in sorted((kubelet.get(field) or {}).items()):
+            yield from _wrong_signal(field, signal)
+            if problem := _wrong_threshold(text):
+                yield f"{field}[{signal}]: {problem}"
+    periods = kubelet.get("evictionSoftGracePeriod") or {}
+    for signal, text in sorted(periods.items()):
+        yield from _wrong_signal("evictionSoftGracePeriod", signal)
+        if problem := _wrong_duration(text):
+            yield f"evictionSoftGracePeriod[{signal}]: {problem}"
+        elif parse_duration(text) < timedelta(0):
+            yield f"evictionSoftGracePeriod[{signal}]: {text} is negative"
+    soft = (kubelet.get("evictionSoft") or {}).keys()
+    for signal in sorted(soft - periods.keys()):
+        yield f"evictionSoft[{signal}]: evictionSoftGracePeriod has no period for it"
+    for signal in sorted(periods.keys() - soft):
+        yield f"evictionSoftGracePeriod[{signal}]: evictionSoft has no threshold for it"
+    for field in _RESERVED:
+        for resource, amount in sorted((kubelet.get(field) or {}).items()):
+            if resource not in RESERVED_RESOURCES:
+                yield f"{field}[{resource}]: only {', '.join(RESERVED_RESOURCES)} can be reserved"
+            if amount is not None and amount.startswith("-"):
+                yield f"{field}[{resource}]: {amount} is negative"
+    yield from _wrong_numbers(kubelet)
+
+
+def _wrong_signal(field: str, signal: str) -> Iterator[str]:
+    if signal not in EVICTION_SIGNALS:
+        yield f"{field}[{signal}]: the signal is none of {', '.join(EVICTION_SIGNALS)}"
+
+
+def _wrong_threshold(text: str | None) -> str:
+    text = text or ""
+    if not text.endswith("%"):
+        try:
+            negative = Quantity.parse(text).nanos < 0
+        except QuantityError as error:
+            return str(error)
+        return f"{text} is negative" if negative else ""
+    try:
+        percent = float(text[:-1])
+    except ValueError:
+        percent = math.nan
+    return "" if 0 <= percent <= 100 else f"{text} is no percentage from 0% to 100%"
+
+
+def _wrong_numbers(kubelet: Mapping[str, Any]) -> Iterator[str]:
+    high, low = (kubelet.get(field) for field in _PERCENTS)
+    for field, value in zip(_PERCENTS, (high, low), strict=True):
+        if value is not None and not 0 <= value <= 100:
+            yield f"{field}: {value} is not within 0 and 100"
+    if high is not None and low is not None and high <= low:
+        yield f"{_PERCENTS[0]}: {high} must be greater than {_PERCENTS[1]}, {low}"
+    for field in _NOT_NEGATIVE:
+        value = kubelet.get(field)
+        if isinstance(value, int) and value < 0:
+            yield f"{field}: {value} is negative"
+
+
+def _expressions(kubelet: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(path, text) of what only an evaluation could make a value of."""
+    if isinstance(kubelet.get("maxPods"), str):
+        yield "maxPods", kubelet["maxPods"]
+    for field in _RESERVED:
+        for resource, amount in sorted((kubelet.get(field) or {}).items()):
+            if amount is not None and _wrong_quantity(amount):
+                yield f"{field}[{resource}]", amount
+
+
+def _unsupported(kubelet: Mapping[str, Any], family: str) -> Iterator[str]:
+    if family in MANY_FIELDS:
+        return
+    for field in sorted(kubelet.keys() - MANAGED_FIELDS - _TYPE_META.keys()):
+        yield f"{field}: not supported with AMI family {family}; use AL2023, or userData"
+    if family == ec2.BOTTLEROCKET and kubelet.get("podsPerCore") is not None:
+        yield f"podsPerCore: not supported with AMI family {family}; use maxPods"
+    if len(kubelet.get("clusterDNS") or ()) > 1:
+        yield f"clusterDNS: AMI family {family} takes one address only"

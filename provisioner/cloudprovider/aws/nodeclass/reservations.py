@@ -1,0 +1,171 @@
+"""Capacity reservations and capacity blocks: which there are, and how many machines are left of each.
+
+Source: spec/karpenter-aws.md 3.4.
+Differs: launches that were not yet known to a reading are counted on top of it.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from provisioner.apis import ec2
+from provisioner.apis.ec2 import CapacityReservation
+from provisioner.cloudprovider.aws.nodeclass.queries import Filters, Query, tag_filters
+from provisioner.support.bounded import forget_oldest
+
+OPERATION: Final = "describe_capacity_reservations"
+MEMBER: Final = "CapacityReservations"
+CAPACITY_BLOCK: Final = "capacity-block"
+ENDS_EARLY: Final = timedelta(minutes=40)
+"""A capacity block is left so long before its end; EC2 takes the machines back 30 minutes before."""
+
+_ACTIVE: Final = ("state", ("active",))
+_PAGE: Final = 1000
+_CRITERIA: Final = frozenset({"open", "targeted"})
+_TYPES: Final = frozenset({"default", CAPACITY_BLOCK})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the answers mean.
+
+    Attributes:
+        reservations: by id, as the class's status tells them.
+        left: machines left by reservation id.
+        strange: a sentence for each reservation that we do not understand and left out.
+    """
+
+    reservations: tuple[CapacityReservation, ...]
+    left: Mapping[str, int]
+    strange: tuple[str, ...] = ()
+
+    def next_change(self, now: datetime) -> datetime | None:
+        """When one of them next begins to expire or ends; None where none does."""
+        turns = [
+            turn
+            for one in self.reservations
+            if one.end_time is not None
+            for turn in (
+                one.end_time,
+                *((one.end_time - ENDS_EARLY,) if one.reservation_type == CAPACITY_BLOCK else ()),
+            )
+            if turn > now
+        ]
+        return min(turns, default=None)
+
+
+def queries(terms: Iterable[ec2.CapacityReservationSelectorTerm]) -> tuple[Query, ...]:
+    """What to ask EC2 for, one question a term; of a term with an id nothing else counts."""
+    return tuple(dict.fromkeys(map(_query, terms)))
+
+
+def _query(term: ec2.CapacityReservationSelectorTerm) -> Query:
+    if term.id:
+        return Query(OPERATION, MEMBER, (_ACTIVE,), (("CapacityReservationIds", (term.id,)),), page=0)
+    wanted: Filters = tag_filters(term.tags)
+    if term.owner_id:
+        wanted += (("owner-id", (term.owner_id,)),)
+    if term.instance_match_criteria:
+        wanted += (("instance-match-criteria", (term.instance_match_criteria,)),)
+    return Query(OPERATION, MEMBER, (*wanted, _ACTIVE), page=_PAGE)
+
+
+def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> Found:
+    """Read the rows of all answers."""
+    by_id: dict[str, CapacityReservation] = {}
+    left: dict[str, int] = {}
+    strange: dict[str, str] = {}
+    for row in rows:
+        name, kind = row["CapacityReservationId"], row.get("ReservationType", "default")
+        criteria, end = row.get("InstanceMatchCriteria", ""), row.get("EndDate")
+        if criteria not in _CRITERIA or kind not in _TYPES:
+            strange[name] = f"{name} is of type {kind!r} with match criteria {criteria!r}, which we do not know"
+        elif row.get("State", "active") == "active" and (end is None or end > now):
+            expiring = kind == CAPACITY_BLOCK and end is not None and end - ENDS_EARLY <= now
+            by_id[name] = CapacityReservation(
+                id=name,
+                availability_zone=row.get("AvailabilityZone", ""),
+                end_time=end,
+                instance_match_criteria=criteria,
+                instance_type=row.get("InstanceType", ""),
+                interruptible=bool(row.get("Interruptible", False)),
+                owner_id=row.get("OwnerId", ""),
+                reservation_type=kind,
+                state="expiring" if expiring else "active",
+            )
+            left[name] = int(row.get("AvailableInstanceCount", 0))
+    ordered = sorted(by_id)
+    return Found(
+        tuple(by_id[name] for name in ordered),
+        {name: left[name] for name in ordered},
+        tuple(strange[name] for name in sorted(strange)),
+    )
+
+
+@dataclass(slots=True)
+class _Entry:
+    count: int
+    read_at: datetime
+    changes: list[tuple[datetime, int]]
+
+    @property
+    def left(self) -> int:
+        return max(0, self.count + sum(change for _, change in self.changes))
+
+
+class ReservationBook:
+    """Machines left by reservation. Thread-safe; knows no clock and does no I/O."""
+
+    MAX_RESERVATIONS = 4096
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+
+    def __repr__(self) -> str:
+        return f"<ReservationBook {', '.join(f'{name}: {left}' for name, left in sorted(self.counts().items()))}>"
+
+    def note(self, left: Mapping[str, int], now: datetime) -> None:
+        """Take over what EC2 says; `now` is when it was asked, so that what happened in between still counts."""
+        with self._lock:
+            for name, count in left.items():
+                entry = self._entries.pop(name, None) or _Entry(count, now, [])
+                if now > entry.read_at:
+                    entry.count, entry.read_at = count, now
+                    entry.changes = [pair for pair in entry.changes if pair[0] >= now]
+                self._entries[name] = entry
+            forget_oldest(self._entries, self.MAX_RESERVATIONS)
+
+    def available(self, reservation_id: str) -> int:
+        """Machines left; 0 of a reservation that was never read."""
+        with self._lock:
+            entry = self._entries.get(reservation_id)
+            return 0 if entry is None else entry.left
+
+    def counts(self) -> dict[str, int]:
+        """Machines left of every reservation that is known."""
+        with self._lock:
+            return {name: entry.left for name, entry in self._entries.items()}
+
+    def launched(self, reservation_id: str, machines: int, now: datetime) -> None:
+        """So many machines were launched into it."""
+        self._change(reservation_id, -machines, now)
+
+    def terminated(self, reservation_id: str, now: datetime, machines: int = 1) -> None:
+        """So many machines of it are gone."""
+        self._change(reservation_id, machines, now)
+
+    def exhausted(self, reservation_id: str, now: datetime) -> None:
+        """EC2 says that nothing is left of it, or takes it back."""
+        with self._lock:
+            entry = self._entries.get(reservation_id)
+            if entry is not None:
+                entry.count, entry.read_at, entry.changes = 0, max(now, entry.read_at), []
+
+    def _change(self, reservation_id: str, machines: int, now: datetime) -> None:
+        with self._lock:
+            entry = self._entries.get(reservation_id)
+            if entry is not None:
+                entry.changes.append((now, machines))

@@ -1,0 +1,159 @@
+"""What is wrong with a class that its schema cannot say, and what is only odd: values that become conditions and events. Pure.
+
+Source: AWS spec 1.2 to 1.4. A term that combines what excludes each other is admitted by the schema as long as another
+term does not, so it is a warning here, with what is done about it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import UnsetType
+
+from provisioner.apis import ec2
+from provisioner.cloudprovider.aws.launch.userdata.contradictions import contradictions
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
+from provisioner.cloudprovider.aws.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, check, size_of
+from provisioner.cloudprovider.aws.nodeclass.kubelet import check_kubelet
+
+INVALID_USER_DATA: Final = "InvalidUserData"
+"""Our own reason: the provider finds out at the launch."""
+
+LAST_MINOR_OF_AL2: Final = 32
+FIRST_MINOR_OF_WINDOWS_2025: Final = 35
+
+_TAG_KEY_LENGTH: Final = 128
+_TAG_VALUE_LENGTH: Final = 256
+_CLUSTER_TAG: Final = re.compile(r"kubernetes\.io/cluster/[0-9A-Za-z][A-Za-z0-9\-_]*")
+_RESTRICTED_TAGS: Final = frozenset({ec2.CLUSTER_NAME_TAG, ec2.NODEPOOL_TAG, ec2.NODECLAIM_TAG, ec2.NODECLASS_TAG})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a class can be used, as far as it alone can tell.
+
+    Attributes:
+        reason: of ValidationSucceeded being False; "" when it can be used.
+        message: what to change, with the fields' paths.
+        warnings: what is odd but does no harm; sorted as the fields stand.
+    """
+
+    reason: str = ""
+    message: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
+    """Judge one class by itself; what it selects and what AWS permits is for others.
+
+    Args:
+        node_class: any class that decoded.
+        cluster: the cluster that its nodes join.
+
+    Returns:
+        The first reason in the provider's order (kubelet, tags), then ours.
+    """
+    kubelet = check_kubelet(node_class.kubelet, node_class.family, cluster.minor)
+    user_data = "" if isinstance(node_class.spec.user_data, UnsetType) else node_class.spec.user_data
+    reason, message = "", ""
+    if node_class.family == ec2.AL2023 and not cluster.cidr:
+        reason = ec2.CLUSTER_CIDR_RESOLUTION_FAILED
+        message = "AMI family AL2023 needs the service CIDR of the cluster, which could not be found out"
+    elif kubelet.reason:
+        reason, message = kubelet.reason, f"spec.kubelet: {kubelet.message}"
+    elif tags := tuple(_restricted_tags(node_class.tags)):
+        reason, message = ec2.TAG_VALIDATION_FAILED, "; ".join(tags)
+    elif problem := _unreadable(node_class.family, user_data):
+        reason, message = INVALID_USER_DATA, f"spec.userData: {problem}"
+    return Verdict(
+        reason,
+        message,
+        (
+            *_odd_terms(node_class.spec),
+            *_odd_devices(node_class),
+            *(f"spec.kubelet: {one}" for one in kubelet.warnings),
+            *(f"spec.userData: {one}" for one in contradictions(node_class.family, user_data, cluster)),
+        ),
+    )
+
+
+def size_problem(text: str) -> str:
+    """Why EC2 will not take rendered user data; "" when it will. The reason is UserDataSizeLimitExceeded."""
+    size = size_of(text)
+    return f"user data of {size} bytes is more than the {SIZE_LIMIT} that EC2 takes" if size > SIZE_LIMIT else ""
+
+
+def size_warning(text: str) -> str:
+    """A sentence when rendered user data is close to what EC2 takes; "" when it is not."""
+    size = size_of(text)
+    return f"user data has {size} of the {SIZE_LIMIT} bytes that EC2 takes" if size >= SIZE_WARNING else ""
+
+
+def unsupported_alias(node_class: ec2.EC2NodeClass, minor: int) -> str:
+    """Why AWS publishes no image for the class's alias and this minor; "" when it does, or there is no alias.
+
+    The condition AMIsReady is False with reason UnsupportedAlias then, until class or cluster change.
+    """
+    family = next((term.alias_family for term in node_class.spec.ami_selector_terms if term.alias_family), "")
+    if family == ec2.AL2 and minor > LAST_MINOR_OF_AL2:
+        return f"AWS publishes no AL2 images for Kubernetes 1.{minor}; the last minor is 1.{LAST_MINOR_OF_AL2}"
+    if family == ec2.WINDOWS_2025 and minor < FIRST_MINOR_OF_WINDOWS_2025:
+        first = FIRST_MINOR_OF_WINDOWS_2025
+        return f"AWS publishes no Windows2025 images for Kubernetes 1.{minor}; the first minor is 1.{first}"
+    return ""
+
+
+def _unreadable(family: str, user_data: str) -> str:
+    try:
+        check(family, user_data)
+    except UserDataError as error:
+        return str(error)
+    return ""
+
+
+def _restricted_tags(tags: Mapping[str, str]) -> Iterator[str]:
+    for key in sorted(tags):
+        if not key:
+            yield "spec.tags: a key is empty"
+        elif key in _RESTRICTED_TAGS or _CLUSTER_TAG.fullmatch(key):
+            yield f"spec.tags[{key}]: this tag is written by the provisioner"
+        elif key.lower().startswith("aws:"):
+            yield f"spec.tags[{key}]: AWS keeps keys that begin with aws: for itself; use another key"
+        elif len(key) > _TAG_KEY_LENGTH or len(tags[key]) > _TAG_VALUE_LENGTH:
+            yield (
+                f"spec.tags[{key}]: longer than AWS takes: at most {_TAG_KEY_LENGTH} characters in the key, "
+                f"{_TAG_VALUE_LENGTH} in the value"
+            )
+
+
+def _odd_terms(spec: ec2.EC2NodeClassSpec) -> Iterator[str]:
+    """Terms that say more than is looked at; the schema refuses a list only when all of its terms do."""
+    for place, subnet in enumerate(spec.subnet_selector_terms):
+        if subnet.id and subnet.tags:
+            yield f"spec.subnetSelectorTerms[{place}]: id and tags exclude each other, tags are ignored"
+    for place, group in enumerate(spec.security_group_selector_terms):
+        if group.id and (group.name or group.tags):
+            yield f"spec.securityGroupSelectorTerms[{place}]: id excludes name and tags, which are ignored"
+        elif group.name and group.tags:
+            yield f"spec.securityGroupSelectorTerms[{place}]: name and tags exclude each other, tags are ignored"
+    for place, one in enumerate(spec.capacity_reservation_selector_terms):
+        if one.id and (one.tags or one.owner_id or one.instance_match_criteria):
+            yield (
+                f"spec.capacityReservationSelectorTerms[{place}]: id excludes tags, ownerID and instanceMatchCriteria, "
+                "which are ignored"
+            )
+    for place, image in enumerate(spec.ami_selector_terms):
+        if image.ssm_parameter and (image.id or image.name or image.tags or image.alias):
+            yield f"spec.amiSelectorTerms[{place}]: ssmParameter beside another selector; write one of them"
+
+
+def _odd_devices(node_class: ec2.EC2NodeClass) -> Iterator[str]:
+    for place, one in enumerate(node_class.block_device_mappings):
+        if isinstance(one.device_name, UnsetType):
+            yield f"spec.blockDeviceMappings[{place}]: without deviceName EC2 does not launch"
+    if isinstance(node_class.spec.instance_store_policy, str) and node_class.family in (
+        ec2.CUSTOM,
+        *ec2.WINDOWS_FAMILIES,
+    ):
+        yield f"spec.instanceStorePolicy: images of family {node_class.family} are not told of it"

@@ -1,0 +1,338 @@
+"""What is there: the account, the cluster, its queue, and what the selectors of each class find. Reads with our own credentials."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from provisioner.apis import ec2, names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.cloudprovider.aws.access.client import Clients
+from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
+from provisioner.cloudprovider.aws.access.permissions import Names
+from provisioner.cloudprovider.aws.market.prices import partition
+from provisioner.cloudprovider.aws.nodeclass import verdicts
+from provisioner.cloudprovider.aws.nodeclass.cluster import EksCluster
+from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
+from provisioner.cloudprovider.aws.nodeclass.groups import Group
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
+from provisioner.cloudprovider.aws.nodeclass.subnets import ENDLESS, Subnet, SubnetBook
+from provisioner.cloudprovider.aws.nodeclass.validation import unsupported_alias
+from provisioner.cloudprovider.aws.preflight.findings import Finding, Verdict
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.support.clock import Clock
+
+CLUSTER: Final = "cluster"
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True)
+class ClusterSurvey:
+    """What is known of account and cluster.
+
+    Attributes:
+        account: twelve digits; "" where it could not be told.
+        caller: ARN of whose credentials we have; "" likewise.
+        eks: None where EKS knows no such cluster, or did not say.
+    """
+
+    findings: tuple[Finding, ...]
+    account: str = ""
+    caller: str = ""
+    eks: EksCluster | None = None
+
+
+@dataclass(frozen=True)
+class ClassSurvey:
+    """What the selectors of a class find.
+
+    Attributes:
+        images: with the architecture that each is for.
+        roles: ARNs of the roles that its nodes get.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    subnets: tuple[Subnet, ...] = ()
+    groups: tuple[Group, ...] = ()
+    images: tuple[ec2.AMI, ...] = ()
+    reservations: tuple[str, ...] = ()
+    placement_group: str = ""
+    roles: tuple[str, ...] = ()
+
+    def ids(self) -> Mapping[str, Sequence[str]]:
+        """Ids by the kind that ARNs of EC2 name."""
+        return {
+            "subnet": [one.id for one in self.subnets],
+            "security-group": [one.id for one in self.groups],
+            "image": [one.id for one in self.images],
+            "capacity-reservation": self.reservations,
+            "placement-group": [self.placement_group] if self.placement_group else [],
+        }
+
+
+class Surveyor:
+    """Looks around; changes nothing.
+
+    Args:
+        aws: whose eyes we look through.
+        settings: names cluster, region and queue.
+        clock: for what expires.
+    """
+
+    def __init__(self, aws: Clients, settings: AwsSettings, clock: Clock) -> None:
+        self._aws, self._settings = aws, settings
+        self._discovery = Discovery(aws, clock, SubnetBook(), ReservationBook())
+
+    def cluster(self) -> ClusterSurvey:
+        """The account, the cluster and its queue."""
+        account, caller, who = self._caller()
+        eks, what = self._eks()
+        return ClusterSurvey((who, what, self._queue()), account, caller, eks)
+
+    def node_class(self, node_class: EC2NodeClass, minor: int, where: Names, vpc: str = "") -> ClassSurvey:
+        """What one class finds.
+
+        Args:
+            node_class: as the user wrote it.
+            minor: of the cluster's Kubernetes; 0 where it is not known, then aliases cannot be looked up.
+            where: partition and account, for ARNs.
+            vpc: of the cluster; "" where it is not known.
+        """
+        return _ClassLook(self._aws, self._discovery, node_class, minor, where, vpc).survey()
+
+    # ------------------------------------------------------------------ the cluster
+
+    def _caller(self) -> tuple[str, str, Finding]:
+        try:
+            answer = self._aws.client("sts").get_caller_identity()
+        except Exception as error:
+            return "", "", _untold(CLUSTER, "account", "sts:GetCallerIdentity", classify_exception(error))
+        account, caller = str(answer["Account"]), str(answer["Arn"])
+        said = f"account {account}, region {self._settings.region}, as {caller}"
+        return account, caller, Finding(CLUSTER, "account", Verdict.OK, said)
+
+    def _eks(self) -> tuple[EksCluster | None, Finding]:
+        name, region = self._settings.cluster_name, self._settings.region
+        try:
+            eks = EksCluster.of(self._aws.client("eks").describe_cluster(name=name))
+        except Exception as error:
+            failure = classify_exception(error)
+            if failure.kind is not Kind.NOT_FOUND:
+                return None, _untold(CLUSTER, "EKS cluster", "eks:DescribeCluster", failure)
+            if self._settings.cluster_endpoint:
+                said = f"EKS knows no {name}; its endpoint is set to {self._settings.cluster_endpoint}"
+                return None, Finding(CLUSTER, "EKS cluster", Verdict.OK, said)
+            said = f"there is no EKS cluster {name} in {region}"
+            advice = "correct --cluster-name or --aws-region; for a cluster that is not EKS's set --cluster-endpoint"
+            return None, Finding(CLUSTER, "EKS cluster", Verdict.MISSING, said, advice)
+        told = {"endpoint": eks.endpoint, "Services": eks.cidr, "VPC": eks.vpc}
+        said = ", ".join([f"{name}: Kubernetes 1.{eks.minor}", *(f"{key} {one}" for key, one in told.items() if one)])
+        return eks, Finding(CLUSTER, "EKS cluster", Verdict.OK, said)
+
+    def _queue(self) -> Finding:
+        queue = self._settings.interruption_queue
+        if not queue:
+            return Finding(
+                CLUSTER,
+                "interruption queue",
+                Verdict.OK,
+                "none is set: spot machines end without their pods being moved first",
+            )
+        try:
+            answer = self._aws.client("sqs").get_queue_url(QueueName=queue)
+        except Exception as error:
+            failure = classify_exception(error)
+            if failure.kind is not Kind.NOT_FOUND:
+                return _untold(CLUSTER, "interruption queue", "sqs:GetQueueUrl", failure)
+            said = f"there is no queue {queue} in {self._settings.region}"
+            advice = "make it with manifests/aws, or correct --interruption-queue"
+            return Finding(CLUSTER, "interruption queue", Verdict.MISSING, said, advice)
+        return Finding(CLUSTER, "interruption queue", Verdict.OK, str(answer["QueueUrl"]))
+
+
+class _ClassLook:
+    """One look at one class; what was found so far is in the attributes."""
+
+    def __init__(
+        self, aws: Clients, discovery: Discovery, node_class: EC2NodeClass, minor: int, where: Names, vpc: str
+    ) -> None:
+        self._aws, self._discovery, self._class = aws, discovery, node_class
+        self._minor, self._where, self._vpc = minor, where, vpc
+        self._about = f"EC2NodeClass {node_class.name}"
+        self._subnets: tuple[Subnet, ...] = ()
+        self._groups: tuple[Group, ...] = ()
+        self._images: tuple[ec2.AMI, ...] = ()
+        self._reservations: tuple[str, ...] = ()
+        self._group = ""
+        self._roles: tuple[str, ...] = ()
+
+    def survey(self) -> ClassSurvey:
+        """Everything that the class selects."""
+        spec = self._class.spec
+        looks = {
+            "subnets": self._look_at_subnets,
+            "security groups": self._look_at_groups,
+            "images": self._look_at_images,
+        }
+        if spec.capacity_reservation_selector_terms:
+            looks["capacity reservations"] = self._look_at_reservations
+        if isinstance(spec.placement_group_selector, ec2.PlacementGroupSelector):
+            looks["placement group"] = self._look_at_placement_group
+        findings = [self._look(what, look) for what, look in looks.items()]
+        profile = self._look_at_role() if isinstance(spec.role, str) else self._look_at_profile()
+        return ClassSurvey(
+            (*findings, profile, *_told_by_controllers(self._about, self._class)),
+            self._subnets,
+            self._groups,
+            self._images,
+            self._reservations,
+            self._group,
+            self._roles,
+        )
+
+    def _look(self, what: str, look: Callable[[], Finding]) -> Finding:
+        try:
+            return look()
+        except DiscoveryError as error:
+            return _untold(self._about, what, error.action, error.failure)
+
+    def _look_at_subnets(self) -> Finding:
+        self._subnets = self._discovery.subnets(self._class)
+        outside = [one.id for one in self._subnets if self._vpc and one.vpc and one.vpc != self._vpc]
+        if outside:
+            said = f"{', '.join(outside)} are not in the cluster's VPC {self._vpc}: nodes there cannot join"
+            return Finding(self._about, "subnets", Verdict.MISSING, said, "narrow spec.subnetSelectorTerms")
+        judged = verdicts.of_subnets(self._subnets, 0.0)
+        return _judged(self._about, "subnets", judged, "; ".join(map(_subnet, self._subnets)))
+
+    def _look_at_groups(self) -> Finding:
+        self._groups = self._discovery.security_groups(self._class)
+        told = ", ".join(f"{one.id} ({one.name})" for one in self._groups)
+        return _judged(self._about, "security groups", verdicts.of_groups(self._groups, self._subnets), told)
+
+    def _look_at_images(self) -> Finding:
+        problem = unsupported_alias(self._class, self._minor) if self._minor else ""
+        if problem:
+            return _judged(self._about, "images", verdicts.of_unsupported_alias(problem), "")
+        if not self._minor and any(term.alias for term in self._class.spec.ami_selector_terms):
+            said = "the version of the cluster is not known, so images of an alias cannot be looked up"
+            return Finding(self._about, "images", Verdict.UNKNOWN, said, "see what is said of the cluster")
+        read = self._discovery.images(self._class, self._minor)
+        self._images = read.amis
+        if read.failures:
+            advice = "check the credentials that this command runs under"
+            return Finding(self._about, "images", Verdict.UNKNOWN, "; ".join(read.failures), advice)
+        return _judged(self._about, "images", verdicts.of_images(read, self._minor), _images(read.amis))
+
+    def _look_at_reservations(self) -> Finding:
+        read = self._discovery.capacity_reservations(self._class)
+        self._reservations = tuple(one.id for one in read.reservations)
+        told = ", ".join(f"{name} ({read.left.get(name, 0)} machines left)" for name in self._reservations)
+        judged = verdicts.of_reservations(self._class, read, None)
+        return _judged(self._about, "capacity reservations", judged, told or "none is active")
+
+    def _look_at_placement_group(self) -> Finding:
+        group = self._discovery.find_placement_group(self._class)
+        self._group = "" if group is None else group.id
+        told = "" if group is None else f"{group.id} ({group.strategy})"
+        return _judged(self._about, "placement group", verdicts.of_group(group, wanted=True), told)
+
+    def _look_at_role(self) -> Finding:
+        role = str(self._class.spec.role)
+        stem = f"arn:{self._where.partition}:iam::{self._where.account}:role/"
+        self._roles = (role if role.startswith("arn:") else stem + role.lstrip("/"),)
+        made = self._class.status.instance_profile
+        said = f"{role}; the controllers make its instance profile" + (f", now {made}" if made else "")
+        return Finding(self._about, "role", Verdict.OK, said)
+
+    def _look_at_profile(self) -> Finding:
+        what, profile = "instance profile", self._class.spec.instance_profile
+        if not isinstance(profile, str):
+            return Finding(
+                self._about, what, Verdict.MISSING, "the class names neither role nor profile", "set spec.role"
+            )
+        try:
+            answer = self._aws.client("iam").get_instance_profile(InstanceProfileName=profile)
+        except Exception as error:
+            failure = classify_exception(error)
+            if failure.kind is not Kind.NOT_FOUND:
+                return _untold(self._about, what, "iam:GetInstanceProfile", failure)
+            advice = "create it, or correct spec.instanceProfile"
+            return Finding(self._about, what, Verdict.MISSING, f"there is no instance profile {profile}", advice)
+        self._roles = tuple(str(row["Arn"]) for row in answer["InstanceProfile"].get("Roles", ()))
+        if not self._roles:
+            said = f"the instance profile {profile} holds no role"
+            return Finding(self._about, what, Verdict.MISSING, said, "put the nodes' role into it")
+        return Finding(self._about, what, Verdict.OK, f"{profile} with {', '.join(self._roles)}")
+
+
+def names_of(settings: AwsSettings, account: str) -> Names:
+    """The names that policies of this cluster are written for."""
+    queue = settings.interruption_queue
+    return Names.of(partition(settings.region), settings.region, account, settings.cluster_name, queue=queue)
+
+
+def _judged(about: str, what: str, judged: verdicts.Finding, told: str) -> Finding:
+    """Our finding for a condition of the class."""
+    if not judged.good:
+        return Finding(about, what, Verdict.MISSING, judged.message, "correct the class, or what it selects")
+    warnings = "; ".join(judged.warnings)
+    if warnings:
+        return Finding(about, what, Verdict.MISSING, f"{told}; but {warnings}", "correct the class, or what it selects")
+    return Finding(about, what, Verdict.OK, told)
+
+
+def _told_by_controllers(about: str, one: EC2NodeClass) -> Iterable[Finding]:
+    """What the controllers themselves found wrong, where they have seen the class as it is."""
+    for condition in one.status.conditions:
+        seen = condition.observed_generation in (0, one.metadata.generation)
+        if condition.status == names.FALSE and seen and condition.type == ec2.VALIDATION_SUCCEEDED:
+            yield Finding(
+                about,
+                condition.type,
+                Verdict.MISSING,
+                f"{condition.reason}: {condition.message}",
+                "see the class's conditions",
+            )
+
+
+def _untold(about: str, what: str, action: str, failure: Failure) -> Finding:
+    """What could not be read, for whatever reason, is unknown."""
+    return Finding(
+        about, what, Verdict.UNKNOWN, f"{action}: {failure}", "check the credentials that this command runs under"
+    )
+
+
+def _subnet(one: Subnet) -> str:
+    free = "IPv6 only" if one.free_ips >= ENDLESS else f"{one.free_ips} addresses free"
+    return f"{one.id} in {one.zone} ({free})"
+
+
+def _images(amis: Sequence[ec2.AMI]) -> str:
+    told = [f"{one.id} ({one.name})" for one in amis[:_NAMED]]
+    return ", ".join(told) + (f" and {len(amis) - _NAMED} more" if len(amis) > _NAMED else "")
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Cluster and classes together; what permissions are asked about."""
+
+    cluster: ClusterSurvey
+    classes: Mapping[str, ClassSurvey] = field(default_factory=dict)
+
+    def findings(self) -> Iterable[Finding]:
+        """All of them."""
+        yield from self.cluster.findings
+        for survey in self.classes.values():
+            yield from survey.findings
+
+    def ids(self) -> dict[str, list[str]]:
+        """Ids of all classes by kind, each once, in order of discovery."""
+        merged: dict[str, dict[str, Any]] = {}
+        for survey in self.classes.values():
+            for kind, found in survey.ids().items():
+                merged.setdefault(kind, {}).update(dict.fromkeys(found))
+        return {kind: list(found) for kind, found in merged.items()}
+
+    def roles(self) -> tuple[str, ...]:
+        """ARNs of the roles of nodes, each once."""
+        return tuple(dict.fromkeys(role for survey in self.classes.values() for role in survey.roles))

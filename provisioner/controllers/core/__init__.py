@@ -1,0 +1,1 @@
+"""The controllers of Karpenter's API, whatever the cloud."""

@@ -1,0 +1,178 @@
+"""Machines without a claim are terminated, claims without a machine are deleted. Source: spec/karpenter-aws.md 6.3, core spec 5.
+
+Differs: a machine is terminated only after it was nobody's for five minutes without a break, and after the API server itself,
+not a cache, has said that no claim has it. Live pods on it are evicted first.
+"""
+
+from collections.abc import Callable, Container, Sequence
+from datetime import timedelta
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import is_true
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.instances.instances import Instance
+from provisioner.cloudprovider.aws.instances.orphans import sort_out
+from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.types import CloudProviderView
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.terminator import Ending, State
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+FIRST_POLLS = 20
+FIRST_SECONDS = 10.0
+POLL_SECONDS = 120.0
+GARBAGE_COLLECTED = "garbage_collected"
+_log = logs.get_logger(__name__)
+
+
+class MachineCollector:
+    """Looks for machines that no claim has.
+
+    Args:
+        list_machines: every machine of the cluster, asked for now; raises CloudError.
+        list_claims: every claim, asked of the API server now; raises ApiError.
+        end: drains a machine and ends it, by provider ID; raises ApiError and CloudError.
+        look_again: a claim, by name, whose machine is there.
+        orphan_after: how long a machine must have been nobody's.
+    """
+
+    def __init__(
+        self,
+        list_machines: Callable[[], Sequence[Instance]],
+        list_claims: Callable[[], Sequence[NodeClaim]],
+        end: Callable[[str], Ending],
+        cluster: Cluster,
+        client: Client,
+        clock: Clock,
+        *,
+        look_again: Callable[[str], None],
+        orphan_after: timedelta,
+    ) -> None:
+        self._list_machines, self._list_claims, self._terminate = list_machines, list_claims, end
+        self._cluster, self._client, self._clock = cluster, client, clock
+        self._look_again, self._orphan_after = look_again, orphan_after
+        self._since: dict[str, float] = {}
+        self._polls = 0
+
+    def poll(self) -> float:
+        """Look once; seconds until the next look.
+
+        Raises:
+            CloudError: machines could not be listed.
+            ApiError: claims could not be listed.
+        """
+        found = sort_out(self._list_machines(), self._cluster.claims())
+        for name in found.awaited:
+            self._look_again(name)
+        now = self._clock.monotonic()
+        self._since = {one.id: self._since.get(one.id, now) for one in found.orphans}
+        due = [one for one in found.orphans if now - self._since[one.id] >= self._orphan_after.total_seconds()]
+        again = [self._end(one) for one in sort_out(due, self._list_claims()).orphans] if due else []
+        self._polls += 1
+        return min([FIRST_SECONDS if self._polls <= FIRST_POLLS else POLL_SECONDS, *again])
+
+    def _end(self, machine: Instance) -> float:
+        """Begin its end, once live pods have left it; seconds until it should be looked at again."""
+        try:
+            ending = self._terminate(machine.provider_id)
+        except (CloudError, ApiError) as error:
+            _log.warning(
+                "An instance without a NodeClaim could not be terminated; retrying",
+                instance=machine.id,
+                error=str(error),
+            )
+            return POLL_SECONDS
+        if ending.state is State.HELD:
+            _log.info("An instance without a NodeClaim is being drained", instance=machine.id, reason=ending.why)
+            return ending.requeue_after
+        self._since.pop(machine.id, None)
+        _log.info("Terminated an instance without a NodeClaim", instance=machine.id, launched=machine.launched)
+        self._delete_node(machine)
+        return POLL_SECONDS
+
+    def _delete_node(self, machine: Instance) -> None:
+        node = self._node_of(machine)
+        if node is None or node.metadata.deletion_timestamp is not None:
+            return
+        try:
+            self._client.delete(resources.NODES, node.metadata.name, uid=node.metadata.uid)
+        except NotFound:
+            return
+        except ApiError as error:
+            _log.warning("could not delete an orphan's Node", node=node.metadata.name, error=str(error))
+
+    def _node_of(self, machine: Instance) -> Node | None:
+        for view in self._cluster.snapshot().nodes:
+            if view.claim is None and view.provider_id == machine.provider_id:
+                return self._cluster.node(view.name)
+        return None
+
+
+class ClaimCollector:
+    """Looks for registered claims whose machine vanished behind our back.
+
+    Args:
+        shifted: ids of zones whose machines nobody can be sure about now.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        provider: CloudProviderView,
+        writer: ClaimWriter,
+        metrics: Metrics,
+        *,
+        shifted: Callable[[], Container[str]] = frozenset,
+    ) -> None:
+        self._cluster, self._provider, self._writer, self._metrics = cluster, provider, writer, metrics
+        self._shifted = shifted
+
+    def poll(self) -> float:
+        """Look once; seconds until the next look.
+
+        Raises:
+            CloudError: machines could not be listed.
+        """
+        claims = self._cluster.claims()  # before the machines: whoever is launched meanwhile is not among them
+        there = {machine.provider_id for machine in self._provider.list()}
+        for claim in claims:
+            if self._is_candidate(claim) and claim.status.provider_id not in there and self._has_vanished(claim):
+                try:
+                    self._writer.delete(claim)
+                except ApiError as error:
+                    _log.warning(
+                        "could not delete a NodeClaim, it is tried again", nodeclaim=claim.name, error=str(error)
+                    )
+                    continue
+                self._metrics.claim_disrupted(claim, GARBAGE_COLLECTED)
+                _log.info("deleted a NodeClaim whose machine is gone", nodeclaim=claim.name)
+        return POLL_SECONDS
+
+    def _is_candidate(self, claim: NodeClaim) -> bool:
+        reference = claim.spec.node_class_ref
+        if (reference.group, reference.kind) not in self._provider.node_class_kinds():
+            return False
+        if claim.metadata.deletion_timestamp is not None or not is_true(claim.status.conditions, names.REGISTERED):
+            return False
+        if claim.metadata.labels.get(labels.ZONE_ID, "") in self._shifted():
+            return False
+        node = self._cluster.node_of(claim)
+        return node is None or not is_true(node.status.conditions, names.READY)
+
+    def _has_vanished(self, claim: NodeClaim) -> bool:
+        """Asked for by its id: a list may lag behind."""
+        try:
+            self._provider.get(claim.status.provider_id)
+        except MachineNotFoundError:
+            return True
+        except CloudError as error:
+            _log.info("whether a machine is gone is not known now", nodeclaim=claim.name, error=str(error))
+        return False

@@ -1,0 +1,225 @@
+"""Carries out what `provisioner.disruption.interruption` decides about machines that their cloud takes back.
+
+An interruption is written on the claim before anything else (`Interruptions.mark`), so whoever leads next goes on with
+it. Closing a machine is the disrupted taint: from then on the state counts its pods as leaving, and the provisioner plans
+them like pods that wait. Evictions are the ordinary end of a claim.
+"""
+
+import threading
+from collections.abc import Callable
+
+from provisioner.apis import names
+from provisioner.apis.interruption import Interruption, interruption_of, merged
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import is_reschedulable
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import node_reference, reference_of
+from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.events import EventType, Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.support import heartbeat, logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import Pool as Workers
+from provisioner.support.workers import StillRunningError, run_parallel
+
+POLL_SECONDS = 1.0
+#: While a machine is being closed its pods are planned as soon as the watch shows the taint.
+BUSY_SECONDS = 0.1
+#: A call that hangs holds up the other machines no longer than this; it goes on by itself.
+PATIENCE_SECONDS = 5.0
+#: Pods that found no place are planned again after so long.
+PLAN_AGAIN_SECONDS = 10.0
+_log = logs.get_logger(__name__)
+
+
+class Interruptions:
+    """Marks machines and does, every second, what is due about the marked ones.
+
+    Args:
+        taints: closes Nodes.
+        workers: for this alone, so that nothing else holds it up.
+        ledger: of the budgets, which an interruption that has time keeps like everybody else.
+        plan: asks the provisioner for a run; its argument names what for.
+        patience: seconds that a pass waits for its calls.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        taints: DisruptedTaints,
+        writer: ClaimWriter,
+        recorder: Recorder,
+        metrics: Metrics,
+        workers: Workers,
+        clock: Clock,
+        *,
+        ledger: BudgetLedger,
+        plan: Callable[[str], None],
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._patience = patience
+        self._cluster, self._taints, self._writer, self._recorder = cluster, taints, writer, recorder
+        self._metrics, self._workers, self._clock = metrics, workers, clock
+        self._plan, self._ledger = plan, ledger
+        self._planned_at: dict[str, float] = {}
+        self._busy: set[str] = set()  # keys of steps that have no answer yet
+        self._locks = tuple(threading.Lock() for _ in range(16))
+        self._stop = threading.Event()
+        self._marked = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="interruption", daemon=True)
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop after the pass that is under way."""
+        self._stop.set()
+        self._marked.set()
+        if self._thread.is_alive():
+            self._thread.join(10)
+
+    def mark(self, claim: NodeClaim, interruption: Interruption) -> bool:
+        """Write on a claim what will become of its machine, together with what is known already.
+
+        Returns:
+            Whether anything is new.
+
+        Raises:
+            ApiError: it is not written.
+        """
+        with self._locks[hash(claim.name) % len(self._locks)]:  # two notices of one machine are merged, not overwritten
+            claim = self._cluster.claim(claim.name) or claim
+            known = interruption_of(claim.metadata.annotations)
+            wanted = merged(known, interruption)
+            if wanted == known or claim.metadata.deletion_timestamp is not None:
+                return False
+            try:
+                self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: str(wanted)})
+            except NotFound:
+                return False
+        _log.info(
+            "machine is interrupted", nodeclaim=claim.name, reason=wanted.reason, evicts=wanted.evicts, ends=wanted.ends
+        )
+        self._marked.set()
+        return True
+
+    def call_off(self, claim: NodeClaim) -> bool:
+        """Forget an interruption that has not begun; whether there was one.
+
+        Raises:
+            ApiError: it is not written.
+        """
+        known = interruption_of(claim.metadata.annotations)
+        if known is None or known.has_begun(self._clock.now()):
+            return False
+        self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: None})
+        _log.info("interruption is called off", nodeclaim=claim.name, reason=known.reason)
+        return True
+
+    def _loop(self) -> None:
+        wait = 0.0
+        pulse = heartbeat.pulse("interruption")
+        while not self._stop.is_set():
+            pulse.beat()
+            self._marked.wait(wait)
+            self._marked.clear()
+            try:
+                wait = BUSY_SECONDS if self.run_once().close else POLL_SECONDS
+            except Exception:
+                wait = POLL_SECONDS
+                _log.exception("a pass over interruptions failed, the next one begins anew")
+
+    def run_once(self) -> InterruptionDecision:
+        """One pass over one snapshot."""
+        marks = {
+            claim.name: mark
+            for claim in self._cluster.claims()
+            if claim.metadata.deletion_timestamp is None
+            and (mark := interruption_of(claim.metadata.annotations)) is not None
+        }
+        if not marks:
+            self._planned_at.clear()
+            return InterruptionDecision()
+        decision = decide_interruptions(self._cluster.snapshot(), marks)
+        steps: list[tuple[Callable[[str, Interruption], None], str]] = [
+            *((self._evict, key) for key in decision.evict),
+            *((self._close, key) for key in decision.close),
+        ]
+        steps = [step for step in steps if step[1] not in self._busy]
+
+        def take(step: tuple[Callable[[str, Interruption], None], str]) -> None:
+            act, key = step
+            self._busy.add(key)
+            try:
+                act(key, marks[key])
+            finally:
+                self._busy.discard(key)
+
+        for outcome in run_parallel(self._workers, take, steps, patience=self._patience):
+            if isinstance(outcome.error, ApiError | StillRunningError):
+                _log.warning(
+                    "A step of an interruption failed; retrying", nodeclaim=outcome.item[1], error=str(outcome.error)
+                )
+            elif outcome.error is not None:
+                raise outcome.error
+        self._ask_for_plans(decision)
+        for held in decision.held:
+            self._say(held.key, "Normal", "DisruptionBlocked", str(held))
+        return decision
+
+    def _ask_for_plans(self, decision: InterruptionDecision) -> None:
+        now = self._clock.monotonic()
+        self._planned_at = {key: at for key, at in self._planned_at.items() if key in decision.plan}
+        for key in decision.plan:
+            if now - self._planned_at.get(key, -PLAN_AGAIN_SECONDS) >= PLAN_AGAIN_SECONDS:
+                self._planned_at[key] = now
+                self._plan(f"interrupted/{key}")
+
+    def _close(self, key: str, mark: Interruption) -> None:
+        claim = self._cluster.claim(key)
+        node = self._cluster.node_of(claim) if claim is not None else None
+        if node is None:
+            return
+        asks = mark.budgeted and (mark.evicts is None or self._clock.now() < mark.evicts)
+        if asks and not self._ledger.take(key, names.REASON_SCHEDULED_CHANGE):
+            return  # somebody else was faster
+        try:
+            self._taints.close(node)  # told to the state at once, where it counts from then on
+        except NotFound:
+            return
+        finally:
+            self._ledger.release(key)
+        _log.info("closed an interrupted machine", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
+
+    def _evict(self, key: str, mark: Interruption) -> None:
+        claim = self._cluster.claim(key)
+        if claim is None or claim.metadata.deletion_timestamp is not None:
+            return
+        known = deadline_of(claim)
+        if mark.ends is not None and (known is None or mark.ends < known):
+            text = mark.ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+            claim = self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
+        self._writer.delete(claim)
+        node = self._cluster.node_of(claim)
+        pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
+        self._metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
+        self._say(key, "Warning", "TerminatingOnInterruption", "Interruption triggered termination")
+        _log.info("terminating an interrupted machine", nodeclaim=key, reason=mark.reason)
+
+    def _say(self, key: str, kind: EventType, reason: str, message: str) -> None:
+        claim = self._cluster.claim(key)
+        if claim is not None:
+            tell(self._recorder, self._cluster, claim, kind, reason, message)
+
+
+def tell(recorder: Recorder, cluster: Cluster, claim: NodeClaim, kind: EventType, reason: str, message: str) -> None:
+    """Publish one event about a claim and, where it has one, about its Node."""
+    node = cluster.node_of(claim)
+    for reference in (reference_of(claim), *((node_reference(node),) if node is not None else ())):
+        recorder.publish(reference, kind, reason, message)

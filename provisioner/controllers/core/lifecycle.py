@@ -1,0 +1,371 @@
+"""A NodeClaim's way: launched, registered, initialised, and its end. Source: core spec 5; design 3.7, 3b.6.
+
+Every step is idempotent and begins from what the cluster says, so a crash anywhere is resumed by the next look.
+Writes until Initialized, the create included: labels and status after the launch, the Node, the status again; a
+Node that takes long to become ready costs one pair more.
+
+A claim is not deleted for a shortage: it stays, says so in its condition Launched, and is tried again when its provider expects more. It gives way
+only when nothing that it allows can ever be had, or when its pods can go elsewhere while all that it allows is refused (`fallback`).
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from provisioner.apis import names
+from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.cloudprovider.errors import (
+    CloudError,
+    CreateError,
+    InsufficientCapacityError,
+    LaunchUnderWayError,
+    NodeClassNotReadyError,
+)
+from provisioner.cloudprovider.types import CloudProviderView, Machine
+from provisioner.controllers.core import registration
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.core.fallback import Fallback
+from provisioner.controllers.core.terminator import State, Terminator
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import reference_of
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, Conflict, NotFound
+from provisioner.kube.events import EventType, Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.state.joining import Rivals
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, Result
+
+LAUNCH_TIMEOUT = timedelta(minutes=5)
+REGISTRATION_TIMEOUT = timedelta(minutes=15)
+#: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
+READY_GRACE_SECONDS = 2.0
+FINALIZE_REQUEUE_SECONDS = 5.0
+RIVALS_REQUEUE_SECONDS = 10.0
+#: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
+ELSEWHERE_SECONDS = 0.5
+FAILED_TERMINATION = "FailedTermination"
+CONTROLLER = "nodeclaim.lifecycle"
+_MESSAGE_LENGTH = 300
+_log = logs.get_logger(__name__)
+
+
+class Lifecycle:
+    """The reconciler of NodeClaims; one key is a claim's name.
+
+    Args:
+        register: takes the name of a claim whose Node has come.
+        health: notes whether a machine of a pool came up.
+        elsewhere: whether all pods that wait for a claim would find other places now.
+        nodes_are_stale: whether the watch of Nodes is behind, so that nobody waits for what it would show.
+
+    Timeouts count from the moment at which this process first saw the claim in that state, on its own monotonic clock:
+    times in objects are of other clocks, and nothing may be given up for what happened, or came, while nobody looked.
+    A new leader therefore waits a whole timeout once more.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        provider: CloudProviderView,
+        terminator: Terminator,
+        writer: ClaimWriter,
+        recorder: Recorder,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        register: Callable[[str], None],
+        health: Callable[[str, bool], None],
+        nodes_are_stale: Callable[[], bool],
+        elsewhere: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
+        self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
+        self._recorder, self._metrics, self._clock = recorder, metrics, clock
+        self._register, self._health, self._elsewhere = register, health, elsewhere
+        self._joined_at: dict[str, float] = {}
+        self._waits_since: dict[str, tuple[str, str, float]] = {}  # claim -> UID, what for, and since when it was seen
+        self._asked_elsewhere = float("-inf")
+        self._fallback, self._falling = Fallback(), threading.Lock()
+
+    def reconcile(self, name: str) -> Result:
+        """One look at one claim, and what follows from it."""
+        claim = self._cluster.claim(name)
+        if claim is None:
+            self._joined_at.pop(name, None)
+            self._waits_since.pop(name, None)
+            with self._falling:
+                self._fallback.gone(name)
+            return DONE
+        if not claim.metadata.uid or not self._manages(claim):
+            return DONE
+        try:
+            if claim.metadata.deletion_timestamp is not None:
+                return self._finalize(claim)
+            if names.TERMINATION_FINALIZER not in claim.metadata.finalizers:
+                claim = self._writer.metadata(
+                    claim,
+                    resourceVersion=claim.metadata.resource_version,
+                    finalizers=[*claim.metadata.finalizers, names.TERMINATION_FINALIZER],
+                )
+            rivals = self._cluster.rivals(claim)
+            if rivals is not None:
+                return self._say_rivals(claim, rivals)
+            conditions = claim.status.conditions
+            if not is_true(conditions, names.LAUNCHED):
+                return self._launch(claim)
+            if not is_true(conditions, names.REGISTERED):
+                return self._await_registration(claim)
+            if not is_true(conditions, names.INITIALIZED):
+                return self._initialize(claim)
+        except Conflict:
+            return Result(requeue_after=0.05)  # the watch brings the newer one
+        except NotFound:
+            return Result(requeue_after=1.0)
+        self._waits_since.pop(name, None)
+        return DONE
+
+    def _manages(self, claim: NodeClaim) -> bool:
+        reference = claim.spec.node_class_ref
+        return (reference.group, reference.kind) in self._provider.node_class_kinds()
+
+    # ------------------------------------------------------------------ launch
+
+    def _launch(self, claim: NodeClaim) -> Result:
+        if self._cluster.is_unneeded(claim.metadata.name):
+            _log.info("deleting nodeclaim, its pods found other nodes", nodeclaim=claim.metadata.name)
+            self._writer.delete(claim)
+            return DONE
+        waited = self._waited(claim, names.LAUNCHED)
+        late = waited > LAUNCH_TIMEOUT.total_seconds()
+        if late and not _may_still_come(claim):
+            return self._give_up(claim, "launch_timeout", unhealthy=True)
+        try:
+            machine = self._provider.create(claim)
+        except LaunchUnderWayError as error:
+            if error.reason:
+                self._not_launched(claim, error.reason, error)
+            return Result(requeue_after=error.retry_after)
+        except InsufficientCapacityError as error:
+            return self._short(claim, error)
+        except NodeClassNotReadyError as error:
+            self._event(claim, "Warning", "NodeClassNotReady", f"NodeClaim {claim.metadata.name} event: {error}")
+            return self._give_up(claim, "nodeclass_not_ready", unhealthy=False)
+        except CloudError as error:
+            if late:
+                return self._give_up(claim, "launch_timeout", unhealthy=True)
+            reason = error.reason if isinstance(error, CreateError) else names.LAUNCH_FAILED
+            self._not_launched(claim, reason, error)
+            return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
+        self._launched(claim, machine)
+        with self._falling:
+            self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
+        return self._deadline(claim)
+
+    def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
+        """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
+        name, wait = claim.metadata.name, error.retry_after
+        self._event(claim, "Warning", "InsufficientCapacityError", f"NodeClaim {name} event: {error}")
+        if wait is None:
+            return self._give_up(claim, "insufficient_capacity", unhealthy=False)
+        if error.exhausted:
+            now = self._clock.monotonic()
+            with self._falling:
+                may = self._fallback.may_leave(name, now)
+                turn = now - self._asked_elsewhere >= ELSEWHERE_SECONDS
+                if may and turn:
+                    self._asked_elsewhere = now
+            if may and turn and self._elsewhere(name):
+                with self._falling:
+                    self._fallback.left(name, self._clock.monotonic())
+                return self._give_up(claim, "insufficient_capacity", unhealthy=False)
+            if may and not turn:
+                wait = min(wait, ELSEWHERE_SECONDS)  # the next turn may be this one's
+        self._not_launched(claim, names.INSUFFICIENT_CAPACITY, error)
+        return Result(requeue_after=wait)
+
+    def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
+        self._writer.status(
+            claim, self._with(claim, names.LAUNCHED, names.UNKNOWN, reason, str(error)[:_MESSAGE_LENGTH])
+        )
+
+    def _launched(self, claim: NodeClaim, machine: Machine) -> None:
+        labels = {key: value for key, value in machine.labels.items() if key not in claim.metadata.labels}
+        if labels or machine.annotations:
+            claim = self._writer.metadata(claim, labels=labels, annotations=dict(machine.annotations))
+        conditions = self._with(claim, names.LAUNCHED, names.TRUE)
+        conditions = CLAIM_CONDITIONS.set(
+            conditions,
+            names.REGISTERED,
+            names.UNKNOWN,
+            names.NODE_NOT_FOUND,
+            "Node not registered with cluster",
+            generation=claim.metadata.generation,
+            now=self._clock.now(),
+        )
+        self._writer.status(
+            claim,
+            conditions,
+            providerID=machine.provider_id,
+            imageID=machine.image_id,
+            capacity=machine.capacity.to_wire(),
+            allocatable=machine.allocatable.to_wire(),
+        )
+        _log.info(
+            "launched nodeclaim",
+            nodeclaim=claim.metadata.name,
+            provider_id=machine.provider_id,
+            instance_type=machine.instance_type,
+            zone=machine.zone,
+            capacity_type=machine.capacity_type,
+        )
+
+    # ------------------------------------------------------------------ registration and initialisation
+
+    def _await_registration(self, claim: NodeClaim) -> Result:
+        node = self._cluster.node_of(claim)
+        if node is None:
+            return self._deadline(claim)
+        seen = self._joined_at.setdefault(claim.metadata.name, self._clock.monotonic())
+        left = READY_GRACE_SECONDS - (self._clock.monotonic() - seen)
+        if left > 0 and registration.missing(claim, registration.registered(node)) is not None:
+            return Result(requeue_after=left)
+        self._joined_at.pop(claim.metadata.name, None)
+        self._register(claim.metadata.name)
+        return self._deadline(claim)
+
+    def _deadline(self, claim: NodeClaim) -> Result:
+        """Wait for the Node until the registration timeout."""
+        left = REGISTRATION_TIMEOUT.total_seconds() - self._waited(claim, names.REGISTERED)
+        if left <= 0:
+            return self._give_up(claim, "registration_timeout", unhealthy=True)
+        return Result(requeue_after=left)
+
+    def _waited(self, claim: NodeClaim, what: str) -> float:
+        """Seconds since this process first saw the claim wait for its condition `what`."""
+        now, uid = self._clock.monotonic(), claim.metadata.uid
+        known = self._waits_since.get(claim.metadata.name)
+        if known is None or known[:2] != (uid, what):
+            known = self._waits_since[claim.metadata.name] = (uid, what, now)
+        return now - known[2]
+
+    def _initialize(self, claim: NodeClaim) -> Result:
+        node = self._cluster.node_of(claim)
+        if node is None:
+            return self._pending(claim, names.NODE_NOT_FOUND, "Node not found")
+        problem = registration.missing(claim, node)
+        if problem is not None:
+            return self._pending(claim, *problem)
+        body = {"metadata": {"uid": node.metadata.uid, "labels": {names.INITIALIZED_LABEL: "true"}}}
+        self._writer.node_written(self._client.patch(resources.NODES, node.metadata.name, body))
+        self._writer.status(claim, self._with(claim, names.INITIALIZED, names.TRUE))
+        return DONE
+
+    def _pending(self, claim: NodeClaim, reason: str, message: str) -> Result:
+        self._writer.status(claim, self._with(claim, names.INITIALIZED, names.UNKNOWN, reason, message))
+        return Result(requeue_after=10.0)  # an event comes first as a rule
+
+    def _say_rivals(self, claim: NodeClaim, rivals: Rivals) -> Result:
+        """Several claims or Nodes have the provider ID: nobody can tell whose instance it is, so it is left alone."""
+        message = f"Provider ID {claim.status.provider_id} belongs to more than one object: {rivals}"
+        self._event(claim, "Warning", names.MULTIPLE_NODES_FOUND, message)
+        if not is_true(claim.status.conditions, names.REGISTERED):
+            self._writer.status(
+                claim, self._with(claim, names.REGISTERED, names.FALSE, names.MULTIPLE_NODES_FOUND, message)
+            )
+        return Result(requeue_after=RIVALS_REQUEUE_SECONDS)
+
+    # ------------------------------------------------------------------ the end
+
+    def _give_up(self, claim: NodeClaim, reason: str, *, unhealthy: bool) -> Result:
+        _log.warning("deleting nodeclaim", nodeclaim=claim.metadata.name, reason=reason)
+        if unhealthy:
+            self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), False)
+        self._metrics.claim_disrupted(claim, reason)
+        self._writer.delete(claim)
+        return DONE
+
+    def _finalize(self, claim: NodeClaim) -> Result:
+        if names.TERMINATION_FINALIZER not in claim.metadata.finalizers:
+            return DONE
+        rivals = self._cluster.rivals(claim)
+        if rivals is not None and len(rivals.claims) > 1:
+            return self._finalize_rival(claim, rivals)
+        registered = is_true(claim.status.conditions, names.REGISTERED)
+        node = self._cluster.node_of(claim)
+        if node is not None and registered and not self._nodes_are_stale():
+            self._writer.delete_node(node)
+            return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)  # its end brings us back
+        try:
+            # also where no provider ID is written: the launch may have succeeded and its status been lost
+            ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline_of(claim))
+        except CloudError as error:
+            self._event(claim, "Warning", FAILED_TERMINATION, not_ended(claim, error))
+            return Result(failed=True)
+        except ApiError as error:  # what is not known counts as live: wait, and ask again
+            _log.warning(
+                "The end of a NodeClaim waits for the API server; retrying", nodeclaim=claim.name, error=str(error)
+            )
+            return Result(failed=True)
+        if registered:
+            for one in ending.nodes:  # the caches do not know it, the API server does
+                if one.metadata.deletion_timestamp is None:
+                    self._client.delete(resources.NODES, one.metadata.name, uid=one.metadata.uid)
+        match ending.state:
+            case State.HELD:
+                return Result(requeue_after=ending.requeue_after)
+            case State.UNDER_WAY:
+                claim = self._cluster.claim(claim.metadata.name) or claim  # it may have been registered meanwhile
+                self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
+                return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+            case State.GONE:
+                self._writer.drop_finalizer(claim)
+                self._terminator.forget(claim)
+                self._metrics.claim_terminated(claim, self._clock.now())
+                return DONE
+
+    def _finalize_rival(self, claim: NodeClaim, rivals: Rivals) -> Result:
+        """The instance stays with the last claim that has it; all its Nodes are drained before it may be ended."""
+        name = claim.metadata.name
+        others = [one for other in rivals.claims if other != name and (one := self._cluster.claim(other)) is not None]
+        if any(one.metadata.deletion_timestamp is None or one.metadata.name > name for one in others):
+            _log.warning("nodeclaim goes, its instance stays with another", nodeclaim=name, rivals=str(rivals))
+            self._writer.drop_finalizer(claim)
+            self._metrics.claim_terminated(claim, self._clock.now())
+            return DONE
+        for node_name in rivals.nodes:
+            if (node := self._cluster.node(node_name)) is not None:
+                self._writer.delete_node(node)
+        return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+
+    # ------------------------------------------------------------------ helpers
+
+    def _with(
+        self, claim: NodeClaim, kind: str, status: str, reason: str = "", message: str = ""
+    ) -> tuple[Condition, ...]:
+        now, generation = self._clock.now(), claim.metadata.generation
+        created = claim.metadata.creation_timestamp or now
+        conditions = CLAIM_CONDITIONS.initialise(claim.status.conditions, generation=generation, created=created)
+        return CLAIM_CONDITIONS.set(conditions, kind, status, reason, message, generation=generation, now=now)
+
+    def _event(self, claim: NodeClaim, kind: EventType, reason: str, message: str) -> None:
+        self._recorder.publish(reference_of(claim), kind, reason, message)
+
+
+def _may_still_come(claim: NodeClaim) -> bool:
+    """Whether age is no reason to give the claim up unasked: it waits for capacity, or its machine may have been launched already."""
+    launched = condition(claim.status.conditions, names.LAUNCHED)
+    waits = launched is not None and launched.reason == names.INSUFFICIENT_CAPACITY
+    return waits or names.LAUNCH_ANNOTATION in claim.metadata.annotations
+
+
+def not_ended(claim: NodeClaim, error: CloudError) -> str:
+    """What the event `FAILED_TERMINATION` says."""
+    machine = claim.status.provider_id or f"the machine of NodeClaim {claim.metadata.name}"
+    return f"{machine} could not be ended, it is tried again: {error}"

@@ -1,0 +1,226 @@
+"""NodePools: hash, validation, readiness and counters, in at most two writes a change. Source: core spec 1.1, 5."""
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.conditions import POOL_CONDITIONS
+from provisioner.apis.hash import HASH_VERSION, nodepool_hash
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import Condition, condition
+from provisioner.apis.validation import pool_problems
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import Conflict, NotFound
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, Result
+from provisioner.values.resources import Resources
+
+#: Zero is told for these, so that `kubectl get` shows 0 and not nothing.
+_ALWAYS_TOLD = (names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE, names.NODES)
+_RING = 4
+_SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}
+"""The launches that a verdict of an earlier leader stands for, at least."""
+_log = logs.get_logger(__name__)
+
+
+class Health:
+    """The last four launches of each NodePool: unhealthy when half of them failed. Thread-safe. Source: core spec 5."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._rings: dict[str, tuple[bool, ...]] = {}
+        self._of: dict[str, tuple[int, int]] = {}
+
+    def note(self, pool: str, healthy: bool) -> None:
+        """A launch of this pool ended well, or did not."""
+        with self._lock:
+            before = self._rings.get(pool, ())
+            after = self._rings[pool] = (*before, healthy)[-_RING:]
+        if after != before:
+            self._changed(pool)
+
+    def forget(self, pool: str) -> None:
+        """The pool is gone; another one of its name begins anew."""
+        with self._lock:
+            self._rings.pop(pool, None)
+            self._of.pop(pool, None)
+
+    def verdict(self, pool: str, generations: tuple[int, int], told: str = names.UNKNOWN) -> str:
+        """The condition's status.
+
+        Args:
+            pool: its name.
+            generations: of the pool and of its class; a new one of either begins anew.
+            told: what an earlier leader said of these generations, when this one has seen no launch yet.
+        """
+        with self._lock:
+            known = self._of.get(pool)
+            self._of[pool] = generations
+            if known is None:
+                self._rings[pool] = (_SAID[told] + self._rings.get(pool, ()))[-_RING:]
+            elif known != generations:
+                self._rings[pool] = ()
+            ring = self._rings[pool]
+        if not ring:
+            return names.UNKNOWN
+        return names.FALSE if ring.count(False) * 2 >= _RING else names.TRUE if ring[-1] else names.UNKNOWN
+
+
+def used_by(claims: list[NodeClaim], capacities: Mapping[str, Resources]) -> Resources:
+    """What the machines of a pool have together, zero-filled, with the number of nodes."""
+    total = Resources.of(dict.fromkeys(_ALWAYS_TOLD, 0))
+    for claim in claims:
+        total += capacities.get(claim.metadata.name, Resources.of({}))
+    return total + Resources.of({names.NODES: len(claims)})
+
+
+class PoolController:
+    """The reconciler of NodePools; one key is a pool's name.
+
+    Args:
+        class_generation: of the NodeClass of that name; None where there is none.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        provider: CloudProvider,
+        writer: ClaimWriter,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        pool: Callable[[str], NodePool | None],
+        class_generation: Callable[[str], int | None],
+        health: Health,
+        ready: Callable[[], None],
+    ) -> None:
+        self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
+        self._metrics, self._clock, self._pool, self._health, self._ready = metrics, clock, pool, health, ready
+        self._class_generation = class_generation
+
+    def reconcile(self, name: str) -> Result:
+        """Make one pool's annotations and status true."""
+        pool = self._pool(name)
+        if pool is None:
+            self._metrics.pool_gone(name)
+            self._health.forget(name)
+            return DONE
+        reference = pool.node_class_ref
+        if (reference.group, reference.kind) not in self._provider.node_class_kinds():
+            return DONE
+        try:
+            pool = self._hash(pool)
+            self._status(pool)
+        except NotFound:
+            return DONE
+        except Conflict:
+            return Result(requeue_after=0.2)
+        return DONE
+
+    def _hash(self, pool: NodePool) -> NodePool:
+        wanted = {names.NODEPOOL_HASH: nodepool_hash(pool.spec.template), names.NODEPOOL_HASH_VERSION: HASH_VERSION}
+        annotations = pool.metadata.annotations
+        if all(annotations.get(key) == value for key, value in wanted.items()):
+            return pool
+        if annotations.get(names.NODEPOOL_HASH_VERSION) not in (None, HASH_VERSION):
+            self._migrate(pool, wanted)
+        body = {"metadata": {"uid": pool.metadata.uid, "annotations": wanted}}
+        return self._client.patch(resources.NODEPOOLS, pool.name, body)
+
+    def _migrate(self, pool: NodePool, wanted: dict[str, str]) -> None:
+        """Claims hashed by another version take the new hash over, unless they have drifted already."""
+        for claim in self._cluster.claims():
+            if claim.pool != pool.name or claim.metadata.annotations.get(names.NODEPOOL_HASH_VERSION) == HASH_VERSION:
+                continue
+            drifted = condition(claim.status.conditions, names.DRIFTED) is not None
+            annotations = {names.NODEPOOL_HASH_VERSION: HASH_VERSION} if drifted else wanted
+            self._writer.metadata(claim, annotations=annotations)
+
+    def _status(self, pool: NodePool) -> None:
+        snapshot = self._cluster.snapshot()
+        mine = [node for node in snapshot.nodes if node.pool == pool.name and node.claim is not None]
+        claims = [node.claim for node in mine if node.claim is not None]
+        used = used_by(claims, {node.key.name: node.capacity for node in mine})
+        conditions = self._conditions(pool, self._clock.now())
+        told = used.to_wire()
+        self._metrics.pool(pool.name, _floats(_read(pool.spec.limits)), _floats(used))
+        status: dict[str, Any] = {}
+        if told != {key: str(value) for key, value in pool.status.resources.items()}:
+            gone = {key: None for key in pool.status.resources if key not in told}
+            status["resources"] = {**told, **gone}
+        if pool.status.nodes != len(claims) or not pool.status.resources:
+            status["nodes"] = len(claims)
+        if (observed := self._observed(pool)) != pool.status.node_class_observed_generation:
+            status["nodeClassObservedGeneration"] = observed
+        if conditions != pool.status.conditions:
+            status["conditions"] = [msgspec.to_builtins(one) for one in conditions]
+        if status:
+            self._client.patch(
+                resources.NODEPOOLS,
+                pool.name,
+                {"metadata": {"uid": pool.metadata.uid}, "status": status},
+                subresource="status",
+            )
+        if "conditions" in status:
+            self._ready()
+
+    def _conditions(self, pool: NodePool, now: datetime) -> tuple[Condition, ...]:
+        generation = pool.metadata.generation
+        conditions = POOL_CONDITIONS.initialise(
+            pool.status.conditions, generation=generation, created=pool.metadata.creation_timestamp or now
+        )
+        problems = pool_problems(pool, self._provider.well_known_labels)
+        verdicts = [
+            (names.VALIDATION_SUCCEEDED, names.FALSE, names.NODEPOOL_VALIDATION_FAILED, "; ".join(problems))
+            if problems
+            else (names.VALIDATION_SUCCEEDED, names.TRUE, "", ""),
+            (names.NODECLASS_READY, *self._provider.node_class_ready(pool.node_class_ref)),
+            (names.NODE_REGISTRATION_HEALTHY, *self._healthy(pool)),
+        ]
+        for kind, status, reason, message in verdicts:
+            conditions = POOL_CONDITIONS.set(
+                conditions, kind, status, reason or kind, message, generation=generation, now=now
+            )
+        return conditions
+
+    def _observed(self, pool: NodePool) -> int:
+        """The generation of the pool's class; while there is none, the one that was seen last."""
+        found = self._class_generation(pool.node_class_ref.name)
+        return pool.status.node_class_observed_generation if found is None else found
+
+    def _healthy(self, pool: NodePool) -> tuple[str, str, str]:
+        generations = (pool.metadata.generation, self._observed(pool))
+        known = condition(pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+        if known is not None and (known.observed_generation, pool.status.node_class_observed_generation) != generations:
+            known = None
+        verdict = self._health.verdict(pool.name, generations, known.status if known is not None else names.UNKNOWN)
+        if verdict == names.UNKNOWN:
+            if known is not None:
+                return known.status, known.reason, known.message
+            return names.UNKNOWN, names.AWAITING_RECONCILIATION, "object is awaiting reconciliation"
+        if verdict == names.FALSE:
+            return verdict, names.REGISTRATION_FAILED, "Half or more of the last launches did not register"
+        return verdict, "", ""
+
+
+def _read(limits: Mapping[str, Any]) -> Resources:
+    try:
+        return Resources.parse(limits)
+    except ValueError:
+        return Resources.of({})  # the validation names it
+
+
+def _floats(amounts: Resources) -> dict[str, float]:
+    return {key: amount / 1000 if key == names.CPU else float(amount) for key, amount in amounts.items()}

@@ -1,0 +1,258 @@
+"""Pods that wait become NodeClaims: gather a snapshot, solve, create. Source: core spec 3, 4; design 3.5, 3b.3-3b.6."""
+
+import random
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from provisioner.apis.core import TopologySpreadConstraint
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core import events
+from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
+from provisioner.controllers.core.intake import counts_by_time
+from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.worlds import Worlds
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import pod_reference, reference_of
+from provisioner.kube.errors import ApiError
+from provisioner.kube.events import Recorder
+from provisioner.options import Options
+from provisioner.scheduling.node_claims import NewClaim, planned_claim
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.questions import avoiding, opted_out, with_own_pods
+from provisioner.scheduling.reasons import NOT_TRIED
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.world import DEFAULTS, Machines, Policies, without
+from provisioner.scheduling.zones import pending_by_zone
+from provisioner.state.cluster import Cluster
+from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import Pool as Workers
+
+_log = logs.get_logger(__name__)
+
+
+def policies_of(options: Options) -> Policies:
+    """How pods are judged, as the program was started.
+
+    --ignore-dra-requests, on by default, means as in Karpenter that devices are not planned for, so pods with resource claims
+    are refused. Switched off, such pods get places and their claims are no constraint, as long as there is no allocator.
+    """
+    return Policies(
+        preferences=PreferencePolicy(options.preference_policy),
+        min_values=MinValuesPolicy(options.min_values_policy),
+        devices=DevicePolicy.REFUSE if options.ignore_dra_requests else DevicePolicy.IGNORE,
+        spread=tuple(
+            TopologySpreadConstraint(
+                max_skew=one.max_skew, topology_key=one.topology_key, when_unsatisfiable=one.when_unsatisfiable
+            )
+            for one in options.scheduler_config
+        ),
+        reserves=options.feature_gates.reserved_capacity,
+        hostname_domains=options.hostname_spread_domains,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one run did, for logs, metrics and tests."""
+
+    pods: int
+    claims: int
+    existing: int
+    unplaced: int
+    usd_per_hour: float
+
+
+class Provisioner:
+    """Runs one batch after another; creating the claims of one never holds up the next.
+
+    A claim is told to the state before it is written, so the next batch plans around it at once; a create that
+    fails takes that back and the pods are planned again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        creator: ClaimCreator,
+        provider: CloudProvider,
+        recorder: Recorder,
+        metrics: Metrics,
+        workers: Workers,
+        clock: Clock,
+        *,
+        counts: Callable[[Pod], bool],
+        retry: Callable[[str], None],
+        chance: random.Random,
+        plans: PlanWriter,
+        policies: Policies = DEFAULTS,
+        deadline: timedelta = timedelta(seconds=10),
+        decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
+    ) -> None:
+        self._decided = decided
+        self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
+        self._prepared: Prepared | None = None
+        self._deadline = deadline.total_seconds()
+        self._cluster, self._creator, self._plans = cluster, creator, plans
+        self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
+        self._counts, self._retry, self._chance = counts, retry, chance
+
+    def run(self) -> Batch | None:
+        """Plan every pod that waits and counts; None when there is none."""
+        snapshot = self._cluster.snapshot()
+        waiting = tuple(
+            pod for pod in snapshot.pending if self._may_plan(pod) and pod.shape.key not in snapshot.stopped
+        )
+        if any(counts_by_time(pod) and not self._counts(pod) for pod in snapshot.pending):
+            self._retry("early")
+        pods = waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
+        self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
+        if not pods:
+            self._metrics.unschedulable_pods(0)
+            self._metrics.pending_by_zone({})
+            self._complain(snapshot, Result((), {}, ()))
+            return None
+        decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
+        with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
+            gathered = self._worlds.of(snapshot, self._machines)
+            prepared = self._prepared = prepare(gathered.world, self._prepared)
+            result = with_own_pods(prepared.solve(avoiding(pods, snapshot.avoided), expired=self._expired()), pods)
+        seconds = self._clock.monotonic() - started
+        if any(NOT_TRIED in one.reasons for one in result.unplaced):
+            _log.warning(
+                "the solve deadline passed before every pod was planned; the rest is planned next",
+                scheduling_id=decision,
+                solve_deadline_seconds=self._deadline,
+            )
+            self._retry("deadline")
+        self._metrics.unschedulable_pods(len(result.unplaced))
+        self._metrics.plan(result.usd_per_hour)
+        batch = Batch(
+            len(pods),
+            len(result.claims),
+            sum(map(len, result.existing.values())),
+            len(result.unplaced),
+            result.usd_per_hour,
+        )
+        _log.info(
+            "planned",
+            scheduling_id=decision,
+            pods=batch.pods,
+            claims=batch.claims,
+            existing=batch.existing,
+            unplaced=batch.unplaced,
+            usd_per_hour=round(batch.usd_per_hour, 4),
+            milliseconds=round(seconds * 1000, 1),
+        )
+        self._act(snapshot, result)
+        unplaced = {one.pod.uid for one in result.unplaced}
+        self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
+        self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
+        return batch
+
+    def fits_elsewhere(self, claim_name: str) -> bool:
+        """Whether every pod that waits for a claim would find another place now, on machines of today or others that can be had."""
+        snapshot, pods = without(self._cluster.snapshot(), claim_name)
+        if not pods:
+            return False
+        prepared = prepare(self._worlds.of(snapshot).world, self._prepared)
+        return not prepared.solve(pods, expired=self._expired(), explain=False).unplaced
+
+    def _expired(self) -> Callable[[], bool]:
+        """Says when the time of a question that begins now is up."""
+        end = self._clock.monotonic() + self._deadline
+        return lambda: self._clock.monotonic() >= end
+
+    def _may_plan(self, pod: Pod) -> bool:
+        if pod.nominated_node_name and any(
+            victim.deleted is not None for victim in self._cluster.bound_to(pod.nominated_node_name)
+        ):
+            return False  # kube-scheduler is making room for it by preemption
+        return self._counts(pod) and not opted_out(pod)
+
+    # ------------------------------------------------------------------ act
+
+    def _act(self, snapshot: Snapshot, result: Result) -> None:
+        nodes = {str(node.key): node for node in snapshot.nodes}
+        for name, pods in result.existing.items():  # first: that room is there for others to take
+            self._keep_room(nodes[name], pods)
+        for planned in result.claims:
+            self._announce(planned)
+        self._complain(snapshot, result)
+
+    def _complain(self, snapshot: Snapshot, result: Result) -> None:
+        """Say of every pod without a place why, and of every pool without instance types that it has none."""
+        texts: dict[int, str] = {}  # by identity: equal pods share their reasons
+        empty: dict[str, str] = {}
+        complaints: list[tuple[Pod, str]] = []
+        unready = events.unready(view.pool for view in snapshot.pools if self._worlds.manages(view.pool))
+        for unplaced in result.unplaced:
+            text = texts.get(id(unplaced.reasons))
+            if text is None:
+                text = texts[id(unplaced.reasons)] = events.sentence(unplaced.reasons, unready)
+                empty |= events.pools_without_types(unplaced.reasons)
+            complaints.append((unplaced.pod, text))
+        complaints += [
+            (pod, events.stopped(stop))
+            for pod in snapshot.pending
+            if (stop := snapshot.stopped.get(pod.shape.key)) is not None
+        ]
+        for pod, text in self._told.due(complaints, self._clock.monotonic()):
+            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
+        for view in snapshot.pools:
+            if (about := empty.get(view.pool.name)) is not None:
+                self._recorder.publish(reference_of(view.pool), "Warning", "NoCompatibleInstanceTypes", about, ttl=60.0)
+
+    def _announce(self, planned: PlannedClaim) -> None:
+        try:
+            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name))
+        except NoFreeNameError as error:
+            _log.error(
+                "could not name a NodeClaim, its pods are planned again", nodepool=planned.pool, error=str(error)
+            )
+            self._retry(f"names/{planned.pool}")
+            return
+        if new is None:
+            _log.info("no NodeClaim is needed, its pods found nodes while they were planned", nodepool=planned.pool)
+        else:
+            self._workers.submit(lambda: self._create(planned, new))
+
+    def _create(self, planned: PlannedClaim, new: NewClaim) -> None:
+        try:
+            claim = self._creator.create(new)
+        except REFUSALS as error:  # asked again with the pods that still wait, every ten seconds
+            self._say_refused(planned, error)
+        except ApiError:
+            self._retry(f"failed/{new.name}")
+        else:
+            if claim is not None:
+                self._nominate(f"nodeclaim/{new.name}", planned.pods)
+
+    def _say_refused(self, planned: PlannedClaim, error: ApiError) -> None:
+        text = f"could not create a NodeClaim: {error.message}"
+        dedupe = (planned.pool,)  # the message names the claim
+        if isinstance(planned.template, NodePool):
+            self._recorder.publish(reference_of(planned.template), "Warning", "FailedCreate", text, dedupe, ttl=60.0)
+        for pod in planned.pods:
+            why = f'Failed to schedule pod, NodePool "{planned.pool}": {text}'
+            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", why, (pod.uid,), ttl=300.0)
+
+    def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
+        """Room for pods on an existing or in-flight node, written into the plan of its claim."""
+        claim = node.claim
+        if self._cluster.assign(node.key, pods):
+            _log.info("a node went while pods were planned onto it, they are planned again", node=str(node.key))
+            self._retry(f"refused/{node.key}")
+            return
+        self._plans.changed(node.key)
+        target = f"nodeclaim/{claim.metadata.name}" if claim is not None else ""
+        self._nominate(", ".join(part for part in (target, f"node/{node.name}" if node.name else "") if part), pods)
+
+    def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")

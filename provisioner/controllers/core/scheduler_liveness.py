@@ -1,0 +1,89 @@
+"""Whether our scheduler lives, seen by what becomes of the pods that ask for it.
+
+`spec.schedulerName` cannot be changed: a pod that was given to a scheduler that is gone waits in silence, without a condition
+and without an event. A scheduler that lives writes one or the other for some pod; where it wrote nothing for a minute while pods
+waited all that time, they are counted and told. Only what is seen here counts, by our own clock: no Lease, no other machine's time.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.controllers.core.events import Told
+from provisioner.controllers.references import pod_reference
+from provisioner.kube.events import Recorder
+from provisioner.support import logs, metrics
+from provisioner.support.clock import Clock
+
+SILENCE_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 5.0
+EVENT_REASON: Final = "SchedulerNotRunning"
+
+WITHOUT_SCHEDULER = metrics.gauge(
+    "dovetail_pods_without_scheduler",
+    "Pods that ask for a scheduler which has shown no sign of life for a minute while they waited.",
+    ("scheduler",),
+)
+
+_log = logs.get_logger(__name__)
+
+
+class SchedulerLiveness:
+    """See the module.
+
+    Args:
+        waiting: every unbound, ungated, living pod.
+        recorder: for the pods' events.
+        clock: measures the silence.
+        scheduler: whose pods are watched over.
+    """
+
+    def __init__(
+        self,
+        waiting: Callable[[], Iterable[Pod]],
+        recorder: Recorder,
+        clock: Clock,
+        scheduler: str = names.SCHEDULER_NAME,
+    ) -> None:
+        self._waiting, self._recorder, self._clock, self._scheduler = waiting, recorder, clock, scheduler
+        self._sign_at = clock.monotonic()
+        self._since: dict[str, float] = {}
+        self._told = Told()
+        self._silent = False
+        self._look_at = 0.0
+
+    def heard(self, what: str, old: object, new: object) -> None:  # noqa: ARG002
+        """A pod changed: bound or judged by its scheduler is a sign of life."""
+        if not isinstance(old, Pod) or not isinstance(new, Pod) or new.shape.scheduler_name != self._scheduler:
+            return
+        if (old.node_name, old.scheduled_reason, old.scheduled) != (new.node_name, new.scheduled_reason, new.scheduled):
+            self._sign_at = self._clock.monotonic()
+
+    def look(self) -> None:
+        """Count and tell the pods that nobody looks at. May be called as often as one likes."""
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        unseen = [pod for pod in self._waiting() if self._is_unseen(pod)]
+        before = self._since
+        self._since = {pod.uid: before.get(pod.uid, now) for pod in unseen}
+        silent = now - self._sign_at >= SILENCE_SECONDS
+        left = [pod for pod in unseen if silent and now - self._since[pod.uid] >= SILENCE_SECONDS]
+        WITHOUT_SCHEDULER.labels(self._scheduler).set(len(left))
+        if bool(left) != self._silent:
+            self._silent = bool(left)
+            if left:
+                _log.warning("a scheduler shows no sign of life", scheduler=self._scheduler, pods=len(left))
+            else:
+                _log.info("no pod waits for a silent scheduler any more", scheduler=self._scheduler)
+        text = (
+            f'No scheduler has looked at the pod for {SILENCE_SECONDS:.0f}s. It asks for "{self._scheduler}", which has '
+            f"not looked at any pod meanwhile: check that it runs, or create the pod again without that schedulerName"
+        )
+        for pod, sentence in self._told.due(((pod, text) for pod in left), now):
+            self._recorder.publish(pod_reference(pod), "Warning", EVENT_REASON, sentence, ttl=0)
+
+    def _is_unseen(self, pod: Pod) -> bool:
+        return pod.shape.scheduler_name == self._scheduler and not pod.scheduled_reason and not pod.scheduled

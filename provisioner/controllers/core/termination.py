@@ -1,0 +1,204 @@
+"""The end of a Node: taint, drain through the Eviction API, end the machine, let the Node go. Source: core spec 7."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from provisioner.apis import names
+from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition, is_true
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.types import CloudProviderView
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.drain import Evictions, deadline_of, drain_step
+from provisioner.controllers.core.lifecycle import FAILED_TERMINATION, not_ended
+from provisioner.controllers.core.registration import patch_node
+from provisioner.controllers.core.terminator import FAILED_DRAINING, MIN_TAINTED_SECONDS, Ending, State, Terminator
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import node_reference, reference_of
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, Conflict, NotFound
+from provisioner.kube.events import Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, Result
+
+DRAIN_REQUEUE_SECONDS = 1.0
+#: While the watch of pods is stale, every look at a drain is a list at the API server.
+STALE_REQUEUE_SECONDS = 3.0
+INSTANCE_REQUEUE_SECONDS = 5.0
+CONTROLLER = "node.termination"
+_log = logs.get_logger(__name__)
+
+
+class Termination:
+    """The reconciler of Nodes that are being deleted; one key is a Node's name.
+
+    Args:
+        pods_are_stale: whether the watch of pods is behind, so that pods are listed anew for every look.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        provider: CloudProviderView,
+        writer: ClaimWriter,
+        evictions: Evictions,
+        taints: DisruptedTaints,
+        terminator: Terminator,
+        recorder: Recorder,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        pods_are_stale: Callable[[], bool],
+    ) -> None:
+        self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
+        self._evictions, self._taints, self._terminator = evictions, taints, terminator
+        self._recorder, self._metrics, self._clock = recorder, metrics, clock
+        self._pods_are_stale = pods_are_stale
+
+    def reconcile(self, name: str) -> Result:
+        """One look at one Node that is being deleted."""
+        node = self._cluster.node(name)
+        if (
+            node is None
+            or node.metadata.deletion_timestamp is None
+            or names.TERMINATION_FINALIZER not in node.metadata.finalizers
+        ):
+            return DONE
+        claim = self._cluster.claim_of(node)
+        if claim is None and not self._is_ours(node):
+            return DONE
+        try:
+            return self._end(node, claim)
+        except NotFound:
+            return DONE
+        except Conflict:
+            return Result(requeue_after=0.1)
+        except ApiError as error:  # what is not known counts as live: wait, and ask again
+            _log.warning("The drain of a node waits for the API server; retrying", node=name, error=str(error))
+            return Result(failed=True)
+
+    def _end(self, node: Node, claim: NodeClaim | None) -> Result:
+        if claim is not None:
+            self._writer.delete(claim)
+            if not is_true(node.status.conditions, names.READY) and self._machine_is_gone(claim):
+                return self._let_go(node, claim)
+        node = self._taints.close(node, ending=True)
+        deadline = deadline_of(claim) if claim is not None else None
+        stale = self._pods_are_stale()
+        if self._drains(node, claim, deadline, self._pods(node, stale=stale)):
+            return Result(requeue_after=STALE_REQUEUE_SECONDS if stale else DRAIN_REQUEUE_SECONDS)
+        left = MIN_TAINTED_SECONDS - self._taints.seconds(node)
+        if left > 0:
+            return Result(requeue_after=left)
+        if claim is None:
+            ending = self._terminator.drained(node)
+        else:
+            claim = self._cluster.claim(claim.metadata.name) or claim
+            try:
+                ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline)
+            except CloudError as error:
+                self._recorder.publish(reference_of(claim), "Warning", FAILED_TERMINATION, not_ended(claim, error))
+                return Result(failed=True)
+        return self._after(ending, node, claim)
+
+    def _after(self, ending: Ending, node: Node, claim: NodeClaim | None) -> Result:
+        if claim is not None and ending.state is not State.HELD and not is_true(claim.status.conditions, names.DRAINED):
+            self._metrics.node_drained(claim)
+        match ending.state:
+            case State.HELD:
+                if claim is not None and ending.why:
+                    self._draining(claim)
+                return Result(requeue_after=ending.requeue_after)
+            case State.UNDER_WAY:
+                if claim is not None:
+                    claim = self._cluster.claim(claim.metadata.name) or claim
+                    conditions = claim.status.conditions
+                    for kind in (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING):
+                        conditions = self._set(claim, conditions, kind)
+                    self._writer.status(claim, conditions)
+                return Result(requeue_after=INSTANCE_REQUEUE_SECONDS)
+            case State.GONE:
+                return self._let_go(node, claim)
+
+    def _pods(self, node: Node, *, stale: bool) -> tuple[Pod, ...]:
+        """What a step of the drain is decided from; whether anything is left is asked of the API server at the end in any case."""
+        name = node.metadata.name
+        return self._terminator.pods_on(name) if stale else self._cluster.bound_to(name)
+
+    def _drains(self, node: Node, claim: NodeClaim | None, deadline: datetime | None, pods: tuple[Pod, ...]) -> bool:
+        """Ask the next pods to leave; whether any holds the drain."""
+        drain = drain_step(pods, self._clock.now(), deadline)
+        if not drain.waiting:
+            return False
+        if claim is not None:
+            self._draining(claim)
+        self._evictions.add(drain.evict)
+        if deadline is not None:
+            self._expiring(node, claim, deadline)
+            self._evictions.force(drain.force, deadline)
+        if len(drain.evict) + len(drain.force) < drain.waiting:
+            message = f"Failed to drain node, {drain.waiting} pods are waiting to be evicted"
+            self._recorder.publish(node_reference(node), "Warning", FAILED_DRAINING, message)
+        return True
+
+    def _expiring(self, node: Node, claim: NodeClaim | None, deadline: datetime) -> None:
+        message = f"All pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}"
+        for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):
+            self._recorder.publish(reference, "Warning", "TerminationGracePeriodExpiring", message)
+
+    def _draining(self, claim: NodeClaim) -> None:
+        claim = self._cluster.claim(claim.metadata.name) or claim
+        if condition(claim.status.conditions, names.DRAINED) is None:
+            conditions = CLAIM_CONDITIONS.set(
+                claim.status.conditions,
+                names.DRAINED,
+                names.UNKNOWN,
+                names.DRAINING,
+                "Draining",
+                generation=claim.metadata.generation,
+                now=self._clock.now(),
+            )
+            self._writer.status(claim, conditions)
+
+    def _set(self, claim: NodeClaim, conditions: Any, kind: str) -> Any:
+        return CLAIM_CONDITIONS.set(
+            conditions, kind, names.TRUE, kind, "", generation=claim.metadata.generation, now=self._clock.now()
+        )
+
+    def _machine_is_gone(self, claim: NodeClaim) -> bool:
+        try:
+            self._provider.get(claim.status.provider_id)
+        except MachineNotFoundError:
+            return True
+        except CloudError:  # while nobody says, its pods leave as from any other
+            return False
+        return False
+
+    def _let_go(self, node: Node, claim: NodeClaim | None) -> Result:
+        def patch_of(current: Node) -> list[dict[str, Any]]:
+            finalizers = list(current.metadata.finalizers)
+            if names.TERMINATION_FINALIZER not in finalizers:
+                return []
+            left = [finalizer for finalizer in finalizers if finalizer != names.TERMINATION_FINALIZER]
+            return [
+                {"op": "test", "path": "/metadata/finalizers", "value": finalizers},
+                {"op": "replace", "path": "/metadata/finalizers", "value": left},
+            ]
+
+        patch_node(self._client, node, patch_of)
+        self._taints.forget(node)
+        if claim is not None:
+            self._metrics.node_terminated(claim, node, self._clock.now())
+        return DONE
+
+    def _is_ours(self, node: Node) -> bool:
+        kinds = self._provider.node_class_kinds()
+        return any(names.nodeclass_label(group, kind) in node.metadata.labels for group, kind in kinds)

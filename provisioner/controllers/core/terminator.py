@@ -1,0 +1,419 @@
+"""Who ends instances: `Terminator` and nobody else, and never one with a live pod on it.
+
+A cache may be minutes old without knowing it, so the caches are not asked. Before every end the Nodes of the instance are
+looked up at the API server by their provider ID, closed to new pods, and their pods are listed there. Pods that are still
+alive are asked to leave and hold the end. What cannot be read counts as a live pod, and a list that fails means: wait.
+"""
+
+import enum
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.metering import metered
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints, NodeFacts, decode_facts, read_node
+from provisioner.controllers.core.drain import DrainStep, Evictions, drain_step
+from provisioner.controllers.references import node_reference, reference_of
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import DecodeError, NotFound
+from provisioner.kube.events import Recorder
+from provisioner.kube.survey import Shared, Unreadable, survey
+from provisioner.support.bounded import forget_oldest
+from provisioner.support.clock import Clock
+from provisioner.support.metrics import counter
+
+#: From the taint to the end of the instance: in this time kube-scheduler sees the taint, and what it bound before is listed.
+MIN_TAINTED_SECONDS: Final = 2.0
+HELD_SECONDS: Final = 2.0
+#: Nothing that we do makes an object readable, so it is looked at less often.
+UNREADABLE_SECONDS: Final = 10.0
+FAILED_DRAINING: Final = "FailedDraining"
+_MOST_NAMED: Final = 5
+_MOST_TOLD: Final = 20_000
+_MOST_STRANGERS: Final = 50
+_HELD = counter(
+    "dovetail_instance_terminations_held_total",
+    "Looks at an instance that was to be terminated and was not yet, by what held it.",
+    ("cause",),
+)
+
+
+class State(enum.Enum):
+    """How far the end of an instance has come."""
+
+    HELD = "held"
+    """It runs on, and nothing was asked of the provider."""
+    UNDER_WAY = "under way"
+    """The provider was told; ask again until it is gone."""
+    GONE = "gone"
+    """There is no instance any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What became of a wish to end an instance.
+
+    Attributes:
+        nodes: its Nodes as the API server has them; empty where nobody looked.
+        requeue_after: seconds until another try makes sense, where it is held.
+        why: what holds it, in a sentence for an event; "" where nothing but time does.
+    """
+
+    state: State
+    nodes: tuple[Node, ...] = ()
+    requeue_after: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """An instance's Nodes and their pods, listed at the API server; the pods after the Nodes, where these were closed.
+
+    Attributes:
+        nodes: the Nodes with its provider ID.
+        pods: all pods on them, and on the Node that its claim names though it is gone; by name.
+        unreadable: Nodes and pods of it that cannot be decoded, each in words.
+        strangers: live pods on Nodes that may be its own although they do not say so yet, as "pod on node".
+        closed_seconds: for how long its Nodes have been closed; infinite where it has none.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
+    closed_seconds: float = float("inf")
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """Every Node of the cluster at one instant."""
+
+    of: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # provider ID -> names
+    provider_of: dict[str, str] = field(default_factory=dict)
+    unregistered: list[NodeFacts] = field(default_factory=list)
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+class Terminator:
+    """The only one who calls `CloudProvider.delete`, or ends an instance otherwise. Thread-safe.
+
+    Args:
+        provider: of which everybody else sees all but `delete`.
+        claims: every known NodeClaim.
+        evictions: asks live pods to leave.
+        taints: closes Nodes.
+    """
+
+    def __init__(
+        self,
+        provider: CloudProvider,
+        client: Client,
+        claims: Callable[[], Iterable[NodeClaim]],
+        evictions: Evictions,
+        taints: DisruptedTaints,
+        recorder: Recorder,
+        clock: Clock,
+    ) -> None:
+        self._provider, self._client, self._claims = provider, client, claims
+        self._evictions, self._taints, self._recorder, self._clock = evictions, taints, recorder, clock
+        self._nodes = Shared(self._list_nodes)
+        self._lock = threading.Lock()
+        self._metered: dict[str, CloudProvider] = {}
+        self._told: dict[str, str] = {}  # claim UID -> provider ID of the instance whose end has begun
+
+    # ------------------------------------------------------------------ ending
+
+    def end(self, claim: NodeClaim, *, by: str, deadline: datetime | None = None) -> Ending:
+        """End the claim's instance once no live pod is left on it; call again until it is gone.
+
+        Args:
+            claim: that is being deleted.
+            by: the controller that asks, for metrics.
+            deadline: when live pods are deleted whatever forbids it; what cannot be read holds no longer than until then.
+
+        Raises:
+            ApiError: pods or Nodes could not be listed, so nothing was ended.
+            CloudError: the provider did not do it; try again.
+
+        Cost: one list of all Nodes, shared with whoever asks at the same time, and one of the pods of each Node found.
+        """
+        provider_id, uid = claim.status.provider_id, claim.metadata.uid
+        if owner := self._other_owner(claim):  # before anything of it is touched
+            why = f"NodeClaim {owner} has the same provider ID {provider_id}"
+            return self._hold(claim, Sight(), "shared", UNREADABLE_SECONDS, why)
+        if not provider_id or self._told.get(uid) != provider_id:
+            sight = self._look(provider_id, claim, close=True)
+            if (held := self._held(claim, sight, deadline)) is not None:
+                return held
+        else:
+            sight = Sight()
+        provider = self._as(by)
+        try:
+            provider.delete(claim)
+            self._note(uid, provider_id)
+            provider.delete(claim)  # a provider that is done at once says so now
+        except MachineNotFoundError:
+            self._note(uid, provider_id)
+            return Ending(State.GONE, sight.nodes)
+        return Ending(State.UNDER_WAY, sight.nodes)
+
+    def forget(self, claim: NodeClaim) -> None:
+        """The claim is gone, or about to be."""
+        with self._lock:
+            self._told.pop(claim.metadata.uid, None)
+
+    def end_orphan(self, provider_id: str, terminate: Callable[[str], None]) -> Ending:
+        """End an instance that no claim has, once no live pod is left on it; call again until it is gone.
+
+        Args:
+            provider_id: of the instance.
+            terminate: begins its end; raises CloudError.
+
+        Raises:
+            ApiError, CloudError: as `end`.
+        """
+        sight = self._look(provider_id, None, close=True)
+        if (held := self._held(None, sight, None, provider_id)) is not None:
+            return held
+        try:
+            terminate(provider_id)
+        except MachineNotFoundError:
+            return Ending(State.GONE, sight.nodes)
+        return Ending(State.UNDER_WAY, sight.nodes)
+
+    def drained(self, node: Node) -> Ending:
+        """Whether a Node without a claim may go: HELD while live pods are on it, GONE when none is.
+
+        Raises:
+            ApiError: its pods could not be listed.
+        """
+        closed = self._taints.close(node)
+        pods, unreadable = self._pods([node.metadata.name])
+        sight = Sight((closed,), pods, unreadable, (), self._taints.seconds(closed))
+        return self._held(None, sight, None, node.spec.provider_id) or Ending(State.GONE, (closed,))
+
+    def _note(self, uid: str, provider_id: str) -> None:
+        if provider_id:
+            with self._lock:
+                self._told[uid] = provider_id
+                forget_oldest(self._told, _MOST_TOLD)
+
+    def _as(self, controller: str) -> CloudProvider:
+        with self._lock:
+            if controller not in self._metered:
+                self._metered[controller] = metered(self._provider, controller, self._clock)
+            return self._metered[controller]
+
+    # ------------------------------------------------------------------ looking
+
+    def look(self, claim: NodeClaim) -> Sight:
+        """The Nodes of the claim's instance and their pods, listed at the API server now; what is not closed stays open.
+
+        Raises:
+            ApiError: it is not known; there may be live pods.
+        """
+        return self._look(claim.status.provider_id, claim, close=False)
+
+    def pods_on(self, node_name: str) -> tuple[Pod, ...]:
+        """The pods of one Node as the API server has them now, by name; those that cannot be decoded are left out.
+
+        Raises:
+            ApiError: they could not be listed.
+        """
+        return self._pods([node_name])[0]
+
+    def _look(self, provider_id: str, claim: NodeClaim | None, *, close: bool) -> Sight:
+        every = self._nodes.get()
+        known = every.of.get(provider_id, ()) if provider_id else ()
+        mark = re.compile(rb'"providerID":\s*"' + re.escape(provider_id.encode()) + rb'"')
+        unreadable = [
+            f"Node {one}, which cannot be decoded ({one.error})"
+            for one in every.unreadable
+            if provider_id and mark.search(one.raw)
+        ]
+        nodes: list[Node] = []
+        wanted: list[str] = []  # Nodes whose pods run on the instance
+        for name in known:
+            try:
+                node = read_node(self._client, name)
+            except NotFound:
+                wanted.append(name)  # gone a moment ago, its pods are not
+                continue
+            except DecodeError as error:
+                unreadable.append(f"Node {name}, which cannot be decoded ({error.message})")
+                continue
+            if node.spec.provider_id == provider_id:
+                nodes.append(self._taints.close(node) if close else node)
+                wanted.append(name)
+        last = claim.status.node_name if claim is not None else ""
+        if last and last not in known and every.provider_of.get(last, "") in ("", provider_id):
+            wanted.append(last)  # its Node is gone, the pods on it may run on; a Node of another instance has its own
+        pods, bad = self._pods(wanted)
+        return Sight(
+            nodes=tuple(nodes),
+            pods=pods,
+            unreadable=(*unreadable, *bad),
+            strangers=self._strangers(every, claim) if claim is not None and not nodes else (),
+            closed_seconds=min((self._taints.seconds(node) for node in nodes), default=float("inf")),
+        )
+
+    def _pods(self, node_names: Iterable[str]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+        pods: list[Pod] = []
+        unreadable: list[str] = []
+        for name in node_names:
+            found = survey(
+                self._client, resources.PODS, decode=resources.PODS.decode, field_selector=f"spec.nodeName={name}"
+            )
+            pods += found.objects
+            unreadable += (
+                f"pod {one} on node {name}, which cannot be decoded ({one.error})" for one in found.unreadable
+            )
+        return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(unreadable)
+
+    def _list_nodes(self) -> _Nodes:
+        found = survey(self._client, resources.NODES, decode=decode_facts)
+        every = _Nodes(unreadable=found.unreadable)
+        for one in found.objects:
+            name, provider_id = one.metadata.name, one.spec.provider_id
+            every.provider_of[name] = provider_id
+            if provider_id:
+                every.of[provider_id].append(name)
+            if one.metadata.labels.get(names.REGISTERED_LABEL) != "true":
+                every.unregistered.append(one)
+        return every
+
+    def _strangers(self, every: _Nodes, claim: NodeClaim) -> tuple[str, ...]:
+        """Live pods on Nodes of the claim's pool that have not said yet whose they are: the instance may be behind one.
+
+        Only for a claim that never registered: a Node that has registered is known by its provider ID.
+        """
+        if is_true(claim.status.conditions, names.REGISTERED) or not every.unregistered:
+            return ()
+        ids = {one.status.provider_id for one in self._claims()}
+        candidates = [one.metadata.name for one in every.unregistered if _may_be_its(one, claim, ids)]
+        if len(candidates) > _MOST_STRANGERS:
+            return (f"pods of {len(candidates)} nodes, among them {candidates[0]}",)
+        found = []
+        for name in candidates:
+            pods, unreadable = self._pods([name])
+            found += [f"pod {pod.key} on node {name}" for pod in _living(pods, self._clock.now())]
+            found += unreadable
+        return tuple(found)
+
+    # ------------------------------------------------------------------ holding
+
+    def _held(
+        self, claim: NodeClaim | None, sight: Sight, deadline: datetime | None, provider_id: str = ""
+    ) -> Ending | None:
+        """Why the instance must not end yet, told to those who ask for it; None where nothing is in the way."""
+        now = self._clock.now()
+        provider_id = claim.status.provider_id if claim is not None else provider_id
+        step = drain_step(sight.pods, now, deadline)
+        if (step.waiting or sight.unreadable or sight.strangers) and self._is_gone(provider_id, sight):
+            return None  # what the API server shows of its pods is what was left
+        if step.waiting:
+            self._evict(step, deadline)
+            named = _named([pod.key for pod in _living(sight.pods, now)])
+            why = f"{step.waiting} pods are waiting to be evicted: {named}"
+            return self._hold(claim, sight, "pods", HELD_SECONDS, why)
+        if deadline is None or now < deadline:
+            if sight.unreadable:
+                return self._hold(
+                    claim,
+                    sight,
+                    "unreadable",
+                    UNREADABLE_SECONDS,
+                    f"there may be live pods: {_named(sight.unreadable)}",
+                )
+            if sight.strangers:
+                why = (
+                    f"the instance may belong to a Node that has no spec.providerID or whose NodeClaim is unknown, "
+                    f"with live pods: {_named(sight.strangers)}"
+                )
+                return self._hold(claim, sight, "strangers", UNREADABLE_SECONDS, why)
+        if sight.closed_seconds < MIN_TAINTED_SECONDS:
+            _HELD.labels("taint").inc()
+            return Ending(State.HELD, sight.nodes, MIN_TAINTED_SECONDS - sight.closed_seconds)
+        return None
+
+    def _hold(self, claim: NodeClaim | None, sight: Sight, cause: str, seconds: float, why: str) -> Ending:
+        _HELD.labels(cause).inc()
+        for node in sight.nodes:
+            message = f"Failed to drain node, {why}"
+            self._recorder.publish(
+                node_reference(node), "Warning", FAILED_DRAINING, message, dedupe=(node.metadata.uid, cause)
+            )
+        if claim is not None:
+            message = f"The instance of NodeClaim {claim.name} is not terminated yet: {why}"
+            self._recorder.publish(
+                reference_of(claim), "Warning", FAILED_DRAINING, message, dedupe=(claim.metadata.uid, cause)
+            )
+        return Ending(State.HELD, sight.nodes, seconds, why)
+
+    def _evict(self, step: DrainStep, deadline: datetime | None) -> None:
+        self._evictions.add(step.evict)
+        if deadline is not None:
+            self._evictions.force(step.force, deadline)
+
+    def _other_owner(self, claim: NodeClaim) -> str:
+        """A claim that stays and has the same instance; "" where there is none."""
+        mine = claim.status.provider_id
+        for one in self._claims() if mine else ():
+            if (
+                one.status.provider_id == mine
+                and one.metadata.uid != claim.metadata.uid
+                and one.metadata.deletion_timestamp is None
+            ):
+                return one.name
+        return ""
+
+    def _is_gone(self, provider_id: str, sight: Sight) -> bool:
+        """Whether the provider has no such instance; never where a Node says that its kubelet lives, or where nobody knows."""
+        if not provider_id or any(is_true(node.status.conditions, names.READY) for node in sight.nodes):
+            return False
+        try:
+            self._provider.get(provider_id)
+        except MachineNotFoundError:
+            return True
+        except CloudError:
+            return False
+        return False
+
+
+def _living(pods: Iterable[Pod], now: datetime) -> list[Pod]:
+    """The pods that hold a drain."""
+    return [pod for pod in pods if drain_step((pod,), now).waiting]
+
+
+def _may_be_its(one: NodeFacts, claim: NodeClaim, ids: set[str]) -> bool:
+    """Whether an unregistered Node may be the claim's instance, as far as the Node says; pure."""
+    meta, provider_id = one.metadata, one.spec.provider_id
+    if names.UNREGISTERED_TAINT in one.spec.taints:
+        return False  # nothing runs there that does not tolerate everything
+    if not claim.pool or meta.labels.get(names.NODEPOOL_LABEL) != claim.pool:
+        return False
+    if provider_id and (claim.status.provider_id or provider_id in ids):
+        return False  # it says whose it is
+    if any(owner.kind == "NodeClaim" and owner.uid != claim.metadata.uid for owner in meta.owner_references):
+        return False
+    made, joined = claim.metadata.creation_timestamp, meta.creation_timestamp
+    return made is None or joined is None or joined >= made
+
+
+def _named(things: Iterable[str]) -> str:
+    """The first few, and how many more there are."""
+    every = list(things)
+    more = len(every) - _MOST_NAMED
+    return ", ".join(every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""The controllers that only EC2 needs."""

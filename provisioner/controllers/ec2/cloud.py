@@ -1,0 +1,405 @@
+"""AWS in the program: everything of `cloudprovider.aws` made once a process, and the controllers that only AWS has made for every term."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import botocore.session
+from botocore.exceptions import BotoCoreError
+from botocore.utils import IMDSRegionProvider
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.cloudprovider.aws.access.client import AwsClients
+from provisioner.cloudprovider.aws.instances.drift import DriftJudge
+from provisioner.cloudprovider.aws.instances.instances import Instances
+from provisioner.cloudprovider.aws.instances.inventory import Inventory
+from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
+from provisioner.cloudprovider.aws.launch import templates
+from provisioner.cloudprovider.aws.launch.launch_marks import Mark
+from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
+from provisioner.cloudprovider.aws.launch.launcher import Launcher, World
+from provisioner.cloudprovider.aws.launch.templates import TemplateUses
+from provisioner.cloudprovider.aws.market import discounts, discovered_capacity, prices, reads, unavailable_offerings
+from provisioner.cloudprovider.aws.market import metrics as market_metrics
+from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
+from provisioner.cloudprovider.aws.market.persistence import Keeper, Table
+from provisioner.cloudprovider.aws.market.region_market import Around, Reads, RegionMarket, prefix_delegation_of
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts
+from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, Intervals
+from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal
+from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, Profiles
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
+from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
+from provisioner.cloudprovider.aws.provider import AwsProvider
+from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.clouds import Parts, Term
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.ec2.day_two import DayTwo, Ec2
+from provisioner.controllers.ec2.nodeclass import Around as ClassAround
+from provisioner.controllers.ec2.nodeclass import NodeClassController, ProfileCollector
+from provisioner.controllers.poller import Poller
+from provisioner.controllers.program import Caches
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.config import Connection
+from provisioner.kube.errors import NotFound
+from provisioner.options import Options, OptionsError
+from provisioner.support import logs, metrics
+from provisioner.support.clock import Clock
+from provisioner.support.workers import KeyedQueue
+
+TEMPLATES_SECONDS, LEAST_TEMPLATES_SECONDS = 3600.0, 60.0
+_AWS_NODE: Final = ("kube-system", "aws-node")
+_CLASS_WORKERS: Final = 4
+_log = logs.get_logger(__name__)
+
+
+class AwsCloud:
+    """EC2 and what belongs to it.
+
+    Args:
+        options: with provider "aws".
+        connection: to the API server; its authority is what machines trust.
+        client: over that connection.
+        caches: the watches.
+        clock: for everything.
+
+    Raises:
+        OptionsError: the region cannot be found out.
+    """
+
+    def __init__(self, options: Options, connection: Connection, client: Client, caches: Caches, clock: Clock) -> None:
+        session = botocore.session.Session()
+        self.settings = AwsSettings.of(options, options.aws_region or region_of(session))
+        self.options, self.client, self.caches, self.clock = options, client, caches, clock
+        permit = client.permit.check if client.permit is not None else None
+        self.aws = AwsClients(self.settings.policy(), clock, session, permit=permit)
+        self.shortages, self.memory = Shortages(), MemoryTable()
+        self.uses = TemplateUses(self.settings.template_retention)
+        self.facts = ClusterFacts(self.aws, client, self.settings, clock, connection.authority)
+        self.subnets, self.reservations = SubnetBook(self.shortages.subnet_open), ReservationBook()
+        self.discovery = Discovery(
+            self.aws,
+            clock,
+            self.subnets,
+            self.reservations,
+            Intervals.of(self.settings.subnet_refresh, self.settings.ami_refresh),
+        )
+        self.shifts = (
+            ZonalShifts(self.aws, lambda: "" if self.facts.eks is None else self.facts.eks.arn, clock)
+            if self.settings.enable_zonal_shift
+            else None
+        )
+        shifted = self.shifts.zones if self.shifts is not None else frozenset
+        self._writer = ClaimWriter(client, caches.cluster, lambda effects: caches.effects(effects))
+        self._plan_again: Callable[[str], None] = lambda _: None
+        self.market = RegionMarket(
+            self.settings,
+            self._reads(),
+            Around(
+                reserved=self.reservations.counts,
+                shifted=shifted,
+                claims=caches.cluster.claims,
+                group_of=self.discovery.placement_group,
+            ),
+            self.shortages,
+            self.memory,
+            clock,
+            reserved=self.reserves,
+            changed=lambda: self._plan_again("market"),
+        )
+        self.instances = Instances(self.aws, clock, self.settings.cluster_name, shifted=shifted)
+        self.inventory = Inventory(self.instances, clock)
+        self.templates = LaunchTemplates(self.aws, self.uses, clock, self.settings.cluster_name)
+        self._keeper = Keeper(
+            client, options.system_namespace, tables_of(self.shortages, self.memory, self.uses), clock
+        )
+        judge = DriftJudge(self.inventory, self.node_class, self.market.known_types, self._group_id)
+        self.launcher = Launcher(
+            self.aws,
+            self.instances,
+            self.templates,
+            World(
+                class_of=lambda claim: self.node_class(claim.spec.node_class_ref.name),
+                types_of=self.market.types,
+                cluster=self.facts.cluster,
+                max_pods=self.market.max_pods,
+                claims=caches.cluster.claims,
+                claims_now=lambda: client.list(resources.NODECLAIMS),
+                read=lambda name: client.get(resources.NODECLAIMS, name),
+                write=self._mark,
+                group_of=self.discovery.placement_group,
+                adjusted=self.market.adjusted,
+            ),
+            subnets=self.subnets,
+            reservations=self.reservations,
+            shortages=self.shortages,
+            clock=clock,
+            settings=self.settings,
+            reserved=self.reserves,
+            best_effort=options.min_values_policy == "BestEffort",
+        )
+        self.provider = AwsProvider(self.launcher, self.market, self.node_class, judge, clock)
+        self._unwrite = metrics.written_by(
+            lambda: market_metrics.lines(
+                self.market.region,
+                self.market.prices,
+                self.shortages,
+                clock.now(),
+                (one for found in self.classes() for one in found.status.capacity_reservations),
+                self.reservations.available,
+            )
+        )
+        caches.listen(self._learn)
+
+    @property
+    def reserves(self) -> bool:
+        """Whether the feature gate ReservedCapacity is on."""
+        return self.options.feature_gates.reserved_capacity
+
+    def node_class(self, name: str) -> EC2NodeClass | None:
+        """The class of that name, as the watch has it."""
+        found: EC2NodeClass | None = self.caches.classes.store.get(name)
+        return found
+
+    def classes(self) -> list[EC2NodeClass]:
+        """Every class."""
+        found: list[EC2NodeClass] = self.caches.classes.store.list()
+        return found
+
+    def zones(self) -> dict[str, str]:
+        """Names of the zones of all classes, by id."""
+        return {one.zone_id: one.zone for found in self.classes() for one in found.status.subnets if one.zone_id}
+
+    # ------------------------------------------------------------------ the cloud
+
+    def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """What machines of the pool have; prices may be old."""
+        return self.provider.known_types(pool)
+
+    def start(self) -> None:
+        """Begin to read AWS, and what an earlier process kept."""
+        _log.info("aws", region=self.settings.region, cluster=self.settings.cluster_name)
+        self._keeper.restore()
+        self.facts.start()
+        self.market.start()
+
+    def lead(self, parts: Parts) -> Term:
+        """The controllers of a term."""
+        self._plan_again = parts.plan_again
+        self._keeper.start()
+        return AwsTerm(self, parts)
+
+    def stop(self) -> None:
+        """End everything."""
+        self.launcher.stop()
+        self._keeper.stop()
+        self.market.stop()
+        self.facts.stop()
+        self._unwrite()
+        self.aws.close()
+
+    # ------------------------------------------------------------------ parts
+
+    def _reads(self) -> Reads:
+        region = self.settings.region
+        priced = prices.has_pricing_api(region, isolated_vpc=self.settings.isolated_vpc)
+        return Reads(
+            region=lambda: reads.read_region(self.aws),
+            spot=lambda: reads.read_spot(self.aws, self.clock),
+            on_demand=(lambda: reads.read_on_demand(self.aws, region)) if priced else None,
+            discounts=self._discounts,
+            prefix_delegation=self._prefixes,
+        )
+
+    def _discounts(self) -> str:
+        where = self.settings.discounts
+        if not where.startswith(CONFIG_MAP):
+            return Path(where).read_text(encoding="utf-8") if where else ""
+        try:
+            found = self.client.get(
+                resources.CONFIGMAPS, where.removeprefix(CONFIG_MAP), self.settings.system_namespace
+            )
+        except NotFound:
+            return ""
+        return discounts.text_of(found.data, where)
+
+    def _prefixes(self) -> bool:
+        try:
+            return prefix_delegation_of(self.client.raw("GET", resources.DAEMONSETS.path(*_AWS_NODE)))
+        except NotFound:
+            return False
+
+    def _mark(self, claim: NodeClaim, mark: Mark | None) -> NodeClaim:
+        return self._writer.metadata(
+            claim,
+            resourceVersion=claim.metadata.resource_version,
+            annotations={names.LAUNCH_ANNOTATION: None if mark is None else str(mark)},
+        )
+
+    def _group_id(self, node_class: EC2NodeClass) -> str:
+        group = self.discovery.placement_group(node_class)
+        return "" if group is None else group.id
+
+    def _learn(self, what: str, old: object, new: object) -> None:
+        """Take over the memory of a Node when it registers."""
+        if what != "node" or not isinstance(new, Node) or new.metadata.labels.get(names.REGISTERED_LABEL) != "true":
+            return
+        if isinstance(old, Node) and old.metadata.labels.get(names.REGISTERED_LABEL) == "true":
+            return
+        claim = self.caches.cluster.claim_of(new)
+        node_class = self.node_class(claim.spec.node_class_ref.name) if claim is not None else None
+        if claim is not None and node_class is not None:
+            self.market.learn(new, claim, node_class)
+
+
+class AwsTerm:
+    """The controllers of AWS for one term.
+
+    Args:
+        cloud: what lives longer than the term.
+        parts: what the leader lends.
+    """
+
+    def __init__(self, cloud: AwsCloud, parts: Parts) -> None:
+        self._cloud = cloud
+        settings, clock = cloud.settings, cloud.clock
+        profiles = Profiles(cloud.aws, Naming(settings.cluster_name, settings.region), clock.now)
+        rehearsal = Rehearsal(
+            cloud.aws,
+            settings.region,
+            cloud.market.types,
+            cloud.discovery.placement_group,
+            cloud.templates,
+            clock.now,
+            reserved=cloud.reserves,
+        )
+        self._classes = KeyedQueue(
+            "nodeclass",
+            NodeClassController(
+                parts.client,
+                ClassAround(
+                    node_class=cloud.node_class,
+                    claims=parts.cluster.claims,
+                    pools=cloud.caches.pools.store.list,
+                    cluster=cloud.facts.cluster,
+                ),
+                cloud.discovery,
+                profiles,
+                cloud.templates,
+                rehearsal if settings.dry_run_validation else None,
+                parts.writer,
+                parts.recorder,
+                clock,
+                subnet_refresh=settings.subnet_refresh.total_seconds(),
+                isolated_vpc=settings.isolated_vpc,
+                reserved=cloud.reserves,
+            ).reconcile,
+            clock,
+            workers=_CLASS_WORKERS,
+        )
+        self._day_two = DayTwo(
+            Ec2(
+                cloud.aws,
+                settings,
+                cloud.provider,
+                cloud.instances,
+                cloud.inventory,
+                cloud.shortages,
+                cloud.reservations,
+                cloud.shifts,
+                cloud.zones,
+                cloud.reserves,
+            ),
+            parts,
+            pools=cloud.caches.pools.store.list,
+            changed=lambda: parts.plan_again("zonal shift"),
+        )
+        self._pollers = [Poller("launch-templates", self._clean_templates)]
+        if not settings.isolated_vpc:
+            self._pollers.append(Poller("profile-garbage", ProfileCollector(parts.client, profiles).poll))
+
+    def start(self) -> None:
+        """Begin with every class."""
+        self._classes.start()
+        self._classes.add_all(one.name for one in self._cloud.classes())
+        self._day_two.start()
+        for poller in self._pollers:
+            poller.start()
+
+    def stop(self) -> None:
+        """Finish what is under way."""
+        for poller in self._pollers:
+            poller.stop()
+        self._day_two.stop()
+        self._classes.stop(5.0)
+
+    def heard(self, what: str, old: object, new: object) -> None:
+        """One event of a watch."""
+        self._day_two.heard(what, old, new)
+        for name in classes_concerned(what, old, new):
+            if self._cloud.node_class(name) is not None:
+                self._classes.add(name)
+
+    def _clean_templates(self) -> float:
+        self._cloud.templates.clean([one.name for one in self._cloud.classes()])
+        retention = self._cloud.settings.template_retention.total_seconds()
+        return min(TEMPLATES_SECONDS, max(LEAST_TEMPLATES_SECONDS, retention / 4))
+
+
+def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> tuple[Table, ...]:
+    """The tables of AWS."""
+    return (
+        Table(
+            unavailable_offerings.CONFIG_MAP,
+            False,
+            lambda now: (shortages.to_config(now),),
+            lambda maps, now: sum(shortages.restore(data, now) for data in maps),
+        ),
+        Table(discovered_capacity.CONFIG_MAP_PREFIX, True, memory.to_config, memory.restore),
+        Table(
+            templates.CONFIG_MAP,
+            False,
+            lambda _: (uses.to_config(),),
+            lambda maps, now: sum(not uses.restore(data, now) for data in maps),
+        ),
+    )
+
+
+def classes_concerned(what: str, old: object, new: object) -> tuple[str, ...]:
+    """The classes to look at again after an event: its own; that of a pool that changed; that of a claim that is gone."""
+    match what, old, new:
+        case "class", _, EC2NodeClass(metadata=meta):
+            return (meta.name,)
+        case "pool", NodePool(metadata=before), NodePool(metadata=after) if before.generation == after.generation:
+            return ()
+        case "pool", _, NodePool() as pool:
+            return (pool.node_class_ref.name,)
+        case "pool", NodePool() as pool, None:
+            return (pool.node_class_ref.name,)
+        case "claim", NodeClaim() as claim, None:
+            return (claim.spec.node_class_ref.name,)
+        case _:
+            return ()
+
+
+def region_of(session: botocore.session.Session) -> str:
+    """The region that this machine is in, as every SDK finds it; else what the machine says of itself.
+
+    Raises:
+        OptionsError: nobody says.
+    """
+    found = session.get_config_variable("region")
+    if not found:
+        try:
+            found = IMDSRegionProvider(session).provide()
+        except BotoCoreError as error:
+            _log.info("the machine does not say in which region it is", error=str(error))
+    if not found:
+        raise OptionsError("--aws-region (or AWS_REGION) must be given: nothing here says in which region this is")
+    return str(found)

@@ -1,0 +1,113 @@
+"""Asks EC2 every minute which machines are impaired or will be worked on. Source: spec/karpenter-aws.md 6.6.
+
+Differs: where the permission is missing it is tried again every hour, not only after a restart.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws.access.client import Clients, pages
+from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
+from provisioner.cloudprovider.aws.interruption import health, notices
+from provisioner.cloudprovider.aws.interruption.health import Category, Finding
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.controllers.core.interruption import Interruptions, tell
+from provisioner.controllers.ec2.interruption_queue import claims_by_instance
+from provisioner.kube.errors import ApiError
+from provisioner.kube.events import Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.metrics import counter
+
+POLL_SECONDS = 60.0
+DENIED_SECONDS = 3600.0
+_PAGE = 1000
+_UNHEALTHY = counter(
+    "karpenter_interruption_instance_status_unhealthy_total",
+    "Machines found unhealthy, once an episode.",
+    ("category",),
+)
+_log = logs.get_logger(__name__)
+
+
+def read_statuses(aws: Clients) -> Iterator[Mapping[str, Any]]:
+    """Rows of DescribeInstanceStatus that may be of interest.
+
+    Raises:
+        botocore.exceptions.ClientError: as the call.
+    """
+    for wanted in health.FILTERS:
+        for page in pages(aws.client("ec2").describe_instance_status, Filters=[wanted], MaxResults=_PAGE):
+            yield from page.get("InstanceStatuses", ())
+
+
+class HealthPoller:
+    """Marks machines that EC2 says are impaired; asks once an hour where it may not."""
+
+    def __init__(
+        self,
+        read: Callable[[], Iterator[Mapping[str, Any]]],
+        interruptions: Interruptions,
+        cluster: Cluster,
+        recorder: Recorder,
+        settings: AwsSettings,
+        clock: Clock,
+    ) -> None:
+        self._read, self._interruptions, self._cluster, self._recorder = read, interruptions, cluster, recorder
+        self._settings, self._clock = settings, clock
+        self._known: set[tuple[str, Category]] = set()
+
+    def poll(self) -> float:
+        """Ask once; seconds until the next time.
+
+        Raises:
+            Exception: EC2 did not answer.
+        """
+        now = self._clock.now()
+        try:
+            found = health.judge(self._read(), now)
+        except Exception as error:
+            failure = classify_exception(error)
+            if failure.kind is not Kind.DENIED:
+                raise
+            _log.error("machines' health is not watched: the permission is missing", error=str(failure))
+            return DENIED_SECONDS
+        claims = claims_by_instance(self._cluster.claims())
+        mine = [finding for finding in found.findings if finding.instance in claims]
+        for finding in mine:
+            self._act(finding, claims[finding.instance])
+        self._known = {(finding.instance, finding.category) for finding in mine}
+        for machine in found.cleared:
+            if (claim := claims.get(machine)) is not None:
+                self._call_off(claim)
+        return POLL_SECONDS
+
+    def _act(self, finding: Finding, claim: NodeClaim) -> None:
+        if (finding.instance, finding.category) not in self._known:
+            _UNHEALTHY.labels(str(finding.category)).inc()
+        if claim.metadata.deletion_timestamp is not None:
+            return
+        now = self._clock.now()
+        mark = (
+            notices.scheduled(str(finding.category), finding.starts, self._settings, now)
+            if finding.category is Category.EVENT
+            else notices.impaired(str(finding.category), now)
+        )
+        saying = notices.UNHEALTHY if finding.category is not Category.EVENT else notices.PLANNED
+        try:
+            new = self._interruptions.mark(claim, mark)
+        except ApiError as error:
+            _log.warning("could not mark a machine, it is tried again", nodeclaim=claim.name, error=str(error))
+            return
+        if new:
+            tell(self._recorder, self._cluster, claim, saying.type, saying.reason, saying.message)
+
+    def _call_off(self, claim: NodeClaim) -> None:
+        try:
+            self._interruptions.call_off(claim)
+        except ApiError as error:
+            _log.warning(
+                "could not call an interruption off, it is tried again", nodeclaim=claim.name, error=str(error)
+            )

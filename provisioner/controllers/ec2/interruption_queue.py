@@ -1,0 +1,188 @@
+"""Reads the interruption queue and marks the machines that its messages name. Source: spec/karpenter-aws.md 6.5.
+
+A message is deleted once what it says is written on the claims, or nothing is to be done about it; one whose write failed
+comes again after 20 seconds. Two readers, or a message that comes twice, do no harm: marking twice changes nothing.
+"""
+
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import is_true
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.access.errors import classify_exception
+from provisioner.cloudprovider.aws.instances.instances import instance_id_of
+from provisioner.cloudprovider.aws.interruption import notices
+from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
+from provisioner.cloudprovider.aws.interruption.queue import Received
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.controllers.core.interruption import Interruptions, tell
+from provisioner.kube.events import Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.support import heartbeat, logs
+from provisioner.support.backoff import DecorrelatedJitter
+from provisioner.support.clock import Clock
+from provisioner.support.metrics import counter, histogram
+from provisioner.support.workers import Pool as Workers
+from provisioner.support.workers import run_parallel
+
+MALFORMED = "malformed"
+#: A machine that nobody knows may be one whose launch is not written yet: its message may come again for so long.
+UNKNOWN_PATIENCE = timedelta(seconds=90)
+SPOT_CODE = "SpotInterruption"
+#: One message whose handling hangs holds up the queue no longer than this; it is not deleted, so it comes again.
+PATIENCE_SECONDS = 10.0
+_PRESSING = frozenset({Kind.SPOT_INTERRUPTED, Kind.RESERVATION_INTERRUPTED})
+_RECEIVED = counter(
+    "karpenter_interruption_received_messages_total", "Messages of the queue, by kind.", ("message_type",)
+)
+_DELETED = counter("karpenter_interruption_deleted_messages_total", "Messages deleted from the queue.")
+_WAITED = histogram(
+    "karpenter_interruption_message_queue_duration_seconds", "Time between a message and its deletion.", ()
+)
+_log = logs.get_logger(__name__)
+
+
+class Messages(Protocol):
+    """The queue: `InterruptionQueue`."""
+
+    def receive(self) -> Sequence[Received]:
+        """Some messages, after a while none."""
+        ...
+
+    def delete(self, messages: Sequence[Received]) -> int:
+        """Delete them; how many were deleted."""
+        ...
+
+
+class QueueReader:
+    """One thread that waits for messages.
+
+    Args:
+        queue: where they come from.
+        shortages: told of spot capacity that is taken back.
+        reservations: told of reservations that are taken back.
+    """
+
+    def __init__(
+        self,
+        queue: Messages,
+        interruptions: Interruptions,
+        cluster: Cluster,
+        recorder: Recorder,
+        shortages: Shortages,
+        reservations: ReservationBook,
+        settings: AwsSettings,
+        workers: Workers,
+        clock: Clock,
+    ) -> None:
+        self._queue, self._interruptions, self._cluster, self._recorder = queue, interruptions, cluster, recorder
+        self._shortages, self._reservations, self._settings = shortages, reservations, settings
+        self._workers, self._clock = workers, clock
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="interruption-queue", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a receive that is under way is not waited for, what it brings comes again."""
+        self._stop.set()
+
+    def _loop(self) -> None:
+        backoff = DecorrelatedJitter(1.0, 30.0, random.Random())
+        pulse = heartbeat.pulse("interruption queue")
+        while not self._stop.is_set():
+            pulse.beat()
+            try:
+                self.poll()
+                backoff.reset()
+            except Exception as error:
+                wait = backoff.next()
+                _log.warning(
+                    "the interruption queue cannot be read, it is tried again",
+                    error=str(classify_exception(error)),
+                    seconds=round(wait, 1),
+                )
+                self._stop.wait(wait)
+
+    def poll(self) -> int:
+        """Receive once and act; how many messages were deleted."""
+        received = self._queue.receive()
+        if not received or self._stop.is_set():
+            return 0
+        claims = claims_by_instance(self._cluster.claims())
+        outcomes = run_parallel(
+            self._workers, lambda message: self._handle(message, claims), received, patience=PATIENCE_SECONDS
+        )
+        for outcome in outcomes:
+            if outcome.error is not None:
+                _log.warning("a message was not acted upon, it comes again", error=str(outcome.error))
+        done = [outcome.item for outcome in outcomes if outcome.value]
+        deleted = self._queue.delete(done)
+        _DELETED.inc(deleted)
+        for message in done:
+            if message.sent is not None:
+                _WAITED.observe(max(0.0, (self._clock.now() - message.sent).total_seconds()))
+        return deleted
+
+    def _handle(self, message: Received, claims: Mapping[str, NodeClaim]) -> bool:
+        """Act upon one message; whether it may be deleted."""
+        try:
+            notice = parse(message.body)
+        except MessageError as error:
+            _RECEIVED.labels(MALFORMED).inc()
+            _log.warning("a message of the interruption queue is malformed", error=str(error))
+            return True
+        _RECEIVED.labels(str(notice.kind)).inc()
+        if notice.kind is Kind.NO_OP:
+            _log.debug("a message says nothing to us", why=notice.why)
+            return True
+        known = [claim for name in notice.instances if (claim := claims.get(name)) is not None]
+        for claim in known:
+            if claim.metadata.deletion_timestamp is None:  # otherwise we are the cause, as a rule
+                self._act(notice, claim)
+        return len(known) == len(notice.instances) or not self._may_be_launching(notice, message)
+
+    def _act(self, notice: Notice, claim: NodeClaim) -> None:
+        now = self._clock.now()
+        saying = notices.SAYINGS[notice.kind]
+        tell(self._recorder, self._cluster, claim, saying.type, saying.reason, saying.message)
+        wanted = notices.interruption(notice, self._settings, now)
+        new = wanted is not None and self._interruptions.mark(claim, wanted)
+        if notice.kind is Kind.SPOT_INTERRUPTED and new:  # once: telling it twice would double the back-off
+            self._shortages.taken_back(offer_of(claim), now, SPOT_CODE)
+        elif notice.kind is Kind.RESERVATION_INTERRUPTED:
+            self._reservations.exhausted(claim.metadata.labels.get(labels.RESERVATION_ID, ""), now)
+
+    def _may_be_launching(self, notice: Notice, message: Received) -> bool:
+        if notice.kind not in _PRESSING or message.sent is None or self._clock.now() - message.sent > UNKNOWN_PATIENCE:
+            return False
+        return any(
+            not claim.status.provider_id and not is_true(claim.status.conditions, names.LAUNCHED)
+            for claim in self._cluster.claims()
+        )
+
+
+def claims_by_instance(claims: Sequence[NodeClaim]) -> dict[str, NodeClaim]:
+    """Claims by the id of their machine; those that have none, or none of EC2's, are left out."""
+    return {name: claim for claim in claims if (name := instance_id_of(claim.status.provider_id))}
+
+
+def offer_of(claim: NodeClaim) -> Offer:
+    """What the claim's machine was bought as."""
+    found = claim.metadata.labels
+    return Offer(
+        capacity_type=found.get(names.CAPACITY_TYPE_LABEL, ""),
+        instance_type=found.get(names.INSTANCE_TYPE_LABEL, ""),
+        zone=found.get(names.ZONE_LABEL, ""),
+        group=found.get(labels.PLACEMENT_GROUP_ID, ""),
+        partition=found.get(labels.PLACEMENT_GROUP_PARTITION, ""),
+    )

@@ -1,0 +1,141 @@
+"""Labels that EC2 decides or changes after the launch: reservations that a machine has left, partitions that EC2 has chosen.
+
+Source: spec/karpenter-aws.md 3.6, 6.3.
+Differs: the label that says a reservation may be taken back falls with the others; a Node registers without waiting for its
+partition, and gets the label a few seconds later.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.instances.instances import RUNNING, Instance, instance_id_of
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.state.cluster import Cluster
+from provisioner.support import logs
+
+RESERVATION_SECONDS = 60.0
+PARTITION_SECONDS = 10.0
+ON_DEMAND: Mapping[str, str | None] = {
+    names.CAPACITY_TYPE_LABEL: names.CAPACITY_ON_DEMAND,
+    **dict.fromkeys(labels.RESERVATION_LABELS),
+}
+"""What a machine is labelled that has left its reservation; None is no such label."""
+
+_log = logs.get_logger(__name__)
+
+
+def left_reservations(claims: Iterable[NodeClaim], instances: Iterable[Instance]) -> tuple[NodeClaim, ...]:
+    """Claims labelled reserved whose machine runs on demand now, by name. Pure."""
+    by_id = {one.id: one for one in instances}
+    return tuple(
+        claim
+        for claim in sorted(claims, key=lambda one: one.name)
+        if claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL) == names.CAPACITY_RESERVED
+        and claim.metadata.deletion_timestamp is None
+        and (machine := by_id.get(instance_id_of(claim.status.provider_id))) is not None
+        and machine.capacity_type == names.CAPACITY_ON_DEMAND
+    )
+
+
+def lacks_partition(claim: NodeClaim) -> bool:
+    """Whether the claim's machine is in a placement group, and nobody has said in which partition. Pure."""
+    found = claim.metadata.labels
+    return (
+        bool(found.get(labels.PLACEMENT_GROUP_ID))
+        and not found.get(labels.PLACEMENT_GROUP_PARTITION)
+        and bool(claim.status.provider_id)
+        and claim.metadata.deletion_timestamp is None
+    )
+
+
+def changes(present: Mapping[str, str], wanted: Mapping[str, str | None]) -> dict[str, str | None]:
+    """A merge patch of labels; empty where they are as wanted. Pure."""
+    return {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+class Relabeller:
+    """Writes labels of a claim to its Node and to itself."""
+
+    def __init__(self, cluster: Cluster, client: Client, writer: ClaimWriter) -> None:
+        self._cluster, self._client, self._writer = cluster, client, writer
+
+    def relabel(self, claim: NodeClaim, wanted: Mapping[str, str | None]) -> bool:
+        """Whether both have the labels now; otherwise it should be asked for again. A Node that has not registered gets them then."""
+        node = self._cluster.node_of(claim)
+        registered = node is not None and node.metadata.labels.get(names.REGISTERED_LABEL) == "true"
+        try:
+            if node is not None and registered and (lacking := changes(node.metadata.labels, wanted)):
+                body = {"metadata": {"uid": node.metadata.uid, "labels": lacking}}
+                self._client.patch(resources.NODES, node.metadata.name, body)
+            # last: it is what brings us back
+            self._writer.metadata(claim, labels=changes(claim.metadata.labels, wanted))
+        except NotFound:
+            return True
+        except ApiError as error:
+            _log.warning("could not relabel, it is tried again", nodeclaim=claim.name, error=str(error))
+            return False
+        return True
+
+
+class CapacityTypeSync:
+    """Relabels machines that have left their reservation.
+
+    Args:
+        claims: every claim.
+        instances: the machines as they were listed last.
+    """
+
+    def __init__(
+        self,
+        claims: Callable[[], Iterable[NodeClaim]],
+        instances: Callable[[], Iterable[Instance]],
+        relabeller: Relabeller,
+    ) -> None:
+        self._claims, self._instances, self._relabeller = claims, instances, relabeller
+
+    def poll(self) -> float:
+        """Look once; seconds until the next look."""
+        for claim in left_reservations(self._claims(), self._instances()):
+            if self._relabeller.relabel(claim, ON_DEMAND):
+                _log.info("machine has left its capacity reservation", nodeclaim=claim.name)
+        return RESERVATION_SECONDS
+
+
+class PartitionSync:
+    """Labels machines with the partition of their placement group, where EC2 has chosen it.
+
+    Args:
+        claims: every claim.
+        get_all: those of some machines that are there, by provider ID, as EC2 says now; raises CloudError.
+    """
+
+    def __init__(
+        self,
+        claims: Callable[[], Iterable[NodeClaim]],
+        get_all: Callable[[Collection[str]], Mapping[str, Instance]],
+        relabeller: Relabeller,
+    ) -> None:
+        self._claims, self._get_all, self._relabeller = claims, get_all, relabeller
+        self._without: set[str] = set()  # machines of groups that have no partitions
+
+    def poll(self) -> float:
+        """Look once; seconds until the next look.
+
+        Raises:
+            CloudError: EC2 did not answer.
+        """
+        waiting = {claim.status.provider_id: claim for claim in self._claims() if lacks_partition(claim)}
+        self._without &= waiting.keys()
+        if unknown := waiting.keys() - self._without:
+            for provider_id, machine in self._get_all(unknown).items():
+                if machine.partition:
+                    partition = {labels.PLACEMENT_GROUP_PARTITION: str(machine.partition)}
+                    self._relabeller.relabel(waiting[provider_id], partition)
+                elif machine.state == RUNNING:
+                    self._without.add(provider_id)
+        return PARTITION_SECONDS

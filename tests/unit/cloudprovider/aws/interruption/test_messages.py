@@ -1,0 +1,196 @@
+"""Messages of the interruption queue, as EventBridge writes them, and everything else that may stand in a queue."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, is_over, iso_time, parse
+
+MACHINE, OTHER = "i-0b662ef9931388ba0", "i-0123456789abcdef0"
+AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def message(source: str, detail_type: str, **detail: Any) -> str:
+    """An event, with what every event has."""
+    return json.dumps(
+        {
+            "version": "0",
+            "id": "12345678-1234-1234-1234-123456789012",
+            "detail-type": detail_type,
+            "source": source,
+            "account": "123456789012",
+            "time": "2026-11-21T12:00:00Z",
+            "region": "us-east-2",
+            "resources": [f"arn:aws:ec2:us-east-2a:instance/{MACHINE}"],
+            "detail": detail,
+        }
+    )
+
+
+def ec2(detail_type: str, **detail: Any) -> str:
+    return message("aws.ec2", detail_type, **{"instance-id": MACHINE, **detail})
+
+
+def health(**detail: Any) -> str:
+    given_detail = {
+        "eventArn": "arn:aws:health:us-east-1::event/EC2/x",
+        "service": "EC2",
+        "eventTypeCode": "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED",
+        "eventTypeCategory": "scheduledChange",
+        "startTime": "Mon, 23 Nov 2026 12:00:00 GMT",
+        "eventDescription": [{"language": "en_US", "latestDescription": "EC2 has detected degradation"}],
+        "affectedEntities": [{"entityValue": OTHER}, {"entityValue": MACHINE, "status": "PENDING"}],
+        **detail,
+    }
+    return message("aws.health", "AWS Health Event", **given_detail)
+
+
+STARTS = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+ACTED_UPON: dict[str, tuple[str, Notice]] = {
+    "a spot machine that is taken back": (
+        ec2("EC2 Spot Instance Interruption Warning", **{"instance-action": "terminate"}),
+        Notice(Kind.SPOT_INTERRUPTED, (MACHINE,), AT),
+    ),
+    "one that might be soon": (
+        ec2("EC2 Instance Rebalance Recommendation"),
+        Notice(Kind.REBALANCE, (MACHINE,), AT),
+    ),
+    "a machine of a reservation that its owner takes back": (
+        ec2("EC2 Capacity Reservation Instance Interruption Warning", **{"instance-action": "terminate"}),
+        Notice(Kind.RESERVATION_INTERRUPTED, (MACHINE,), AT),
+    ),
+    "a machine that stops": (
+        ec2("EC2 Instance State-change Notification", state="stopping"),
+        Notice(Kind.STOPPED, (MACHINE,), AT),
+    ),
+    "a machine that has stopped": (
+        ec2("EC2 Instance State-change Notification", state="stopped"),
+        Notice(Kind.STOPPED, (MACHINE,), AT),
+    ),
+    "a machine that ends": (
+        ec2("EC2 Instance State-change Notification", state="shutting-down"),
+        Notice(Kind.TERMINATED, (MACHINE,), AT),
+    ),
+    "a machine that has ended": (
+        ec2("EC2 Instance State-change Notification", state="terminated"),
+        Notice(Kind.TERMINATED, (MACHINE,), AT),
+    ),
+    "machines that AWS will work on": (health(), Notice(Kind.SCHEDULED_CHANGE, (OTHER, MACHINE), AT, STARTS)),
+    "without saying when": (
+        health(startTime="soon"),
+        Notice(Kind.SCHEDULED_CHANGE, (OTHER, MACHINE), AT),
+    ),
+    "with the time in the other form": (
+        health(startTime="2026-11-23T12:00:00Z"),
+        Notice(Kind.SCHEDULED_CHANGE, (OTHER, MACHINE), AT, STARTS),
+    ),
+    "of which one is settled": (
+        health(affectedEntities=[{"entityValue": OTHER, "status": "RESOLVED"}, {"entityValue": MACHINE}]),
+        Notice(Kind.SCHEDULED_CHANGE, (MACHINE,), AT, STARTS),
+    ),
+    "told by their ARN, twice": (
+        health(affectedEntities=[{"entityValue": f"arn:aws:ec2:us-east-1:1:instance/{MACHINE}"}] * 2),
+        Notice(Kind.SCHEDULED_CHANGE, (MACHINE,), AT, STARTS),
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), ACTED_UPON.values(), ids=ACTED_UPON)
+def test_messages_that_are_acted_upon(body: str, want: Notice) -> None:
+    assert parse(body) == want
+
+
+NOTHING: dict[str, tuple[str, str]] = {
+    "nothing": ("", "empty"),
+    "blanks": ("  \n", "empty"),
+    "a machine that starts": (ec2("EC2 Instance State-change Notification", state="running"), "running"),
+    "a machine that is pending": (ec2("EC2 Instance State-change Notification", state="pending"), "pending"),
+    "a state without a name": (ec2("EC2 Instance State-change Notification"), "no state"),
+    "an event of EC2 that is new to us": (ec2("EC2 Fleet State Change"), "EC2 Fleet State Change"),
+    "an event of another service": (message("aws.s3", "Object Created"), "aws.s3"),
+    "another version of the envelope": (
+        ec2("EC2 Instance Rebalance Recommendation").replace('"0"', '"1"'),
+        "no concern",
+    ),
+    "somebody's JSON": ('{"hello": "world"}', "nobody"),
+    "a change that is over": (health(statusCode="closed"), "is over"),
+    "a change that was cancelled": (
+        health(eventDescription=[{"language": "en_US", "latestDescription": "[Canceled] EC2 has"}]),
+        "is over",
+    ),
+    "a change that was completed": (
+        health(eventDescription=[{"language": "en_US", "latestDescription": " [Completed] EC2 has"}]),
+        "is over",
+    ),
+    "news of health": (health(eventTypeCategory="accountNotification"), "accountNotification"),
+    "a change of another service": (health(service="RDS"), "RDS"),
+    "a change of no machine": (health(affectedEntities=[{"entityValue": "vol-0123456789abcdef0"}]), "no machine"),
+    "a change that is settled": (
+        health(affectedEntities=[{"entityValue": MACHINE, "status": "UNIMPAIRED"}]),
+        "no machine",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "why"), NOTHING.values(), ids=NOTHING)
+def test_messages_that_say_nothing_to_us(body: str, why: str) -> None:
+    notice = parse(body)
+    assert notice.kind is Kind.NO_OP
+    assert why in notice.why
+
+
+MALFORMED: dict[str, tuple[str, str]] = {
+    "no JSON": ("interrupted!", "no event"),
+    "half of it": (ec2("EC2 Instance Rebalance Recommendation")[:-20], "no event"),
+    "a list": ("[]", "no event"),
+    "a version that is a number": ('{"version": 0}', "no event"),
+    "JSON that is nested too deeply": ('{"detail":' * 5000 + "1" + "}" * 5000, "no event"),
+    "a detail that is a word": (
+        ec2("EC2 Spot Instance Interruption Warning").replace('{"instance-id"', '"x", "y": {"instance-id"'),
+        "cannot be read",
+    ),
+    "no machine": (message("aws.ec2", "EC2 Spot Instance Interruption Warning"), "cannot be read"),
+    "a machine that is none": (
+        ec2("EC2 Spot Instance Interruption Warning", **{"instance-id": "m5"}),
+        "no machine's id",
+    ),
+    "entities that are a word": (health(affectedEntities="all"), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize(("body", "what"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_messages_are_refused_with_the_reason(body: str, what: str) -> None:
+    with pytest.raises(MessageError, match=what):
+        parse(body)
+
+
+@given(
+    body=st.one_of(
+        st.text(), st.recursive(st.none() | st.text(), lambda inner: st.dictionaries(st.text(), inner)).map(json.dumps)
+    )
+)
+def test_no_message_breaks_the_reader(body: str) -> None:
+    try:
+        assert parse(body).kind is Kind.NO_OP
+    except MessageError:
+        pass
+
+
+def test_a_message_without_a_time_is_read_all_the_same() -> None:
+    body = json.dumps({**json.loads(ec2("EC2 Spot Instance Interruption Warning")), "time": "yesterday"})
+    assert parse(body) == Notice(Kind.SPOT_INTERRUPTED, (MACHINE,), None)
+
+
+def test_times_have_a_zone() -> None:
+    assert iso_time("2026-11-21T12:00:00") == AT
+    assert iso_time("2026-11-21T13:00:00+01:00") == AT
+
+
+@pytest.mark.parametrize("text", ["[Completed] x", "[CANCELED] x", "[Cancelled] x"])
+def test_what_is_over_says_so_first(text: str) -> None:
+    assert is_over(text)
+    assert not is_over(f"The instance is x {text}")

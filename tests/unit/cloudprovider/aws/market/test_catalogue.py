@@ -1,0 +1,280 @@
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import ec2, names
+from provisioner.apis.ec2 import CapacityReservation
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.access import wire
+from provisioner.cloudprovider.aws.access.wire import SpotRow
+from provisioner.cloudprovider.aws.market.catalogue import FEW_SHAPES, IDLE_SECONDS, Catalogue, Region
+from provisioner.cloudprovider.aws.market.discounts import Discount, Ledger, LedgerPrices
+from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, Settings, Shape, type_of
+from provisioner.cloudprovider.aws.market.offerings import Market, market_of, offerings_of
+from provisioner.cloudprovider.aws.market.prices import LAST_RESORT_USD_PER_HOUR, PriceBook
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.types import Offering, by_price
+from provisioner.values.requirement import Operator, Requirements
+from tests.support import ec2pages
+from tests.support.clock import NOON
+
+SETTINGS = Settings("us-east-1")
+SHAPE = Shape(ec2.AL2023, (("a", "id-a"), ("b", "id-b")))
+NAMES = ("c5.large", "m5.large", "p5.48xlarge", "a1.large")
+Price = Callable[[str, str, str], float | None]
+
+
+def infos() -> list[wire.TypeInfo]:
+    return wire.instance_types(ec2pages.type_pages([ec2pages.described_types()[name] for name in NAMES])[0])[0]
+
+
+REGION = Region.of(
+    infos(), [(name, zone) for name in NAMES for zone in ("a", "b", "c") if (name, zone) != ("c5.large", "b")]
+)
+
+
+def price(name: str, zone: str, kind: str) -> float | None:
+    return {"on-demand": 0.1, "spot": 0.03, "reserved": 1e-8}[kind]
+
+
+def offered(
+    shape: Shape = SHAPE, market: Market | None = None, name: str = "m5.large", *, fit: bool = True
+) -> dict[tuple[str, str, str], Offering]:
+    """Offerings by (zone, capacity type, partition or reservation)."""
+    info = next(info for info in REGION.infos if info.name == name)
+    body = type_of(info, REGION.zones[name], shape, SETTINGS)
+    found = offerings_of(body, ("a", "b", "c"), shape, market or Market(price), fit=fit)
+    return {
+        (
+            one.zone,
+            one.capacity_type,
+            single(one, labels.PLACEMENT_GROUP_PARTITION) + single(one, labels.RESERVATION_ID),
+        ): one
+        for one in found
+    }
+
+
+def single(offering: Offering, key: str) -> str:
+    return (offering.requirements[key].is_single or "") if key in offering.requirements else ""
+
+
+def open_ones(found: Mapping[tuple[str, str, str], Offering]) -> list[str]:
+    return sorted(" ".join(part for part in key if part) for key, one in found.items() if one.available)
+
+
+def test_every_zone_and_capacity_type_is_listed_those_of_the_class_are_available() -> None:
+    found = offered()
+    assert len(found) == 6
+    assert open_ones(found) == ["a on-demand", "a spot", "b on-demand", "b spot"]
+    one = found["a", "spot", ""]
+    assert one.price == 0.03
+    assert one.requirements[labels.ZONE_ID].is_single == "id-a"
+    assert labels.ZONE_ID not in found["c", "spot", ""].requirements
+    assert one.requirements[labels.RESERVATION_ID].operator is Operator.DOES_NOT_EXIST
+
+
+def unpriced(*without: str) -> Price:
+    return lambda name, zone, kind: None if kind in without else 0.1
+
+
+CASES: dict[str, tuple[Market, list[str]]] = {
+    "a shifted zone": (Market(price, shifted=frozenset({"id-a"})), ["b on-demand", "b spot"]),
+    "a shortage": (
+        Market(price, open=lambda offer: offer != Offer("spot", "m5.large", "a")),
+        ["a on-demand", "b on-demand", "b spot"],
+    ),
+    "spot that the market does not list": (Market(unpriced("spot"), spot_known=True), ["a on-demand", "b on-demand"]),
+    "spot before the market is known": (
+        Market(unpriced("spot", "on-demand")),
+        ["a on-demand", "a spot", "b on-demand", "b spot"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("market", "want"), CASES.values(), ids=CASES)
+def test_available(market: Market, want: list[str]) -> None:
+    assert open_ones(offered(market=market)) == want
+
+
+def test_a_type_that_the_class_cannot_use_is_not_available() -> None:
+    assert open_ones(offered(fit=False)) == []
+
+
+def test_without_a_price_last() -> None:
+    def half(name: str, zone: str, kind: str) -> float | None:
+        return None if name == "c5.large" else 98.0
+
+    catalogue = Catalogue(SETTINGS)
+    catalogue.load(REGION)
+    ordered = by_price(catalogue.types(replace(SHAPE, zones=(("a", "id-a"),)), Market(half), 1), Requirements.of())
+    assert [kind.name for kind, _ in ordered] == [
+        "m5.large",
+        "m5.large",
+        "p5.48xlarge",
+        "p5.48xlarge",
+        "c5.large",
+        "c5.large",
+    ]
+    assert ordered[-1][1].price == LAST_RESORT_USD_PER_HOUR
+
+
+RESERVATION = CapacityReservation(id="cr-1", availability_zone="a", instance_type="m5.large")
+RESERVATIONS: dict[str, tuple[dict[str, Any], int, frozenset[str], bool]] = {
+    "with machines left": ({}, 2, frozenset(), True),
+    "used up": ({}, 0, frozenset(), False),
+    "expiring": ({"state": "expiring"}, 2, frozenset(), False),
+    "in a zone without subnet": ({"availability_zone": "c"}, 2, frozenset(), False),
+    "in a shifted zone": ({}, 2, frozenset({"id-a"}), False),
+}
+
+
+@pytest.mark.parametrize(("changes", "left", "shifted", "want"), RESERVATIONS.values(), ids=RESERVATIONS)
+def test_reservations(changes: dict[str, Any], left: int, shifted: frozenset[str], want: bool) -> None:
+    own = msgspec.structs.replace(RESERVATION, **changes)
+    found = offered(replace(SHAPE, reservations=(own,)), Market(price, reserved={"cr-1": left}, shifted=shifted))
+    one = found[own.availability_zone, "reserved", "cr-1"]
+    assert (one.available, one.reservation_capacity, one.price) == (want, left, 1e-8)
+
+
+def test_partitions_are_offerings_of_their_own() -> None:
+    shape = replace(SHAPE, group=PlacementGroup("pg-1", "partition", 3))
+    short = Offer("spot", "m5.large", "a", "pg-1", "2")
+    found = offered(shape, Market(price, open=lambda offer: offer != short))
+    assert len(found) == 18
+    assert not found["a", "spot", "2"].available
+    assert found["a", "spot", "1"].available
+    assert found["a", "spot", "3"].available
+
+
+@pytest.fixture
+def catalogue() -> Catalogue:
+    made = Catalogue(SETTINGS)
+    assert not made.ready
+    assert made.load(REGION)
+    assert made.ready
+    return made
+
+
+def test_in_order_of_name_with_all_that_ec2_sells(catalogue: Catalogue) -> None:
+    found = catalogue.types(SHAPE, Market(price), 1)
+    assert [one.name for one in found] == sorted(NAMES)
+    assert not any(one.available for one in found[0].offerings)  # a1 does not run AL2023
+
+
+def test_the_same_tuple_while_nothing_changes(catalogue: Catalogue) -> None:
+    first = catalogue.types(SHAPE, Market(price), 1)
+    assert catalogue.types(SHAPE, Market(price), 1) is first
+    assert catalogue.types(SHAPE, Market(price), 2) is first  # another market that says the same
+    assert not catalogue.load(Region.of(infos(), [(n, z) for n, zs in REGION.zones.items() for z in zs]))
+    assert catalogue.types(SHAPE, Market(price), 2) is first
+    assert catalogue.types(replace(SHAPE), Market(price), 2) is first
+
+
+def test_only_what_changed_is_new(catalogue: Catalogue) -> None:
+    first = catalogue.types(SHAPE, Market(price), 1)
+    table = Shortages()
+    table.failed(Offer("spot", "m5.large", "a"), NOON)
+    market = Market(price, open=lambda offer: table.standing(offer, NOON).available)
+    second = catalogue.types(SHAPE, market, 2)
+    assert [left is right for left, right in zip(first, second, strict=True)] == [True, True, False, True]
+    later = NOON + timedelta(minutes=31)
+    third = catalogue.types(SHAPE, Market(price, open=lambda offer: table.standing(offer, later).available), 3)
+    assert third == first
+
+
+def shapes(count: int, start: int = 0) -> list[Shape]:
+    return [replace(SHAPE, amis=(ec2.AMI(id=f"ami-{number}"),)) for number in range(start, start + count)]
+
+
+def test_as_many_classes_as_there_are_cost_nothing_the_second_time(catalogue: Catalogue) -> None:
+    many = shapes(FEW_SHAPES + 6)
+    first = [catalogue.types(shape, Market(price), 1, at=float(number)) for number, shape in enumerate(many)]
+    again = [catalogue.types(shape, Market(price), 1, at=100.0 + number) for number, shape in enumerate(many)]
+    assert all(one is other for one, other in zip(first, again, strict=True))
+
+
+def test_classes_that_nobody_asks_for_are_forgotten_beyond_a_few(catalogue: Catalogue) -> None:
+    old, new = shapes(FEW_SHAPES + 6), shapes(3, start=1000)
+    for shape in (*old, *new):
+        catalogue.types(shape, Market(price), 1, at=0.0 if shape in old else IDLE_SECONDS + 1)
+    kept = [shape for shape in (*old, *new) if catalogue.known(shape) is not None]
+    assert kept == [*old[9:], *new]
+
+
+def test_a_type_that_no_image_boots_is_not_available(catalogue: Catalogue) -> None:
+    def available(arch: str) -> bool:
+        wanted = ec2.AMIRequirement(key=names.ARCH_LABEL, operator="In", values=(arch,))
+        shape = replace(SHAPE, amis=(ec2.AMI(id="ami-1", requirements=(wanted,)),))
+        found = {one.name: one for one in catalogue.types(shape, Market(price), 1)}
+        return any(offering.available for offering in found["m5.large"].offerings)
+
+    assert available("amd64")
+    assert not available("arm64")
+
+
+def test_learned_memory_makes_other_types(catalogue: Catalogue) -> None:
+    shape = replace(SHAPE, amis=(ec2.AMI(id="ami-1"),))
+    first = catalogue.types(shape, Market(price), 1, lambda name, image: None, 1)
+    second = catalogue.types(shape, Market(price), 1, lambda name, image: 5 * 2**30 if name == "m5.large" else None, 2)
+    assert [left is right for left, right in zip(first, second, strict=True)] == [True, True, False, True]
+    assert second[2].capacity["memory"] == 5 * 2**30
+
+
+def test_settings_and_descriptions_that_change(catalogue: Catalogue) -> None:
+    first = catalogue.types(SHAPE, Market(price), 1)
+    assert not catalogue.configure(SETTINGS)
+    assert catalogue.configure(replace(SETTINGS, prefix_delegation=True))
+    assert catalogue.types(SHAPE, Market(price), 1)[2].capacity["pods"] == 110
+    catalogue.configure(SETTINGS)
+    assert catalogue.types(SHAPE, Market(price), 1) == first
+    catalogue.load(Region.of(infos()[:1], [("c5.large", "a")]))
+    assert [one.name for one in catalogue.types(SHAPE, Market(price), 1)] == ["c5.large"]
+    assert catalogue.info("m5.large") is None
+
+
+def test_a_type_that_is_sold_nowhere_can_be_launched_nowhere() -> None:
+    catalogue = Catalogue(SETTINGS)
+    catalogue.load(Region.of(infos(), [("m5.large", "a")]))
+    found = {one.name: one for one in catalogue.types(SHAPE, Market(price), 1)}
+    assert found["c5.large"].requirements[names.ZONE_LABEL].operator is Operator.DOES_NOT_EXIST
+    assert not any(one.available for one in found["c5.large"].offerings)
+
+
+def test_a_discount_changes_the_prices_that_it_is_about() -> None:
+    ledger = Ledger((Discount(0.01, type="m5.large"),))
+    book = PriceBook("us-east-1")
+    adjustments = (LedgerPrices(ledger, (), "us-east-1", NOON),)
+    market, _ = market_of(book.current(), adjustments, Shortages(), NOON, {})
+    assert market.adjusted("m5.large", "us-east-1a", "on-demand")
+    assert not market.adjusted("m5.large", "us-east-1a", "spot")
+    assert not market.adjusted("c5.large", "us-east-1a", "on-demand")
+
+
+def test_a_market_of_all_that_decides() -> None:
+    book, table = PriceBook("us-east-1"), Shortages()
+    ledger = LedgerPrices(Ledger((Discount(0.01, type="m5.large"),)), (0,), "us-east-1", NOON)
+    table.failed(Offer("on-demand", "c5.large", "a"), NOON)
+
+    def now(**changes: Any) -> tuple[Market, object]:
+        facts: dict[str, Any] = {"adjustments": (ledger,), "now": NOON, "reserved": {"cr-1": 1}, **changes}
+        return market_of(book.current(), shortages=table, **facts)
+
+    market, version = now()
+    assert market.price("m5.large", "a", "on-demand") == 0.01
+    assert market.price("c5.large", "a", "on-demand") == 0.085
+    assert not market.open(Offer("on-demand", "c5.large", "a"))
+    assert market.open(Offer("on-demand", "c5.large", "b"))
+    assert now()[1] == version
+    assert hash(version)
+    others = [now(adjustments=()), now(reserved={"cr-1": 0}), now(shifted=frozenset({"x"}))]
+    table.failed(Offer("spot", "c5.large", "a"), NOON)
+    others.append(now())
+    book.refresh_spot(lambda: [SpotRow("m5.large", "a", 0.03, NOON)], NOON)
+    others.append(now())
+    others.append(now(now=NOON + timedelta(minutes=5)))
+    versions = [version, *(one for _, one in others)]
+    assert len(set(versions)) == len(versions)

@@ -1,0 +1,489 @@
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import ec2, names
+from provisioner.apis.ec2 import AMI, AMIRequirement, CapacityReservation, EC2NodeClass, NetworkInterface
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.access import wire
+from provisioner.cloudprovider.aws.market import instance_types
+from provisioner.cloudprovider.aws.market.instance_types import Kubelet, PlacementGroup, Settings, Shape
+from provisioner.values.requirement import Operator
+from tests.support import ec2pages
+
+GIB = 2**30
+MIB = 2**20
+ZONES = (("us-east-1a", "use1-az1"), ("us-east-1b", "use1-az2"))
+SETTINGS = Settings("us-east-1")
+LINUX = Shape(family=ec2.AL2023, zones=ZONES)
+
+
+def info_of(name: str) -> wire.TypeInfo:
+    ((info,), token) = wire.instance_types(ec2pages.type_pages([ec2pages.described_types()[name]])[0])
+    assert token == ""
+    return info
+
+
+def class_of(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None) -> EC2NodeClass:
+    return msgspec.convert({"metadata": {"name": "default"}, "spec": spec, "status": status or {}}, EC2NodeClass)
+
+
+@dataclass(frozen=True)
+class PodsCase:
+    type: str
+    want: int
+    shape: Shape = LINUX
+    settings: Settings = SETTINGS
+
+
+PREFIXES = replace(SETTINGS, prefix_delegation=True)
+PODS = {
+    "by the ENI formula": PodsCase("m5.large", 3 * 9 + 2),
+    "one ENI reserved": PodsCase("m5.large", 2 * 9 + 2, settings=replace(SETTINGS, reserved_enis=1)),
+    "all ENIs reserved leaves none": PodsCase("m5.large", 0, settings=replace(SETTINGS, reserved_enis=3)),
+    "as the user says": PodsCase("m5.large", 42, replace(LINUX, kubelet=Kubelet(max_pods=42))),
+    "0 as the user says": PodsCase("m5.large", 0, replace(LINUX, kubelet=Kubelet(max_pods=0))),
+    "pods per core is the tighter one": PodsCase("m5.large", 6, replace(LINUX, kubelet=Kubelet(pods_per_core=3))),
+    "pods per core is the looser one": PodsCase("m5.large", 29, replace(LINUX, kubelet=Kubelet(pods_per_core=99))),
+    "Bottlerocket knows no pods per core": PodsCase(
+        "m5.large", 29, Shape(family=ec2.BOTTLEROCKET, zones=ZONES, kubelet=Kubelet(pods_per_core=3))
+    ),
+    "Windows has 110": PodsCase("m5.large", 110, Shape(family=ec2.WINDOWS_2022, zones=ZONES)),
+    "prefixes below 30 vCPU are cut at 110": PodsCase("m5.large", 110, settings=PREFIXES),
+    "prefixes from 30 vCPU on are cut at 250": PodsCase("m5.8xlarge", 250, settings=PREFIXES),
+    "prefixes on a type with few addresses": PodsCase("t3.nano", 2 * 1 * 16 + 2, settings=PREFIXES),
+    "prefixes, one ENI reserved": PodsCase("t3.nano", 1 * 1 * 16 + 2, settings=replace(PREFIXES, reserved_enis=1)),
+    "prefixes, all ENIs reserved": PodsCase("t3.nano", 0, settings=replace(PREFIXES, reserved_enis=2)),
+    "Xen machines have no prefixes": PodsCase("m4.large", 2 * 9 + 2, settings=PREFIXES),
+    "bare metal of Nitro has prefixes": PodsCase("m5.metal", 250, settings=PREFIXES),
+    "an EFA-only interface takes no addresses": PodsCase(
+        "hpc7g.4xlarge",
+        3 * 49 + 2,
+        replace(
+            LINUX,
+            interfaces=(
+                NetworkInterface(interface_type="interface"),
+                NetworkInterface(device_index=1, interface_type="efa-only"),
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PODS.values(), ids=PODS)
+def test_max_pods(case: PodsCase) -> None:
+    assert instance_types.max_pods(info_of(case.type), case.shape, case.settings) == case.want
+
+
+CPU_RESERVED = {1: 60, 2: 70, 4: 80, 8: 90, 16: 110, 32: 150, 48: 190, 64: 230, 96: 310, 128: 390, 192: 550}
+
+
+@pytest.mark.parametrize(("vcpus", "millis"), CPU_RESERVED.items())
+def test_cpu_that_the_kubelet_keeps(vcpus: int, millis: int) -> None:
+    info = msgspec.structs.replace(info_of("m5.large"), vcpus=vcpus)
+    assert instance_types.kube_reserved(info, LINUX, SETTINGS)["cpu"] == f"{millis}m"
+
+
+@dataclass(frozen=True)
+class RoomCase:
+    """Allocatable amounts of m5.large in the wire's words; those not named are as by default."""
+
+    shape: Shape = LINUX
+    settings: Settings = SETTINGS
+    want: Mapping[str, str] = field(default_factory=dict)
+
+
+def with_kubelet(**fields: Any) -> Shape:
+    return replace(LINUX, kubelet=Kubelet.of(fields))
+
+
+M5_CAPACITY = 8192 - math.ceil(8192 * 0.075)
+DEFAULT_ROOM = {
+    "cpu": "1930m",
+    "memory": f"{M5_CAPACITY - (11 * 29 + 255) - 100}Mi",
+    "ephemeral-storage": "17Gi",
+    "pods": "29",
+    labels.POD_ENI: "9",
+}
+ROOM = {
+    "by default": RoomCase(),
+    "user's maxPods does not change what AL2023 keeps": RoomCase(with_kubelet(maxPods=110), want={"pods": "110"}),
+    "reserved ENIs do not change what AL2023 keeps": RoomCase(
+        settings=replace(SETTINGS, reserved_enis=1), want={"pods": "20"}
+    ),
+    "Bottlerocket keeps memory by its pods": RoomCase(
+        Shape(family=ec2.BOTTLEROCKET, zones=ZONES, kubelet=Kubelet(max_pods=110)),
+        want={"pods": "110", "memory": f"{M5_CAPACITY - (11 * 110 + 255) - 100}Mi"},
+    ),
+    "kubeReserved by key": RoomCase(with_kubelet(kubeReserved={"cpu": "500m"}), want={"cpu": "1500m"}),
+    "systemReserved comes on top": RoomCase(with_kubelet(systemReserved={"cpu": "100m"}), want={"cpu": "1830m"}),
+    "reserved pids are no resource": RoomCase(with_kubelet(systemReserved={"pid": "1000"})),
+    "evictionHard in bytes": RoomCase(
+        with_kubelet(evictionHard={"memory.available": "500Mi"}),
+        want={"memory": f"{M5_CAPACITY - (11 * 29 + 255) - 500}Mi"},
+    ),
+    "evictionHard of memory alone leaves that of the disk": RoomCase(
+        with_kubelet(evictionHard={"memory.available": "100Mi"})
+    ),
+    "evictionHard in percent": RoomCase(
+        with_kubelet(evictionHard={"nodefs.available": "50%"}), want={"ephemeral-storage": "9Gi"}
+    ),
+    "evictionHard of 100 % is none": RoomCase(
+        with_kubelet(evictionHard={"nodefs.available": "100%"}), want={"ephemeral-storage": "19Gi"}
+    ),
+    "evictionSoft does not count": RoomCase(with_kubelet(evictionSoft={"memory.available": "2Gi"})),
+    "malformed amounts are left to validation": RoomCase(
+        with_kubelet(systemReserved={"cpu": "lots"}, evictionHard={"memory.available": "x%"}, maxPods="10 + 1")
+    ),
+    "no guess of the memory overhead": RoomCase(
+        settings=replace(SETTINGS, vm_memory_overhead=0.0), want={"memory": f"{8192 - (11 * 29 + 255) - 100}Mi"}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ROOM.values(), ids=ROOM)
+def test_what_pods_may_use(case: RoomCase) -> None:
+    made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], case.shape, case.settings)
+    assert made.allocatable.to_wire() == DEFAULT_ROOM | dict(case.want)
+
+
+def test_memory_in_percent_goes_by_the_guess_even_where_the_truth_is_known() -> None:
+    image = AMI(id="ami-1")
+    shape = replace(with_kubelet(evictionHard={"memory.available": "10%"}), amis=(image,))
+    made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], shape, SETTINGS, lambda name, ami: 8000 * MIB)
+    assert made.capacity["memory"] == 8000 * MIB
+    kept = (11 * 29 + 255) * MIB + math.ceil(M5_CAPACITY * MIB / 100 * 10)
+    assert made.allocatable["memory"] == 8000 * MIB - kept
+
+
+def test_arm_firmware_takes_64_mib() -> None:
+    assert instance_types.guessed_memory(info_of("a1.medium"), SETTINGS) == (1984 - math.ceil(1984 * 0.075)) * MIB
+
+
+@dataclass(frozen=True)
+class DiskCase:
+    spec: Mapping[str, Any]
+    want: int
+    type: str = "m5.large"
+
+
+def mapping(device: str | None = None, size: str | None = None, *, root: bool = False) -> dict[str, Any]:
+    row: dict[str, Any] = {"rootVolume": root} if root else {}
+    if device is not None:
+        row["deviceName"] = device
+    if size is not None:
+        row["ebs"] = {"volumeSize": size}
+    return row
+
+
+DISKS = {
+    "AL2023 has 20Gi": DiskCase({"amiFamily": "AL2023"}, 20 * GIB),
+    "Bottlerocket's data volume has 20Gi": DiskCase({"amiFamily": "Bottlerocket"}, 20 * GIB),
+    "Windows has 50Gi": DiskCase({"amiFamily": "Windows2022"}, 50 * GIB),
+    "Custom without devices": DiskCase({"amiFamily": "Custom"}, 20 * GIB),
+    "the family's device by name": DiskCase(
+        {"amiFamily": "AL2023", "blockDeviceMappings": [mapping("/dev/sdb", "5Gi"), mapping("/dev/xvda", "100Gi")]},
+        100 * GIB,
+    ),
+    "Bottlerocket's data device, not its system's": DiskCase(
+        {
+            "amiFamily": "Bottlerocket",
+            "blockDeviceMappings": [mapping("/dev/xvda", "5Gi"), mapping("/dev/xvdb", "80Gi")],
+        },
+        80 * GIB,
+    ),
+    "other devices only": DiskCase(
+        {"amiFamily": "AL2023", "blockDeviceMappings": [mapping("/dev/sdb", "5Gi")]}, 20 * GIB
+    ),
+    "the root volume wins": DiskCase(
+        {
+            "amiFamily": "AL2023",
+            "blockDeviceMappings": [mapping("/dev/xvda", "5Gi"), mapping("/dev/sdb", "70G", root=True)],
+        },
+        70 * 10**9,
+    ),
+    "Custom takes the last": DiskCase(
+        {"amiFamily": "Custom", "blockDeviceMappings": [mapping("/dev/a", "5Gi"), mapping("/dev/b", "6Gi")]}, 6 * GIB
+    ),
+    "a snapshot without a size": DiskCase(
+        {"amiFamily": "AL2023", "blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"snapshotID": "snap-1"}}]},
+        20 * GIB,
+    ),
+    "a mapping without anything": DiskCase({"amiFamily": "AL2023", "blockDeviceMappings": [{}]}, 20 * GIB),
+    "RAID0 of local disks": DiskCase(
+        {"amiFamily": "AL2023", "instanceStorePolicy": "RAID0"}, 75 * 10**9, type="m5d.large"
+    ),
+    "RAID0 without local disks": DiskCase({"amiFamily": "AL2023", "instanceStorePolicy": "RAID0"}, 20 * GIB),
+}
+
+
+@pytest.mark.parametrize("case", DISKS.values(), ids=DISKS)
+def test_ephemeral_storage(case: DiskCase) -> None:
+    shape = Shape.of(class_of(case.spec))
+    made = instance_types.type_of(info_of(case.type), ["us-east-1a"], shape, SETTINGS)
+    assert made.capacity["ephemeral-storage"] == case.want
+
+
+DEVICES = {
+    "NVIDIA": ("p5.48xlarge", {labels.NVIDIA_GPU: 8, labels.EFA: 32}),
+    "Neuron": ("inf2.24xlarge", {labels.NEURON: 6, labels.NEURON_CORE: 12}),
+    "a share of a GPU is none": ("g6f.large", {labels.NVIDIA_GPU: 0}),
+}
+
+
+@pytest.mark.parametrize(("name", "want"), DEVICES.values(), ids=DEVICES)
+def test_devices(name: str, want: Mapping[str, int]) -> None:
+    made = instance_types.type_of(info_of(name), ["us-east-1a"], LINUX, SETTINGS)
+    assert {resource: made.capacity.amount(resource) for resource in want} == want
+
+
+def test_gaudi_is_a_gpu_of_habana() -> None:
+    info = msgspec.structs.replace(info_of("m5.large"), gpus=(wire.Gpu("Gaudi HL-205", "Habana", 8, 32768),))
+    made = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS)
+    assert made.capacity[labels.GAUDI] == 8
+    assert made.requirements[labels.GPU_NAME].is_single == "gaudi-hl-205"
+    assert made.requirements[labels.GPU_MANUFACTURER].is_single == "habana"
+
+
+def test_chosen_interfaces_decide_how_many_efas_there_are() -> None:
+    shape = replace(LINUX, interfaces=(NetworkInterface(interface_type="interface"),))
+    assert (
+        instance_types.type_of(info_of("p5.48xlarge"), ["us-east-1a"], shape, SETTINGS).capacity.amount(labels.EFA) == 0
+    )
+
+
+def test_windows_has_addresses_and_a_build() -> None:
+    made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], Shape(ec2.WINDOWS_2022, ZONES), SETTINGS)
+    assert made.capacity[labels.PRIVATE_IPV4] == 9
+    assert made.requirements[names.OS_LABEL].is_single == "windows"
+    assert made.requirements[names.WINDOWS_BUILD_LABEL].is_single == "10.0.20348"
+
+
+def test_windows_does_not_run_on_arm() -> None:
+    made = instance_types.type_of(info_of("m7g.large"), ["us-east-1a"], Shape(ec2.WINDOWS_2022, ZONES), SETTINGS)
+    assert made.requirements[names.OS_LABEL].operator is Operator.DOES_NOT_EXIST
+
+
+def test_zones_are_those_of_offer_and_subnets() -> None:
+    made = instance_types.type_of(info_of("m5.large"), ["us-east-1b", "us-east-1f"], LINUX, SETTINGS)
+    assert made.requirements[names.ZONE_LABEL].is_single == "us-east-1b"
+    assert made.requirements[labels.ZONE_ID].is_single == "use1-az2"
+    nowhere = instance_types.type_of(info_of("m5.large"), ["us-east-1f"], LINUX, SETTINGS)
+    assert nowhere.requirements[names.ZONE_LABEL].operator is Operator.DOES_NOT_EXIST
+
+
+def test_reservations_are_labels_and_a_capacity_type() -> None:
+    own = CapacityReservation(id="cr-1", availability_zone="us-east-1a", instance_type="m5.large")
+    other = CapacityReservation(id="cr-2", availability_zone="us-east-1a", instance_type="c5.large")
+    made = instance_types.type_of(
+        info_of("m5.large"), ["us-east-1a"], replace(LINUX, reservations=(own, other)), SETTINGS
+    )
+    assert made.requirements[names.CAPACITY_TYPE_LABEL].values == {"on-demand", "spot", "reserved"}
+    assert made.requirements[labels.RESERVATION_ID].is_single == "cr-1"
+    assert made.requirements[labels.RESERVATION_TYPE].is_single == "default"
+    assert made.requirements[labels.RESERVATION_INTERRUPTIBLE].is_single == "false"
+
+
+def test_placement_groups_are_labels() -> None:
+    shape = replace(LINUX, group=PlacementGroup("pg-1", "partition", 3))
+    made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], shape, SETTINGS)
+    assert made.requirements[labels.PLACEMENT_GROUP_ID].is_single == "pg-1"
+    assert made.requirements[labels.PLACEMENT_GROUP_PARTITION].values == {"1", "2", "3"}
+    plain = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], LINUX, SETTINGS)
+    assert labels.PLACEMENT_GROUP_ID not in plain.requirements
+
+
+NAMES = {
+    "m5.large": ("m", "5", "m5", "large", "false"),
+    "m7i-flex.large": ("m", "7", "m7i-flex", "large", "true"),
+    "u-6tb1.112xlarge": ("u", "1", "u-6tb1", "112xlarge", "false"),
+    "inf2.24xlarge": ("inf", "2", "inf2", "24xlarge", "false"),
+}
+
+
+@pytest.mark.parametrize(("name", "want"), NAMES.items(), ids=NAMES)
+def test_what_a_name_tells(name: str, want: tuple[str, ...]) -> None:
+    info = msgspec.structs.replace(info_of("m5.large"), name=name)
+    made = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS).requirements
+    keys = (labels.CATEGORY, labels.GENERATION, labels.FAMILY, labels.SIZE, labels.FLEX)
+    assert tuple(made[key].is_single for key in keys) == want
+
+
+def test_a_type_that_no_table_knows_has_the_bandwidth_that_ec2_states() -> None:
+    info = msgspec.structs.replace(info_of("m5.large"), name="m99.large")
+    made = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS).requirements
+    assert made[labels.NETWORK_BANDWIDTH].is_single == "750"
+    vague = msgspec.structs.replace(info, network_performance="Moderate")
+    made = instance_types.type_of(vague, ["us-east-1a"], LINUX, SETTINGS).requirements
+    assert made[labels.NETWORK_BANDWIDTH].operator is Operator.DOES_NOT_EXIST
+
+
+@dataclass(frozen=True)
+class FitCase:
+    type: str
+    shape: Shape
+    want: str
+
+
+def cards(*interfaces: tuple[int, int, str]) -> Shape:
+    return replace(
+        LINUX,
+        interfaces=tuple(
+            NetworkInterface(network_card_index=c, device_index=d, interface_type=t) for c, d, t in interfaces
+        ),
+    )
+
+
+FITS = {
+    "anything by default": FitCase("m4.large", LINUX, ""),
+    "AL2023 on a1": FitCase("a1.large", LINUX, "AL2023 does not run on a1"),
+    "AL2 on a1": FitCase("a1.large", Shape(ec2.AL2, ZONES), ""),
+    "tracking on Xen": FitCase(
+        "m4.large", replace(LINUX, tracking=True), "connection tracking can be set on Nitro machines only"
+    ),
+    "tracking on Nitro": FitCase("m5.large", replace(LINUX, tracking=True), ""),
+    "tracking on bare metal": FitCase("m5.metal", replace(LINUX, tracking=True), ""),
+    "nested virtualization that is not there": FitCase(
+        "m5.large", replace(LINUX, nested=True), "it has no nested virtualization"
+    ),
+    "nested virtualization": FitCase("m8i.large", replace(LINUX, nested=True), ""),
+    "a strategy that goes": FitCase("m5.large", replace(LINUX, group=PlacementGroup("pg", "cluster")), ""),
+    "a strategy that does not": FitCase(
+        "t3.large",
+        replace(LINUX, group=PlacementGroup("pg", "cluster")),
+        "it cannot be in a placement group of strategy cluster",
+    ),
+    "prefixes that go": FitCase("t3.nano", replace(LINUX, prefixes=1), ""),
+    "prefixes too many": FitCase(
+        "t3.nano", replace(LINUX, prefixes=2), "its interfaces take 2 addresses, not 2 prefixes and one address"
+    ),
+    "no interfaces chosen": FitCase("m4.large", replace(LINUX, interfaces=()), ""),
+    "a card too many": FitCase("m5.large", cards((0, 0, "interface"), (1, 1, "interface")), "it has no network card 1"),
+    "a device too many": FitCase(
+        "m5.large", cards((0, 3, "interface")), "its network card 0 has no place for device 3"
+    ),
+    "an EFA too many": FitCase(
+        "m5.large", cards((0, 0, "interface"), (0, 1, "efa-only")), "it takes 0 EFA interfaces, not 1"
+    ),
+    "cards that are there": FitCase("p5.48xlarge", cards((0, 0, "interface"), (31, 1, "efa-only")), ""),
+    "no ENA": FitCase("t1.micro", cards((0, 0, "interface")), "network interfaces can be chosen with ENA only"),
+}
+
+
+@pytest.mark.parametrize("case", FITS.values(), ids=FITS)
+def test_unfit(case: FitCase) -> None:
+    assert instance_types.unfit(info_of(case.type), case.shape) == case.want
+
+
+def image(identifier: str, *requirements: tuple[str, str, tuple[str, ...]]) -> AMI:
+    return AMI(
+        id=identifier, requirements=tuple(AMIRequirement(key=k, operator=o, values=v) for k, o, v in requirements)
+    )
+
+
+ARM = (names.ARCH_LABEL, "In", ("arm64",))
+AMD = (names.ARCH_LABEL, "In", ("amd64",))
+NO_GPU = (labels.GPU_COUNT, "DoesNotExist", ())
+GPU = (labels.GPU_COUNT, "Exists", ())
+IMAGES = (image("gpu", AMD, GPU), image("newer", AMD, NO_GPU), image("older", AMD, NO_GPU), image("arm", ARM, NO_GPU))
+
+
+@pytest.mark.parametrize(
+    ("name", "want"), {"m5.large": "newer", "p5.48xlarge": "gpu", "m7g.large": "arm", "g5g.xlarge": None}.items()
+)
+def test_image_for(name: str, want: str | None) -> None:
+    made = instance_types.type_of(info_of(name), ["us-east-1a"], LINUX, SETTINGS)
+    found = instance_types.image_for(made.requirements, IMAGES)
+    assert (found.id if found else None) == want
+
+
+def test_memory_is_learned_by_type_and_image() -> None:
+    asked = []
+
+    def learned(name: str, ami: str) -> int | None:
+        asked.append((name, ami))
+        return None
+
+    made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], replace(LINUX, amis=IMAGES), SETTINGS, learned)
+    assert asked == [("m5.large", "newer")]
+    assert made.capacity["memory"] == instance_types.guessed_memory(info_of("m5.large"), SETTINGS)
+
+
+PREFIX_SETTINGS = {"true": True, "1": True, "TRUE": True, "false": False, "": False, "yes": False}
+
+
+@pytest.mark.parametrize(("text", "want"), PREFIX_SETTINGS.items())
+def test_prefix_delegation_as_aws_node_reads_it(text: str, want: bool) -> None:
+    assert instance_types.prefix_delegation({"ENABLE_PREFIX_DELEGATION": text}) is want
+    assert instance_types.prefix_delegation({}) is False
+
+
+def test_the_environment_of_aws_node() -> None:
+    env = [{"name": "ENABLE_PREFIX_DELEGATION", "value": "true"}, {"name": "NODE", "valueFrom": {"fieldRef": {}}}]
+    containers = [
+        {"name": "other", "env": [{"name": "X", "value": "y"}]},
+        {"name": "aws-node", "image": "i", "env": env},
+    ]
+    body = msgspec.json.encode({"kind": "DaemonSet", "spec": {"template": {"spec": {"containers": containers}}}})
+    assert instance_types.aws_node_environment(body) == {"ENABLE_PREFIX_DELEGATION": "true", "NODE": ""}
+    with pytest.raises(msgspec.DecodeError):
+        instance_types.aws_node_environment(b'{"kind": "Status"}')
+
+
+def test_the_shape_of_a_class() -> None:
+    spec = {
+        "amiSelectorTerms": [{"alias": "bottlerocket@latest"}],
+        "kubelet": {
+            "maxPods": 50,
+            "podsPerCore": 4,
+            "kubeReserved": {"cpu": "1"},
+            "evictionHard": {"memory.available": "5%"},
+        },
+        "connectionTracking": {"udpTimeout": 30},
+        "ipPrefixCount": 2,
+        "cpuOptions": {"nestedVirtualization": "enabled"},
+        "networkInterfaces": [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}],
+    }
+    status = {
+        "subnets": [
+            {"id": "subnet-2", "zone": "b", "zoneID": "id-b"},
+            {"id": "subnet-1", "zone": "a", "zoneID": "id-a"},
+            {"id": "subnet-3", "zone": "b", "zoneID": "id-b"},
+        ],
+        "capacityReservations": [
+            {
+                "id": "cr-1",
+                "availabilityZone": "a",
+                "instanceMatchCriteria": "open",
+                "instanceType": "m5.large",
+                "ownerID": "1",
+            }
+        ],
+    }
+    group = PlacementGroup("pg-1", "spread")
+    shape = Shape.of(class_of(spec, status), group)
+    assert shape.family == ec2.BOTTLEROCKET
+    assert shape.zones == (("a", "id-a"), ("b", "id-b"))
+    assert shape.kubelet == Kubelet(50, 4, (("cpu", "1"),), (), (("memory.available", "5%"),))
+    assert (shape.tracking, shape.nested, shape.prefixes, shape.group) == (True, True, 2, group)
+    assert shape.interfaces is not None
+    assert [one.id for one in shape.reservations] == ["cr-1"]
+    assert Shape.of(class_of(spec, status), reserved=False).reservations == ()
+    assert hash(shape) == hash(Shape.of(class_of(spec, status), group))
+
+
+def test_the_shape_of_an_empty_class() -> None:
+    assert Shape.of(class_of({})) == Shape(family=ec2.CUSTOM, zones=())
+
+
+def test_macs_are_not_for_us() -> None:
+    assert [instance_types.usable(info_of(name)) for name in ("mac1.metal", "mac2.metal", "m5.large", "m7g.large")] == [
+        False,
+        False,
+        True,
+        True,
+    ]

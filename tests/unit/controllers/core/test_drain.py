@@ -1,0 +1,227 @@
+"""What a drain wants next, and the taint that a Node gets and loses."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.pods import Pod
+from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
+from provisioner.controllers.core.drain import deadline_of, drain_step
+from provisioner.values.taints import Toleration
+from tests.support import jsonpatch
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim, node, pod
+from tests.support.problems import shape
+from tests.support.tinyserver import TinyServer
+
+CRITICAL = shape(priority_class_name="system-cluster-critical")
+STAYS = shape(tolerations=(Toleration(operator="Exists"),))
+ORDINARY = pod("ordinary", node="n")
+DAEMON = pod("daemon", node="n", kind="DaemonSet", owner="ds")
+CRITICAL_POD = pod("critical", node="n", shape=CRITICAL)
+CRITICAL_DAEMON = pod("critical-daemon", node="n", kind="DaemonSet", owner="ds", shape=CRITICAL)
+PROTECTED = pod("protected", node="n", annotations={names.DO_NOT_DISRUPT: "true"})
+PROTECTED_FOR_AN_HOUR = pod(
+    "for-an-hour", node="n", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON - timedelta(minutes=59)
+)
+PROTECTED_LONG_AGO = pod(
+    "long-ago", node="n", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON - timedelta(minutes=61)
+)
+ENDING = pod("ending", node="n", deleted=NOON - timedelta(seconds=59))
+STUCK = pod("stuck", node="n", deleted=NOON - timedelta(seconds=61))
+MIRROR = pod("mirror", node="n", owner="n", kind="Node")
+MARKED_MIRROR = pod("marked-mirror", node="n", annotations={names.CONFIG_MIRROR: "x"})
+DONE = pod("done", node="n", phase="Succeeded")
+FAILED = pod("failed", node="n", phase="Failed")
+TOLERANT = pod("tolerant", node="n", shape=STAYS)
+
+CASES: dict[str, tuple[tuple[Pod, ...], list[str], int]] = {
+    "an empty node is drained": ((), [], 0),
+    "ordinary pods leave first": (
+        (CRITICAL_DAEMON, CRITICAL_POD, DAEMON, ORDINARY),
+        ["ordinary"],
+        4,
+    ),
+    "then ordinary daemons": ((CRITICAL_DAEMON, CRITICAL_POD, DAEMON), ["daemon"], 3),
+    "then critical pods": ((CRITICAL_DAEMON, CRITICAL_POD), ["critical"], 2),
+    "critical daemons last": ((CRITICAL_DAEMON,), ["critical-daemon"], 1),
+    "a protected pod holds the drain and is not asked": ((PROTECTED, ORDINARY), ["ordinary"], 2),
+    "a protected pod holds back the tiers behind it": ((PROTECTED, DAEMON, CRITICAL_POD), [], 3),
+    "a pod protected for an hour holds while that lasts": ((PROTECTED_FOR_AN_HOUR,), [], 1),
+    "and is asked afterwards": ((PROTECTED_LONG_AGO,), ["long-ago"], 1),
+    "a pod that ends already is waited for, not asked again": ((ENDING, ORDINARY), ["ordinary"], 2),
+    "a pod that ends holds back the next tier": ((ENDING, DAEMON), [], 2),
+    "a pod that should have ended a minute ago holds nothing": ((STUCK,), [], 0),
+    "mirror pods hold nothing": ((MIRROR, MARKED_MIRROR), [], 0),
+    "pods that are done hold nothing": ((DONE, FAILED), [], 0),
+    "a pod that tolerates the taint stays": ((TOLERANT, DAEMON), ["daemon"], 1),
+    "pods are asked in a fixed order": ((pod("b", node="n"), pod("a", node="n")), ["a", "b"], 2),
+}
+
+
+@pytest.mark.parametrize(("pods", "evict", "waiting"), CASES.values(), ids=CASES.keys())
+def test_a_drain_goes_tier_by_tier(pods: tuple[Pod, ...], evict: list[str], waiting: int) -> None:
+    step = drain_step(pods, NOON)
+    assert [one.name for one in step.evict] == evict
+    assert step.waiting == waiting
+
+
+GENTLE = pod("gentle", node="n", grace_seconds=30)
+SLOW = pod("slow", node="n", grace_seconds=600)
+HELD = pod("held", node="n", annotations={names.DO_NOT_DISRUPT: "true"}, grace_seconds=30)
+LATE_DAEMON = pod("late-daemon", node="n", kind="DaemonSet", owner="ds", grace_seconds=600)
+ENDS_TOO_LATE = pod("too-late", node="n", deleted=NOON + timedelta(seconds=61), grace_seconds=600)
+ENDS_IN_TIME = pod("in-time", node="n", deleted=NOON + timedelta(seconds=60), grace_seconds=600)
+TOLERANT_LATE = pod("tolerant-late", node="n", shape=STAYS, grace_seconds=600)
+WITHOUT_GRACE = pod("without", node="n", grace_seconds=None)
+
+IN_A_MINUTE: dict[str, tuple[tuple[Pod, ...], list[str], list[str]]] = {
+    "a pod with time to end is asked": ((GENTLE,), ["gentle"], []),
+    "a pod that needs longer is deleted": ((SLOW, GENTLE), ["gentle"], ["slow"]),
+    "of whatever tier": ((LATE_DAEMON, GENTLE), ["gentle"], ["late-daemon"]),
+    "a protected pod still holds": ((HELD,), [], []),
+    "a pod that ends too late is told a shorter time": ((ENDS_TOO_LATE,), [], ["too-late"]),
+    "a pod that ends in time is left": ((ENDS_IN_TIME,), [], []),
+    "a pod that tolerates the taint is never touched": ((TOLERANT_LATE,), [], []),
+    "a pod of unknown grace is asked": ((WITHOUT_GRACE,), ["without"], []),
+}
+
+
+@pytest.mark.parametrize(("pods", "evict", "force"), IN_A_MINUTE.values(), ids=IN_A_MINUTE.keys())
+def test_a_node_that_ends_in_a_minute_deletes_what_needs_longer(
+    pods: tuple[Pod, ...], evict: list[str], force: list[str]
+) -> None:
+    step = drain_step(pods, NOON, NOON + timedelta(seconds=60))
+    assert [one.name for one in step.evict] == evict
+    assert [one.name for one in step.force] == force
+
+
+def test_a_pod_that_ends_this_second_is_not_told_so_again_and_again() -> None:
+    past = NOON - timedelta(seconds=10)
+    told = pod("told", node="n", deleted=NOON + timedelta(seconds=1), grace_seconds=600)
+    late = pod("late", node="n", deleted=NOON + timedelta(seconds=30), grace_seconds=600)
+    assert drain_step((told, late), NOON, past).force == (late,)
+
+
+def test_protection_ends_when_the_grace_period_begins() -> None:
+    deadline = NOON + timedelta(seconds=60)
+    assert drain_step((HELD,), NOON + timedelta(seconds=30), deadline).force == ()
+    assert drain_step((HELD,), NOON + timedelta(seconds=30.1), deadline).force == (HELD,)
+
+
+ABSURD = 2**63 - 1
+LAST = datetime.max.replace(tzinfo=UTC)
+ODD = {
+    "a grace period of 292 billion years": pod("p", node="n", grace_seconds=ABSURD),
+    "no grace at all": pod("p", node="n", grace_seconds=0),
+    "a negative grace period": pod("p", node="n", grace_seconds=-ABSURD),
+    "a deletion in the last microsecond of time": pod("p", node="n", deleted=LAST, grace_seconds=ABSURD),
+    "a protection of 292 years": pod("p", node="n", annotations={names.DO_NOT_DISRUPT: "2562047h"}, start_time=LAST),
+}
+
+
+@pytest.mark.parametrize("deadline", [None, NOON - timedelta(days=1), NOON + timedelta(minutes=1), LAST])
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_a_pod_with_absurd_times_does_not_stop_the_drain_of_its_node(odd: Pod, deadline: datetime | None) -> None:
+    step = drain_step((odd, GENTLE), NOON, deadline)
+    assert step.waiting == 2
+    assert GENTLE in (*step.evict, *step.force)
+
+
+def test_a_pod_with_an_absurd_grace_period_is_deleted_for_the_deadline() -> None:
+    absurd = pod("absurd", node="n", grace_seconds=ABSURD)
+    assert drain_step((absurd,), NOON, NOON + timedelta(minutes=1)).force == (absurd,)
+
+
+DEADLINES = {
+    "Kubernetes' form": ("2026-11-21T12:00:00Z", NOON),
+    "with an offset": ("2026-11-21T13:00:00+01:00", NOON),
+    "not a time": ("noon", None),
+    "a time without a zone": ("2026-11-21T12:00:00", None),
+    "nothing": ("", None),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), DEADLINES.values(), ids=DEADLINES)
+def test_a_deadline_is_read_from_the_claim(text: str, want: datetime | None) -> None:
+    assert deadline_of(claim("c", annotations={names.TERMINATION_TIMESTAMP: text})) == want
+
+
+DEDICATED = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+DISRUPTED = {"key": names.DISRUPTED_TAINT.key, "effect": "NoSchedule"}
+OF_OTHER_EFFECT = {"key": names.DISRUPTED_TAINT.key, "effect": "NoExecute"}
+
+
+def taints_after(joined: Node, operations: list[dict[str, Any]]) -> list[dict[str, str]]:
+    document = msgspec.json.decode(msgspec.json.encode(joined))
+    taints: list[dict[str, str]] = jsonpatch.apply(document, operations)["spec"].get("taints", [])
+    return taints
+
+
+TAINTING: dict[str, tuple[tuple[dict[str, str], ...], list[dict[str, str]]]] = {
+    "a node without taints": ((), [DISRUPTED]),
+    "other taints stay": ((DEDICATED,), [DEDICATED, DISRUPTED]),
+    "one of the same key is replaced": ((OF_OTHER_EFFECT, DEDICATED), [DEDICATED, DISRUPTED]),
+}
+
+
+@pytest.mark.parametrize(("taints", "wanted"), TAINTING.values(), ids=TAINTING.keys())
+def test_a_disrupted_node_is_tainted_once(taints: tuple[dict[str, str], ...], wanted: list[dict[str, str]]) -> None:
+    joined = node("n", taints=taints)
+    assert taints_after(joined, disruption_patch(joined)) == wanted
+    assert disruption_patch(node("n", taints=tuple(wanted))) == []
+
+
+def test_healing_takes_the_taint_off_and_leaves_the_others() -> None:
+    joined = node("n", taints=(DISRUPTED, DEDICATED, OF_OTHER_EFFECT))
+    assert taints_after(joined, healing_patch(joined)) == [DEDICATED]
+    assert healing_patch(node("n", taints=(DEDICATED,))) == []
+
+
+def test_both_patches_are_guarded_by_the_taints_they_saw() -> None:
+    seen, now = node("n", taints=(DISRUPTED,)), node("n", taints=(DISRUPTED, DEDICATED))
+    with pytest.raises(jsonpatch.PatchError, match="test failed"):
+        taints_after(now, healing_patch(seen))
+
+
+class Asking:
+    """Evictions over an API server, and caches that the test keeps behind it."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.server = TinyServer(self.world)
+
+    def ask(self, *pods: Pod) -> list[str]:
+        self.server.evictions.add(pods)
+        self.server.work_off()
+        return self.server.done
+
+
+def test_a_pod_that_only_the_api_server_knows_is_evicted() -> None:
+    assert Asking().ask(pod("p", node="n")) == ["POST evictions/p"]
+
+
+def test_a_pod_that_the_caches_know_to_end_is_not_asked_again() -> None:
+    asking = Asking()
+    asking.world.add(pod("p", node="n", deleted=NOON))
+    assert asking.ask(pod("p", node="n")) == []
+
+
+def test_a_pod_that_is_gone_is_forgotten() -> None:
+    asking = Asking()
+    asking.server.refuse["p"] = 404
+    assert asking.ask(pod("p", node="n")) == []
+    assert asking.server.evictions._given == {}
+
+
+def test_a_refused_eviction_is_not_hastened_by_asking_again() -> None:
+    asking = Asking()
+    asking.server.refuse["p"] = 429
+    for _ in range(10):
+        asking.ask(pod("p", node="n"))
+    asked = [sent for sent in asking.server.api.sent if sent.path.endswith("/eviction")]
+    assert len(asked) == 1

@@ -1,0 +1,229 @@
+"""Machines without a claim, claims without a machine: who is ended, and who only almost."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from provisioner.apis import ec2, names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.instances.instances import Instance
+from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.types import Machine
+from provisioner.controllers.core.garbage import ClaimCollector, MachineCollector
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube import resources
+from tests.support.cluster import World, claim, node
+from tests.support.tinyserver import TinyServer
+
+ORPHAN = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "spot")
+REGISTERED = (names.LAUNCHED, names.REGISTERED)
+
+
+class Stage:
+    """A collector over machines that the test lists, and an API server."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.server = TinyServer(self.world)
+        self.machines: list[Instance] = [ORPHAN]
+        self.terminated: list[str] = []
+        self.again: list[str] = []
+        self.broken: CloudError | None = None
+        self.collector = MachineCollector(
+            lambda: self.machines,
+            self._fresh,
+            lambda one: self.server.terminator().end_orphan(one, self._terminate),
+            self.world.cluster,
+            self.server.client,
+            self.world.clock,
+            look_again=self.again.append,
+            orphan_after=timedelta(minutes=5),
+        )
+
+    def _fresh(self) -> Sequence[NodeClaim]:
+        return self.server.client.list(resources.NODECLAIMS)
+
+    def _terminate(self, provider_id: str) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.terminated.append(provider_id)
+
+    def poll_for(self, seconds: float) -> None:
+        """Poll as often as it asks to."""
+        left = seconds
+        while left >= 0:
+            wait = self.collector.poll()
+            self.world.clock.advance(wait)
+            left -= wait
+
+
+def test_a_machine_of_nobody_is_terminated_after_five_minutes() -> None:
+    stage = Stage()
+    stage.poll_for(270)
+    assert stage.terminated == []
+    stage.poll_for(120)
+    assert stage.terminated[0] == ORPHAN.provider_id
+
+
+def test_its_node_goes_with_it() -> None:
+    stage = Stage()
+    stage.server.put(node("n", provider_id=ORPHAN.provider_id, finalizers=[names.TERMINATION_FINALIZER]))
+    stage.poll_for(330)
+    assert stage.server.done == ["PATCH nodes/n", "DELETE nodes/n"]
+
+
+def test_live_pods_of_a_machine_of_nobody_are_evicted_before_it_is_terminated() -> None:
+    stage = Stage()
+    stage.server.put(node("n", provider_id=ORPHAN.provider_id))
+    stage.server.bind("web", "n")
+    stage.poll_for(330)
+    assert stage.terminated == []
+    assert names.DISRUPTED_TAINT.key in {taint.key for taint in stage.server.node("n").spec.taints}
+    stage.server.work_off()
+    assert "POST evictions/web" in stage.server.done
+    stage.poll_for(10)
+    assert stage.terminated == [ORPHAN.provider_id]
+
+
+def test_a_machine_of_nobody_stays_while_its_pods_cannot_be_listed() -> None:
+    stage = Stage()
+    stage.server.put(node("n", provider_id=ORPHAN.provider_id))
+    stage.server.refuse["pods"] = 403
+    stage.poll_for(600)
+    assert stage.terminated == []
+
+
+def test_five_minutes_without_a_break() -> None:
+    stage = Stage()
+    stage.poll_for(200)
+    stage.machines = []
+    stage.collector.poll()
+    stage.machines = [ORPHAN]
+    stage.poll_for(200)
+    assert stage.terminated == []
+
+
+def test_the_api_server_is_asked_before_anything_is_ended() -> None:
+    stage = Stage()
+    stage.server.tell = False  # our watch hangs
+    stage.server.put(claim("mine", provider_id=ORPHAN.provider_id, true=REGISTERED))
+    stage.poll_for(400)
+    assert stage.terminated == []
+    asked = [sent for sent in stage.server.api.sent if sent.method == "GET"]
+    assert asked, "the machine looked like nobody's"
+
+
+def test_nothing_is_ended_while_the_api_server_does_not_answer() -> None:
+    stage = Stage()
+    stage.poll_for(290)
+    stage.server.api.respond = None
+    stage.server.api.answers = []
+    with pytest.raises(AssertionError, match="nothing was scripted"):
+        stage.poll_for(30)
+    assert stage.terminated == []
+
+
+def test_a_machine_of_a_launch_under_way_is_taken_over_by_its_claim() -> None:
+    stage = Stage()
+    stage.machines = [replace(ORPHAN, tags={ec2.NODECLAIM_TAG: "mine"})]
+    stage.server.put(claim("mine"))
+    stage.poll_for(600)
+    assert stage.terminated == []
+    assert set(stage.again) == {"mine"}
+
+
+@pytest.mark.parametrize("error", [CloudError("throttled"), MachineNotFoundError(ORPHAN.provider_id)])
+def test_a_termination_that_fails_is_tried_again(error: CloudError) -> None:
+    stage = Stage()
+    stage.server.put(node("n", provider_id=ORPHAN.provider_id, finalizers=[names.TERMINATION_FINALIZER]))
+    stage.broken = error
+    stage.poll_for(330)
+    gone = isinstance(error, MachineNotFoundError)
+    assert stage.server.has("nodes", "n") is not gone
+    stage.broken = None
+    if not gone:
+        stage.poll_for(120)
+        assert stage.terminated
+
+
+def test_it_looks_often_at_first() -> None:
+    stage = Stage()
+    stage.machines = []
+    assert [stage.collector.poll() for _ in range(22)] == [10.0] * 20 + [120.0] * 2
+
+
+class Cloud:
+    """A provider that only lists and gets."""
+
+    name = "fake"
+
+    def __init__(self, *there: str) -> None:
+        self.there = list(there)
+        self.lagging: list[str] = []
+        self.broken = False
+
+    def list(self) -> Sequence[Machine]:
+        return [Machine(one, "m5.large", "z", "spot") for one in self.there if one not in self.lagging]
+
+    def get(self, provider_id: str) -> Machine:
+        if self.broken:
+            raise CloudError("throttled")
+        if provider_id not in self.there:
+            raise MachineNotFoundError(provider_id)
+        return Machine(provider_id, "m5.large", "z", "spot")
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+
+def collected(cloud: Cloud, *things: NodeClaim | Node, shifted: frozenset[str] = frozenset()) -> bool:
+    """Whether the claim "a" is deleted."""
+    server = TinyServer(World())
+    server.put(*things)
+    collector = ClaimCollector(
+        server.world.cluster,
+        cloud,  # type: ignore[arg-type]
+        server.writer,
+        Metrics(),
+        shifted=lambda: shifted,
+    )
+    collector.poll()
+    return not server.has("nodeclaims", "a")
+
+
+LOST = claim("a", provider_id="kwok://a", true=REGISTERED)
+
+
+def test_a_claim_whose_machine_is_gone_is_deleted() -> None:
+    assert collected(Cloud(), LOST)
+    assert collected(Cloud("kwok://b"), LOST, node("a", ready=False))
+
+
+def test_a_claim_whose_node_is_ready_stays() -> None:
+    assert not collected(Cloud(), LOST, node("a"))
+
+
+def test_a_claim_that_a_list_forgets_stays() -> None:
+    cloud = Cloud("kwok://a")
+    cloud.lagging = ["kwok://a"]
+    assert not collected(cloud, LOST)
+
+
+def test_a_claim_stays_while_nobody_knows() -> None:
+    cloud = Cloud()
+    cloud.broken = True
+    assert not collected(cloud, LOST)
+
+
+def test_a_claim_that_is_not_registered_stays() -> None:
+    assert not collected(Cloud(), claim("a", provider_id="kwok://a", true=(names.LAUNCHED,)))
+
+
+def test_a_claim_in_a_zone_that_is_shifted_away_from_stays() -> None:
+    lost = claim("a", provider_id="kwok://a", true=REGISTERED, labels={labels.ZONE_ID: "use1-az1"})
+    assert not collected(Cloud(), lost, shifted=frozenset({"use1-az1"}))
+    assert collected(Cloud(), lost, shifted=frozenset({"use1-az2"}))

@@ -1,0 +1,102 @@
+"""Batch windows, and which pods count."""
+
+from datetime import timedelta
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.apis.pods import Pod
+from provisioner.controllers.core.intake import Intake, Window
+from tests.support.clock import FakeClock
+from tests.support.cluster import pod
+from tests.support.problems import shape
+
+
+def an_intake(clock: FakeClock) -> Intake:
+    waiting: list[Pod] = []
+    return Intake(
+        lambda: None,
+        lambda: waiting,
+        lambda _: False,
+        clock,
+        idle=timedelta(seconds=1),
+        longest=timedelta(seconds=10),
+        grace=timedelta(milliseconds=300),
+    )
+
+
+def test_a_window_closes_a_second_after_its_last_new_member() -> None:
+    window = Window(1.0, 10.0)
+    window.add("a", 0.0)
+    window.add("b", 0.5)
+    assert window.closes_at() == 1.5
+
+
+def test_a_known_member_does_not_keep_a_window_open() -> None:
+    window = Window(1.0, 10.0)
+    window.add("a", 0.0)
+    assert not window.add("a", 0.9)
+    assert window.closes_at() == 1.0
+
+
+def test_an_empty_window_never_closes() -> None:
+    assert Window(1.0, 10.0).closes_at() is None
+
+
+@given(st.lists(st.floats(0, 60), min_size=1, unique=True))
+def test_a_window_is_never_open_longer_than_its_longest(times: list[float]) -> None:
+    window = Window(1.0, 10.0)
+    for number, at in enumerate(sorted(times)):
+        window.add(str(number), at)
+    closes = window.closes_at()
+    assert closes is not None
+    assert closes <= min(times) + 10.0
+
+
+def test_a_pod_counts_after_the_grace_period() -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), pod("one")
+    intake.pod_seen(one)
+    assert not intake.counts(one)
+    clock.advance(0.3)
+    assert intake.counts(one)
+
+
+def test_a_pod_of_another_scheduler_counts_once_that_one_has_no_place_for_it() -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), pod("one", shape=shape(scheduler_name="volcano"))
+    intake.pod_seen(one)
+    clock.advance(3600)
+    assert not intake.counts(one)
+    assert intake.counts(msgspec.structs.replace(one, unschedulable=True))
+
+
+def test_an_unschedulable_pod_counts_at_once() -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), msgspec.structs.replace(pod("one"), unschedulable=True)
+    intake.pod_seen(one)
+    assert intake.counts(one)
+
+
+def test_a_reported_pod_counts_at_once() -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), pod("one")
+    intake.pod_seen(one)
+    intake.report(["one"])
+    assert intake.counts(one)
+
+
+def test_a_report_about_a_pod_that_is_not_known_counts_nothing() -> None:
+    intake = an_intake(FakeClock())
+    intake.report(["stranger"])
+    assert not intake.counts(pod("stranger"))
+
+
+def test_a_bound_pod_is_forgotten() -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), pod("one")
+    intake.pod_seen(one)
+    intake.pod_gone("one")
+    clock.advance(5)
+    assert not intake.counts(one)

@@ -1,0 +1,476 @@
+"""What becomes of a claim whose launch does not succeed at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import cast
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition, condition
+from provisioner.cloudprovider.errors import (
+    CloudError,
+    CreateError,
+    InsufficientCapacityError,
+    LaunchUnderWayError,
+    MachineNotFoundError,
+    NodeClassNotReadyError,
+)
+from provisioner.cloudprovider.types import CloudProvider, Machine
+from provisioner.controllers.core.fallback import PATIENCE
+from provisioner.controllers.core.lifecycle import (
+    ELSEWHERE_SECONDS,
+    FAILED_TERMINATION,
+    FINALIZE_REQUEUE_SECONDS,
+    LAUNCH_TIMEOUT,
+    REGISTRATION_TIMEOUT,
+    Lifecycle,
+)
+from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
+from provisioner.controllers.metrics import Metrics
+from provisioner.support.workers import DONE, Result
+from tests.support.clock import NOON
+from tests.support.cluster import World, bound, claim, node, pod
+from tests.support.instances import FakeInstances
+from tests.support.tinyserver import TinyServer
+
+MACHINE = Machine("aws:///a/i-1", "m5.large", "a", "spot")
+SHORT = InsufficientCapacityError("c", "all are sold out", 7.0)
+OPEN = InsufficientCapacityError("c", "not all are sold out", 7.0, exhausted=False)
+NEVER = InsufficientCapacityError("c", "there is no such type")
+DENIED = CreateError("Unauthorized", "no")
+LATER = CreateError("RequestLimitExceeded", "slower")
+LATER.retry_after = 3.0
+
+
+class Provider:
+    """Answers every create alike."""
+
+    name = "fake"
+
+    def __init__(self, answer: CloudError | Machine) -> None:
+        self.answer, self.created = answer, 0
+        self.ends: list[CloudError] = []
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        one = claim("c").spec.node_class_ref
+        return frozenset({(one.group, one.kind)})
+
+    def create(self, _: NodeClaim) -> Machine:
+        self.created += 1
+        if isinstance(self.answer, CloudError):
+            raise self.answer
+        return self.answer
+
+    def delete(self, _: NodeClaim) -> None:
+        raise self.ends.pop(0)
+
+
+METRICS = Metrics()
+
+
+@dataclass
+class Stage:
+    """One claim under a lifecycle."""
+
+    answer: CloudError | Machine
+    elsewhere: Callable[[str], bool] = lambda _: False
+    age: timedelta = timedelta(seconds=1)
+    mark: str = ""
+    waits: bool = False
+    deleted: bool = False
+
+    def __post_init__(self) -> None:
+        self.world = World()
+        self.clock = self.world.clock
+        self.server = TinyServer(self.world)
+        known = claim("c", annotations={names.LAUNCH_ANNOTATION: self.mark} if self.mark else {})
+        if self.waits:
+            told = Condition(
+                type=names.LAUNCHED,
+                status=names.UNKNOWN,
+                reason=names.INSUFFICIENT_CAPACITY,
+                message="",
+                last_transition_time=NOON,
+            )
+            known = msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, conditions=(told,)))
+        if self.deleted:
+            meta = msgspec.structs.replace(known.metadata, deletion_timestamp=NOON)
+            known = msgspec.structs.replace(known, metadata=meta)
+        self.server.put(known)
+        self.clock.advance(self.age.total_seconds())
+        self.provider, self.registering = Provider(self.answer), list[str]()
+        self.lifecycle = self.another()
+
+    def another(self) -> Lifecycle:
+        """The next leader's."""
+        return Lifecycle(
+            self.world.cluster,
+            self.server.client,
+            cast(CloudProvider, self.provider),
+            self.server.terminator(self.provider),
+            self.server.writer,
+            self.server.recorder,
+            METRICS,
+            self.clock,
+            register=self.registering.append,
+            health=lambda _pool, _good: None,
+            nodes_are_stale=lambda: False,
+            elsewhere=self.elsewhere,
+        )
+
+    def look(self) -> Result:
+        return self.lifecycle.reconcile("c")
+
+    @property
+    def gone(self) -> bool:
+        """Whether the claim was deleted."""
+        return not self.server.has("nodeclaims", "c")
+
+    @property
+    def reason(self) -> str:
+        """Of Launched."""
+        launched = condition(self.server.claim("c").status.conditions, names.LAUNCHED)
+        return "" if launched is None else f"{launched.status}/{launched.reason}"
+
+    @property
+    def told(self) -> list[str]:
+        """Reasons of events."""
+        return [reason for _, _, _, reason in self.server.recorder.events]
+
+
+@dataclass(frozen=True)
+class Case:
+    stage: Callable[[], Stage]
+    want: Result
+    deleted: bool = False
+    reason: str = ""
+
+
+HOUR = timedelta(hours=1)
+
+CASES = {
+    "under way: nothing is written": Case(lambda: Stage(LaunchUnderWayError("c", 2.0)), Result(requeue_after=2.0)),
+    "a shortage: it waits in place and says so": Case(
+        lambda: Stage(SHORT), Result(requeue_after=7.0), reason="Unknown/InsufficientCapacity"
+    ),
+    "what can never be launched is given up": Case(lambda: Stage(NEVER), Result(), deleted=True),
+    "pods that fit elsewhere are not sent there at once": Case(
+        lambda: Stage(SHORT, elsewhere=lambda _: True),
+        Result(requeue_after=7.0),
+        reason="Unknown/InsufficientCapacity",
+    ),
+    "pods that fit elsewhere, while something may still come": Case(
+        lambda: Stage(OPEN, elsewhere=lambda _: True),
+        Result(requeue_after=7.0),
+        reason="Unknown/InsufficientCapacity",
+    ),
+    "a shortage has no end": Case(
+        lambda: Stage(SHORT, age=HOUR, waits=True),
+        Result(requeue_after=7.0),
+        reason="Unknown/InsufficientCapacity",
+    ),
+    "an error is tried again with back-off": Case(
+        lambda: Stage(DENIED), Result(failed=True), reason="Unknown/Unauthorized"
+    ),
+    "or when the provider says": Case(
+        lambda: Stage(LATER), Result(requeue_after=3.0), reason="Unknown/RequestLimitExceeded"
+    ),
+    "a class that is not ready": Case(lambda: Stage(NodeClassNotReadyError("k", "n", "no")), Result(), deleted=True),
+    "an old claim that nobody looked at is launched": Case(
+        lambda: Stage(MACHINE, age=HOUR), Result(requeue_after=900.0), reason="True/Launched"
+    ),
+    "an old claim whose machine may have been launched": Case(
+        lambda: Stage(LaunchUnderWayError("c"), age=HOUR, mark="b/1/0"), Result(requeue_after=1.0)
+    ),
+    "an old claim whose launch fails is tried again, we have just come": Case(
+        lambda: Stage(DENIED, age=HOUR, mark="b/1/0"), Result(failed=True), reason="Unknown/Unauthorized"
+    ),
+    "under way, and something is wrong with it": Case(
+        lambda: Stage(LaunchUnderWayError("c", 2.0, "InternalError", "no answer")),
+        Result(requeue_after=2.0),
+        reason="Unknown/InternalError",
+    ),
+    "an old claim whose launch is not known is not given up": Case(
+        lambda: Stage(LaunchUnderWayError("c", 2.0, "InternalError", "no answer"), age=HOUR, mark="b/1/0"),
+        Result(requeue_after=2.0),
+        reason="Unknown/InternalError",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_launch_that_does_not_succeed(case: Case) -> None:
+    stage = case.stage()
+    assert stage.look() == case.want
+    assert stage.gone == case.deleted
+    if not case.deleted:
+        assert stage.reason == case.reason
+
+
+def test_a_claim_that_waits_is_written_once() -> None:
+    stage = Stage(SHORT)
+    stage.look()
+    writes = len(stage.server.done)
+    for _ in range(5):
+        stage.clock.advance(7)
+        stage.look()
+    assert writes == 1
+    assert len(stage.server.done) == writes
+    assert stage.provider.created == 6
+    assert set(stage.told) == {"InsufficientCapacityError"}
+
+
+def test_a_machine_in_the_end() -> None:
+    stage = Stage(SHORT)
+    stage.look()
+    stage.provider.answer = MACHINE
+    stage.look()
+    assert stage.server.claim("c").status.provider_id == MACHINE.provider_id
+    assert stage.reason == "True/Launched"
+
+
+def test_an_end_that_fails_is_told_and_tried_again() -> None:
+    stage = Stage(MACHINE, deleted=True)
+    stage.provider.ends = [CloudError("UnauthorizedOperation"), MachineNotFoundError("i-1")]
+    assert stage.look() == Result(failed=True)
+    assert stage.told == [FAILED_TERMINATION]
+    assert stage.look() == DONE
+    assert stage.provider.ends == []
+
+
+PLACES = {
+    "pods that fit elsewhere are sent there in the end": (SHORT, True, True),
+    "not where there is no place": (SHORT, False, False),
+    "not while something may still come": (OPEN, True, False),
+}
+
+
+@pytest.mark.parametrize(("answer", "fits", "deleted"), PLACES.values(), ids=PLACES)
+def test_a_claim_gives_way(answer: CloudError, fits: bool, deleted: bool) -> None:
+    stage = Stage(answer, elsewhere=lambda _: fits)
+    stage.look()
+    stage.clock.advance(PATIENCE)
+    stage.look()
+    assert stage.gone is deleted
+
+
+def test_other_places_are_looked_for_now_and_then_only() -> None:
+    asked: list[str] = []
+
+    def elsewhere(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    stage = Stage(SHORT, elsewhere=elsewhere)
+    stage.look()
+    stage.clock.advance(PATIENCE)
+    for _ in range(10):
+        stage.clock.advance(ELSEWHERE_SECONDS / 4)
+        stage.look()
+    assert 2 <= len(asked) <= 4
+
+
+# ------------------------------------------------------------------ timeouts
+
+
+JOINED = (names.LAUNCHED,)
+ID = "kwok://c"
+
+
+def launched(stage: Stage, *, age: timedelta, joined: bool) -> None:
+    """The claim was launched so long ago, by whoever led then."""
+    stage.server.put(claim("c", provider_id=ID, true=JOINED, since=NOON - age))
+    if joined:
+        stage.server.put(node("n", provider_id=ID))
+
+
+def test_a_node_that_joined_while_nobody_led_is_registered_and_not_deleted() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=True)
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert stage.registering == ["c"]
+    assert not stage.gone
+
+
+def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=False)
+    wait = stage.look().requeue_after
+    assert wait == REGISTRATION_TIMEOUT.total_seconds()
+    stage.clock.advance(wait - 1)
+    assert stage.look().requeue_after == pytest.approx(1)
+    assert not stage.gone
+    stage.clock.advance(1)
+    stage.look()
+    assert stage.gone
+
+
+@pytest.mark.parametrize("skew", [-HOUR, HOUR], ids=["an hour behind", "an hour ahead"])
+def test_no_timeout_depends_on_the_clock_of_another_machine(skew: timedelta) -> None:
+    stage = Stage(MACHINE, age=timedelta(0))
+    launched(stage, age=skew, joined=False)
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    other = Stage(DENIED, age=timedelta(0))
+    meta = msgspec.structs.replace(other.server.claim("c").metadata, creation_timestamp=NOON - skew)
+    other.server.put(msgspec.structs.replace(other.server.claim("c"), metadata=meta))
+    assert other.look() == Result(failed=True)
+    other.clock.advance(LAUNCH_TIMEOUT.total_seconds())
+    assert other.look() == Result(failed=True)
+    other.clock.advance(1)
+    other.look()
+    assert other.gone
+
+
+def test_a_claim_of_the_same_name_waits_anew() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=False)
+    stage.look()
+    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds())
+    again = stage.server.claim("c")
+    stage.server.put(
+        msgspec.structs.replace(again, metadata=msgspec.structs.replace(again.metadata, uid="another")),
+    )
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert not stage.gone
+
+
+def test_the_next_leader_waits_a_whole_timeout() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=False)
+    stage.look()
+    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds() - 1)
+    stage.lifecycle = stage.another()
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+
+
+# ------------------------------------------------------------------ the end
+
+
+ALL = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+
+
+class Ending:
+    """A registered claim that is being deleted, with an instance that is there."""
+
+    def __init__(self) -> None:
+        self.stage = Stage(MACHINE)
+        self.cloud = FakeInstances(ID)
+        self.stage.provider = self.cloud  # type: ignore[assignment]  # from here on only its end matters
+        self.stale = False
+        self.stage.server.put(claim("c", provider_id=ID, true=ALL, deletionTimestamp=NOON.isoformat()))
+        stage = self.stage
+        self.lifecycle = Lifecycle(
+            stage.world.cluster,
+            stage.server.client,
+            cast(CloudProvider, self.cloud),
+            stage.server.terminator(self.cloud),
+            stage.server.writer,
+            stage.server.recorder,
+            METRICS,
+            stage.clock,
+            register=lambda _: None,
+            health=lambda _pool, _good: None,
+            nodes_are_stale=lambda: self.stale,
+        )
+
+    def look(self) -> Result:
+        return self.lifecycle.reconcile("c")
+
+    def joined(self, *, known: bool) -> None:
+        self.stage.server.tell = known
+        self.stage.server.put(node("n", provider_id=ID, finalizers=[names.TERMINATION_FINALIZER]))
+
+
+def test_a_registered_claim_is_not_ended_undrained_because_the_caches_lack_its_node() -> None:
+    ending = Ending()
+    ending.joined(known=False)
+    ending.stage.server.bind("web", "n")
+    assert ending.look() == Result(requeue_after=HELD_SECONDS)
+    assert ending.cloud.ended == []
+    assert not ending.stage.server.has("nodes", "n"), "its drain was not begun"
+    ending.stage.server.work_off()
+    ending.stage.clock.advance(MIN_TAINTED_SECONDS)
+    assert ending.look() == DONE
+    assert ending.cloud.ended == [ID]
+
+
+def test_a_claim_whose_node_is_known_leaves_its_end_to_the_node() -> None:
+    ending = Ending()
+    ending.joined(known=True)
+    assert ending.look() == Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+    assert ending.stage.server.done == ["DELETE nodes/n"]
+    ending.stage.clock.advance(60)
+    ending.look()
+    assert ending.cloud.ended == []
+
+
+def test_while_the_watch_of_nodes_is_behind_nobody_waits_for_what_it_would_show() -> None:
+    ending = Ending()
+    ending.joined(known=True)
+    del ending.stage.server.objects["nodes", "n"]
+    ending.stale = True
+    assert ending.look() == DONE
+    assert ending.cloud.ended == [ID]
+
+
+@pytest.mark.parametrize("what", ["pods", "nodes"])
+def test_a_list_that_fails_means_that_a_claim_waits(what: str) -> None:
+    ending = Ending()
+    ending.joined(known=False)
+    ending.stage.server.refuse[what] = 403
+    assert ending.look() == Result(failed=True)
+    assert ending.cloud.ended == []
+
+
+# ------------------------------------------------------------------ claims that nobody needs, and instances of two claims
+
+
+def test_a_claim_whose_pods_found_other_nodes_is_not_launched() -> None:
+    stage, one = Stage(MACHINE), pod("one")
+    stage.world.add(one)
+    stage.server.put(claim("c", pods=(one,)))
+    stage.world.cluster.pod_changed(one, bound(one, "elsewhere"))
+    assert stage.look() == DONE
+    assert stage.gone
+    assert stage.provider.created == 0
+
+
+def sharing(true: tuple[str, ...], *, deleted: str = "") -> Stage:
+    """The claims `b` and `c` have one instance, which has joined."""
+    stage = Stage(MACHINE)
+    for name in "bc":
+        gone = {"deletionTimestamp": NOON.isoformat()} if name in deleted else {}
+        stage.server.put(claim(name, provider_id=ID, true=true, **gone))  # type: ignore[arg-type]
+    stage.server.put(node("n", provider_id=ID))
+    return stage
+
+
+def test_two_claims_of_one_instance_are_reported_and_left_alone() -> None:
+    stage = sharing(JOINED)
+    for _ in range(200):
+        assert stage.look() == Result(requeue_after=10.0)
+        stage.clock.advance(10.0)
+    told = condition(stage.server.claim("c").status.conditions, names.REGISTERED)
+    assert told is not None
+    assert (told.status, told.reason) == ("False", names.MULTIPLE_NODES_FOUND)
+    assert "NodeClaims b, c; Nodes n" in told.message
+    assert not stage.gone
+    assert len(stage.server.done) == 1
+
+
+def test_a_claim_that_is_registered_stays_so_when_another_turns_up_with_its_instance() -> None:
+    stage = sharing(ALL)
+    assert stage.look() == Result(requeue_after=10.0)
+    assert stage.server.done == []
+
+
+@pytest.mark.parametrize(("deleted", "goes"), [("c", True), ("bc", False)], ids=["the other stays", "both go"])
+def test_of_two_claims_with_one_instance_the_first_that_goes_does_not_end_it(deleted: str, goes: bool) -> None:
+    stage = sharing(ALL, deleted=deleted)
+    stage.look()
+    assert (names.TERMINATION_FINALIZER not in stage.server.claim("c").metadata.finalizers) is goes
+    assert stage.provider.ends == [], "nobody asked for its end"

@@ -1,0 +1,202 @@
+"""Health of a pool's launches, and what a pool uses."""
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.meta import condition
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.nodepool import Health, PoolController, used_by
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube.client import Client
+from provisioner.values.resources import Resources
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim, pool
+from tests.support.kube import FakeAnswer, FakeApi, Sent, ok
+
+GENERATIONS = (1, 1)
+VERDICTS: dict[str, tuple[str, str]] = {
+    "nothing is known without launches": ("", "Unknown"),
+    "one good launch is healthy": ("+", "True"),
+    "one bad launch says nothing yet": ("-", "Unknown"),
+    "two bad ones of four are too many": ("--", "False"),
+    "a good one after one bad one": ("-+", "True"),
+    "a good one does not outweigh two bad ones": ("--+", "False"),
+    "three good ones push the bad ones out": ("--+++", "True"),
+    "one bad one among good ones": ("+++-", "Unknown"),
+    "bad ones in between count": ("+-+-", "False"),
+}
+
+
+@pytest.mark.parametrize(("launches", "verdict"), VERDICTS.values(), ids=VERDICTS.keys())
+def test_the_last_four_launches_decide(launches: str, verdict: str) -> None:
+    health = Health(lambda _: None)
+    for launch in launches:
+        health.note("general", launch == "+")
+    assert health.verdict("general", GENERATIONS) == verdict
+
+
+def test_pools_are_judged_apart() -> None:
+    health = Health(lambda _: None)
+    health.note("a", False)
+    health.note("a", False)
+    health.note("b", True)
+    assert (health.verdict("a", GENERATIONS), health.verdict("b", GENERATIONS)) == ("False", "True")
+
+
+@pytest.mark.parametrize("changed", [(2, 1), (1, 2)], ids=["of the pool", "of the class"])
+def test_a_new_generation_begins_anew(changed: tuple[int, int]) -> None:
+    health = Health(lambda _: None)
+    health.verdict("general", GENERATIONS)
+    health.note("general", False)
+    health.note("general", False)
+    assert health.verdict("general", changed) == "Unknown"
+
+
+def test_a_pool_of_the_name_of_one_that_is_gone_begins_anew() -> None:
+    health = Health(lambda _: None)
+    health.note("general", False)
+    health.note("general", False)
+    assert health.verdict("general", GENERATIONS) == "False"
+    health.forget("general")
+    assert health.verdict("general", GENERATIONS) == "Unknown"
+
+
+def test_the_pool_is_looked_at_again_only_when_its_ring_changed() -> None:
+    told: list[str] = []
+    health = Health(told.append)
+    for _ in range(6):
+        health.note("general", True)
+    assert told == ["general"] * 4
+
+
+def test_a_pool_without_machines_uses_zero_of_everything_that_is_told() -> None:
+    assert used_by([], {}).to_wire() == {"cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "nodes": "0"}
+
+
+def test_a_pool_uses_what_its_machines_have_known_or_not() -> None:
+    capacities = {"a": Resources.parse({"cpu": "4", "memory": "8Gi"}), "b": Resources.parse({"cpu": "2", "x/gpu": "1"})}
+    used = used_by([claim("a"), claim("b"), claim("unlaunched")], capacities)
+    assert used.to_wire() == {
+        "cpu": "6",
+        "memory": "8Gi",
+        "pods": "0",
+        "ephemeral-storage": "0",
+        "nodes": "3",
+        "x/gpu": "1",
+    }
+
+
+# --- what an earlier leader said, and classes that change --------------------------------------------------------------------
+
+TOLD = {
+    "an unhealthy pool needs more than one good launch": ("False", "+", "False"),
+    "three of them make it healthy": ("False", "+++", "True"),
+    "a healthy pool stays so after one bad launch": ("True", "-", "Unknown"),
+    "and not after two": ("True", "--", "False"),
+    "what was unknown counts for nothing": ("Unknown", "+", "True"),
+}
+
+
+@pytest.mark.parametrize(("told", "launches", "verdict"), TOLD.values(), ids=TOLD)
+def test_a_new_leader_goes_on_from_what_the_pool_says(told: str, launches: str, verdict: str) -> None:
+    health = Health(lambda _: None)
+    assert health.verdict("general", GENERATIONS, told) == told
+    for launch in launches:
+        health.note("general", launch == "+")
+    assert health.verdict("general", GENERATIONS, told) == verdict
+
+
+class Provider:
+    well_known_labels = names.WELL_KNOWN_LABELS
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+    def node_class_ready(self, _: object) -> tuple[str, str, str]:
+        return "True", "", ""
+
+
+METRICS = Metrics()
+
+
+class Stage:
+    """A pool, its class's generation, and a controller of pools."""
+
+    def __init__(self, **status: Any) -> None:
+        self.world = World()
+        self.pool = pool(status=status)
+        self.generation: int | None = 1
+        self.writes: list[Any] = []
+        client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
+        self.health = Health(lambda _: None)
+        self.controller = PoolController(
+            self.world.cluster,
+            client,
+            cast(CloudProvider, Provider()),
+            ClaimWriter(client, self.world.cluster, lambda _: None),
+            METRICS,
+            self.world.clock,
+            pool=lambda _: self.pool,
+            class_generation=lambda _: self.generation,
+            health=self.health,
+            ready=lambda: None,
+        )
+
+    def _answer(self, sent: Sent) -> FakeAnswer:
+        self.writes.append(sent.body)
+        wire = msgspec.json.decode(msgspec.json.encode(self.pool))
+        for part in ("metadata", "status"):
+            wire[part] = {**wire.get(part, {}), **sent.body.get(part, {})}
+        self.pool = msgspec.convert(wire, NodePool, strict=False)
+        return ok(wire)
+
+    @property
+    def healthy(self) -> str:
+        self.controller.reconcile("general")
+        found = condition(self.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+        assert found is not None
+        return found.status
+
+
+def test_a_class_that_changes_makes_the_health_of_its_pools_unknown() -> None:
+    stage = Stage()
+    assert stage.healthy == "Unknown"
+    stage.health.note("general", False)
+    stage.health.note("general", False)
+    assert stage.healthy == "False"
+    stage.generation = 2
+    assert stage.healthy == "Unknown"
+    assert stage.pool.status.node_class_observed_generation == 2
+    stage.health.note("general", True)
+    assert stage.healthy == "True"
+
+
+def test_a_class_that_is_away_for_a_moment_changes_nothing() -> None:
+    stage = Stage()
+    stage.health.note("general", True)
+    assert stage.healthy == "True"
+    stage.generation = None
+    assert stage.healthy == "True"
+    stage.generation = 1
+    writes = len(stage.writes)
+    assert stage.healthy == "True"
+    assert len(stage.writes) == writes
+
+
+@pytest.mark.parametrize(("generation", "healthy"), [(1, "False"), (2, "Unknown")], ids=["the same", "another class"])
+def test_a_new_leader_keeps_what_was_said_of_the_same_class(generation: int, healthy: str) -> None:
+    said = {
+        "type": "NodeRegistrationHealthy",
+        "status": "False",
+        "reason": "RegistrationFailed",
+        "observedGeneration": 1,
+        "lastTransitionTime": NOON.isoformat(),
+    }
+    stage = Stage(conditions=[said], nodeClassObservedGeneration=1)
+    stage.generation = generation
+    assert stage.healthy == healthy

@@ -1,0 +1,308 @@
+"""What becomes of a batch while the world moves on: names that are taken, nodes that go, plans that were not followed."""
+
+import random
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import Pod
+from provisioner.apis.shapes import away_from
+from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.provisioning import Batch, Provisioner
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube.client import Client
+from provisioner.scheduling.questions import avoiding, with_own_pods
+from provisioner.scheduling.result import Result
+from provisioner.state.effects import ClaimUnneeded, Effect
+from provisioner.state.keys import NodeKey
+from provisioner.support.workers import Pool
+from tests.support.cluster import World, bound, claim, node, pod, pool
+from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.problems import shape, term
+from tests.support.tinyserver import Told
+
+METRICS = Metrics()
+UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+
+
+class Provider:
+    """The generated types of kwok for every pool; `meanwhile` runs while a batch is planned."""
+
+    name = "kwok"
+    well_known_labels = names.WELL_KNOWN_LABELS
+    reservation_label = ""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def instance_types(self, _: object) -> Any:
+        self.meanwhile()
+        return catalogue.generated().types
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+
+class Stage:
+    """A pool, and a provisioner whose create calls are answered by `answer` (by default they succeed)."""
+
+    def __init__(self, *pods: Pod, seed: int = 1) -> None:
+        self.world, self.provider, self.again = World(), Provider(), list[str]()
+        self.created: list[str] = []
+        self.effects: list[Effect] = []
+        self.answer: Callable[[Sent], FakeAnswer] = self.succeed
+        self.world.cluster.pool_changed(None, pool())
+        self.world.add(*pods)
+        self.api = FakeApi(respond=self._respond, clock=self.world.clock)
+        self.client = Client(self.api, self.world.clock)
+        self.told = Told(self.client, self.world.clock)
+        self.seed = seed
+
+    def run(self) -> Batch | None:
+        """One batch, its creates included."""
+        workers = Pool(1)
+        writer = ClaimWriter(self.client, self.world.cluster, self.effects.extend)
+        plans, chance = PlanWriter(self.world.cluster, writer, workers), random.Random(self.seed)
+        creator = ClaimCreator(
+            self.client,
+            self.world.cluster,
+            METRICS,
+            plans,
+            effects=self.effects.extend,
+            created=lambda made: self.created.append(made.name),
+            chance=chance,
+        )
+        batch = Provisioner(
+            self.world.cluster,
+            creator,
+            cast(CloudProvider, self.provider),
+            self.told,
+            METRICS,
+            workers,
+            self.world.clock,
+            counts=lambda _: True,
+            retry=self.again.append,
+            chance=chance,
+            plans=plans,
+        ).run()
+        workers.close()
+        return batch
+
+    def _respond(self, sent: Sent) -> FakeAnswer:
+        return self.answer(sent)
+
+    @staticmethod
+    def succeed(sent: Sent) -> FakeAnswer:
+        body = dict(sent.body)
+        body["metadata"] = {**body["metadata"], "uid": f"uid-{body['metadata']['name']}", "resourceVersion": "1"}
+        return ok(body, 201)
+
+
+def first_name() -> str:
+    """The name that a batch gives its first claim."""
+    stage = Stage(pod("p"))
+    stage.run()
+    return stage.created[0]
+
+
+# --- names -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_generated_name_that_is_taken_is_not_used_and_the_live_node_stays() -> None:
+    name = first_name()
+    stage = Stage(pod("p"))
+    stage.world.machine(name)
+    stage.world.add(*(pod(f"fills-{number}", node=name) for number in range(4)))
+    stage.run()
+    (other,) = stage.created
+    assert other != name
+    assert stage.world.view(name).initialized
+    assert stage.world.assigned(other) == ["p"]
+
+
+def test_a_name_that_is_taken_in_the_api_server_only_frees_the_pods() -> None:
+    stage = Stage(pod("p"))
+    foreign = msgspec.to_builtins(claim(first_name()))
+    stage.answer = lambda sent: refusal(409, "AlreadyExists") if sent.method == "POST" else ok(foreign)
+    stage.run()
+    assert not stage.world.cluster.is_planned("p")
+    assert stage.again == [f"failed/{first_name()}"]
+
+
+def test_a_create_that_was_answered_twice_is_a_success() -> None:
+    stage = Stage(pod("p"))
+    bodies: list[Any] = []
+
+    def answer(sent: Sent) -> FakeAnswer:
+        if sent.method == "POST":
+            bodies.append(sent.body)
+            return refusal(409, "AlreadyExists")
+        metadata = {**bodies[0]["metadata"], "uid": "uid", "resourceVersion": "1"}
+        return ok({**bodies[0], "metadata": metadata})
+
+    stage.answer = answer
+    stage.run()
+    assert stage.world.assigned(first_name()) == ["p"]
+    assert stage.created == [first_name()]
+
+
+# --- what happens while a batch is planned ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now", [bound(pod("p"), "elsewhere"), None], ids=["is bound", "is gone"])
+def test_no_claim_is_made_for_a_pod_that_meanwhile(now: Pod | None) -> None:
+    one = pod("p")
+    stage = Stage(one)
+    stage.provider.meanwhile = lambda: stage.world.cluster.pod_changed(one, now)
+    stage.run()
+    assert stage.api.sent == []
+    assert stage.world.cluster.claims() == []
+
+
+def test_a_claim_whose_pods_find_nodes_while_it_is_created_goes_again() -> None:
+    one = pod("p")
+    stage = Stage(one)
+
+    def answer(sent: Sent) -> FakeAnswer:
+        stage.world.cluster.pod_changed(one, bound(one, "elsewhere"))
+        return stage.succeed(sent)
+
+    stage.answer = answer
+    stage.run()
+    assert stage.effects == [ClaimUnneeded(first_name())]
+
+
+def test_pods_that_were_planned_onto_a_node_that_went_meanwhile_are_planned_again() -> None:
+    stage = Stage(pod("p"))
+    stage.world.machine("old")
+    gone = claim("old", deletionTimestamp="2026-11-21T12:00:00Z", provider_id="kwok://old")
+    stage.provider.meanwhile = lambda: stage.world.cluster.claim_changed(None, gone)
+    stage.run()
+    assert stage.again == ["refused/old"]
+    assert not stage.world.cluster.is_planned("p")
+
+
+# --- plans that kube-scheduler did not follow -----------------------------------------------------------------------------------
+
+
+SAID = "0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints."
+
+
+def refused(one: Pod, text: str = SAID) -> Pod:
+    return msgspec.structs.replace(one, unschedulable=True, scheduled_reason="Unschedulable", scheduled_message=text)
+
+
+def missed_on(stage: Stage, one: Pod, name: str, text: str = SAID) -> Pod:
+    """The pod, after kube-scheduler refused it on the node that it was planned on."""
+    stage.world.clock.advance(2)
+    said = refused(one, text)
+    stage.world.cluster.pod_changed(stage.world.cluster.pod(one.uid), said)
+    assert not stage.world.cluster.is_planned(one.uid), name
+    return said
+
+
+def test_a_pod_that_was_missed_on_a_node_is_planned_elsewhere_as_itself() -> None:
+    one = pod("p")
+    stage = Stage(one)
+    stage.world.machine("old")
+    stage.run()
+    assert stage.world.assigned("old") == ["p"]
+    said = missed_on(stage, one, "old")
+    stage.run()
+    (new,) = stage.created
+    assert stage.world.cluster.assigned(NodeKey(new)) == (said,)
+    (sent,) = [sent for sent in stage.api.sent if sent.method == "POST"]
+    assert said.shape.key in sent.body["metadata"]["annotations"][names.PLAN_ANNOTATION], "its own class"
+    assert "metadata.name" not in str(sent.body["spec"]), "the node that it avoids is nothing to the claim"
+
+
+def test_after_three_plans_that_failed_no_node_is_made_and_who_waits_is_told_what_kube_scheduler_said() -> None:
+    one = pod("p")
+    stage = Stage(one)
+    for number in range(3):
+        name = f"n{number}"
+        stage.world.machine(name)
+        assert stage.world.cluster.assign(NodeKey(name), (one,)) == []
+        one = missed_on(stage, one, name, f"{SAID} {number}")
+    assert stage.run() is None
+    assert stage.api.sent == []
+    assert ("Pod", "p", "Warning", "FailedScheduling") in stage.told.events
+    (text,) = stage.told.messages
+    assert text.startswith("Failed to schedule pod, ")
+    assert f"{SAID} 2" in text
+    assert "3 times in a row" in text
+    assert "30s" in text
+    stage.world.clock.advance(31)
+    batch = stage.run()
+    assert batch is not None
+    assert batch.claims == 1
+
+
+def test_other_pods_are_planned_while_a_class_is_stopped() -> None:
+    one, other = pod("p"), pod("other", cpu="2")
+    stage = Stage(one, other)
+    for number in range(3):
+        name = f"n{number}"
+        stage.world.machine(name)
+        stage.world.cluster.assign(NodeKey(name), (one,))
+        one = missed_on(stage, one, name, f"{SAID} {number}")
+    batch = stage.run()
+    assert batch is not None
+    assert batch.pods == 1
+
+
+SHAPES = {
+    "no wishes": shape(),
+    "a selector": shape(selector={"team": "a"}),
+    "a term": shape(terms=[term(("team", "In", ["a"]))]),
+    "two terms": shape(terms=[term(("team", "In", ["a"])), term(("team", "In", ["b"]))]),
+    "a term that matches nothing": shape(terms=[term()]),
+}
+
+
+@pytest.mark.parametrize("wish", SHAPES)
+def test_a_pod_that_keeps_off_a_node_by_name_keeps_its_other_wishes(wish: str) -> None:
+    own = SHAPES[wish]
+    away = away_from(own, ["n2", "n1", "n1"])
+    assert away.key != own.key
+    assert (away.requests, away.node_selector, away.labels) == (own.requests, own.node_selector, own.labels)
+    assert away_from(own, []) is own
+    required = away.affinity.node_affinity.required if away.affinity and away.affinity.node_affinity else None
+    assert required is not None
+    before = own.affinity.node_affinity.required if own.affinity and own.affinity.node_affinity else None
+    kept = [one for one in (before.node_selector_terms if before else (term(),)) if one.match_expressions or not before]
+    assert [one.match_expressions for one in required.node_selector_terms] == [one.match_expressions for one in kept]
+    for one in required.node_selector_terms:
+        (field,) = one.match_fields
+        assert (field.key, field.operator, field.values) == ("metadata.name", "NotIn", ("n1", "n2"))
+
+
+def test_pods_that_avoid_nothing_and_answers_about_them_are_handed_through() -> None:
+    pods = (pod("a"), pod("b"))
+    assert avoiding(pods, {}) is pods
+    asked = avoiding(pods, {"b": frozenset({"n"})})
+    assert asked[0] is pods[0]
+    assert asked[1].uid == "b"
+    result = Result((), {"n": asked}, ())
+    assert with_own_pods(result, pods).existing == {"n": pods}
+    same = Result((), {"n": pods}, ())
+    assert with_own_pods(same, pods) is same
+
+
+def test_a_claim_of_the_type_of_the_state_is_what_is_announced() -> None:
+    stage = Stage(pod("p"))
+    stage.run()
+    found = stage.world.cluster.claim(first_name())
+    assert isinstance(found, NodeClaim)
+    assert found.metadata.uid
+    assert stage.world.cluster.node_of(found) is None
+    stage.world.cluster.node_changed(None, node("x", taints=(UNREGISTERED,)))
+    assert stage.world.assigned(first_name()) == ["p"]

@@ -1,0 +1,108 @@
+"""Pods whose scheduler is gone: when they are counted and told, and when not."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.controllers.core.scheduler_liveness import LOOK_SECONDS, SILENCE_SECONDS, SchedulerLiveness
+from provisioner.support.metrics import REGISTRY
+from tests.support.clock import FakeClock
+from tests.support.cluster import World, bound, pod
+from tests.support.tinyserver import TinyServer
+
+
+def ours(name: str) -> Pod:
+    made = pod(name)
+    return msgspec.structs.replace(made, shape=msgspec.structs.replace(made.shape, scheduler_name=names.SCHEDULER_NAME))
+
+
+def judged(one: Pod) -> Pod:
+    return msgspec.structs.replace(one, unschedulable=True, scheduled_reason="Unschedulable")
+
+
+class Bench:
+    def __init__(self, *pods: Pod) -> None:
+        self.clock = FakeClock()
+        self.pods = list(pods)
+        self.recorder = TinyServer(World()).recorder
+        self.liveness = SchedulerLiveness(lambda: self.pods, self.recorder, self.clock)
+        self.liveness.look()
+
+    def after(self, seconds: float) -> list[str]:
+        """Names of the pods that are told of by then, by a look every second."""
+        for _ in range(int(seconds)):
+            self.clock.advance(1)
+            self.liveness.look()
+        return [name for _, name, _, reason in self.recorder.events if reason == "SchedulerNotRunning"]
+
+
+def counted() -> float:
+    labels = {"scheduler": names.SCHEDULER_NAME}
+    return REGISTRY.get_sample_value("dovetail_pods_without_scheduler", labels) or 0.0
+
+
+def test_pods_that_nobody_looks_at_are_counted_and_told_after_a_minute() -> None:
+    bench = Bench(ours("a"), ours("b"))
+    assert bench.after(SILENCE_SECONDS - 1) == []
+    assert counted() == 0
+    assert sorted(bench.after(LOOK_SECONDS + 1)) == ["a", "b"]
+    assert counted() == 2
+    assert bench.recorder.messages[0].startswith(
+        'No scheduler has looked at the pod for 60s. It asks for "dovetail-scheduler"'
+    )
+
+
+def test_they_are_told_once_in_five_minutes_and_counted_until_they_are_gone() -> None:
+    bench = Bench(ours("a"))
+    assert bench.after(300) == ["a"]
+    assert bench.after(100) == ["a", "a"]
+    bench.pods = []
+    bench.after(LOOK_SECONDS)
+    assert counted() == 0
+
+
+SIGNS: dict[str, Callable[[Pod], Pod]] = {"judged": judged, "bound": lambda one: bound(one, "n")}
+
+
+@pytest.mark.parametrize("sign", SIGNS.values(), ids=SIGNS.keys())
+def test_a_scheduler_that_is_only_busy_does_something_for_somebody(sign: Callable[[Pod], Pod]) -> None:
+    """Ten thousand pods take it longer than a minute."""
+    bench = Bench(ours("a"))
+    for _ in range(5):
+        assert bench.after(SILENCE_SECONDS / 2) == []
+        other = ours("other")
+        bench.liveness.heard("pod", other, sign(other))
+    assert sorted(bench.after(SILENCE_SECONDS * 2)) == ["a"]
+
+
+NO_SIGNS: dict[str, tuple[object, object]] = {
+    "a pod of another scheduler": (pod("x"), judged(pod("x"))),
+    "a pod that was bound before we came": (None, bound(ours("x"), "n")),
+    "a change of something else": (ours("x"), msgspec.structs.replace(ours("x"), ready=True)),
+    "a pod that went": (ours("x"), None),
+    "another object": ("node", "node"),
+}
+
+
+@pytest.mark.parametrize("change", NO_SIGNS.values(), ids=NO_SIGNS.keys())
+def test_it_is_no_sign_of_life(change: tuple[object, object]) -> None:
+    bench = Bench(ours("a"))
+    bench.after(SILENCE_SECONDS / 2)
+    bench.liveness.heard("pod", *change)
+    assert bench.after(SILENCE_SECONDS) == ["a"]
+
+
+def test_others_are_not_ours_to_watch_over() -> None:
+    bench = Bench(pod("of-another-scheduler"), judged(ours("that-was-looked-at")))
+    assert bench.after(SILENCE_SECONDS * 3) == []
+
+
+def test_a_pod_that_has_just_come_is_given_its_minute() -> None:
+    bench = Bench()
+    bench.after(SILENCE_SECONDS * 3)
+    bench.pods = [ours("a")]
+    assert bench.after(SILENCE_SECONDS - 1) == []
+    assert bench.after(LOOK_SECONDS * 2) == ["a"]

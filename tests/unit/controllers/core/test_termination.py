@@ -1,0 +1,181 @@
+"""A Node that is being deleted: cordoned, drained, ended, let go; from caches that may be behind."""
+
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.meta import condition
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.termination import DRAIN_REQUEUE_SECONDS, STALE_REQUEUE_SECONDS, Termination
+from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube.errors import NotFound
+from provisioner.support.workers import DONE, Result
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim, node, pod
+from tests.support.instances import FakeInstances
+from tests.support.tinyserver import TinyServer
+
+ID = "kwok://n"
+ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+GOING: dict[str, Any] = {"deletionTimestamp": NOON.isoformat(), "finalizers": [names.TERMINATION_FINALIZER]}
+METRICS = Metrics()
+
+
+class Stage:
+    """One Node that is being deleted."""
+
+    def __init__(self, *, with_claim: bool = True, ready: bool = True, **of_claim: Any) -> None:
+        self.world = World()
+        self.server = TinyServer(self.world)
+        self.cloud = FakeInstances(ID)
+        self.stale = False
+        label = names.nodeclass_label("karpenter.kwok.sh", "KWOKNodeClass")
+        if with_claim:
+            self.server.put(claim("c", provider_id=ID, true=ALL_TRUE, **of_claim))
+        self.server.put(node("n", provider_id=ID, ready=ready, labels={label: "default"}, **GOING))
+        self.termination = Termination(
+            self.world.cluster,
+            self.server.client,
+            cast(CloudProvider, self.cloud),
+            self.server.writer,
+            self.server.evictions,
+            self.server.taints,
+            self.server.terminator(self.cloud),
+            self.server.recorder,
+            METRICS,
+            self.world.clock,
+            pods_are_stale=lambda: self.stale,
+        )
+
+    def look(self) -> Result:
+        return self.termination.reconcile("n")
+
+    @property
+    def has_finalizer(self) -> bool:
+        return names.TERMINATION_FINALIZER in self.server.node("n").metadata.finalizers
+
+    def drained(self) -> str:
+        found = condition(self.server.claim("c").status.conditions, names.DRAINED)
+        return "" if found is None else found.status
+
+
+def test_the_way_of_an_empty_node() -> None:
+    stage = Stage()
+    assert stage.look() == Result(requeue_after=MIN_TAINTED_SECONDS)
+    closed = stage.server.node("n")
+    assert names.DISRUPTED_TAINT.key in {taint.key for taint in closed.spec.taints}
+    assert names.EXCLUDE_BALANCERS_LABEL in closed.metadata.labels
+    assert not stage.server.has("nodeclaims", "c")
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == DONE
+    assert (stage.cloud.ended, stage.has_finalizer) == ([ID], False)
+
+
+def test_pods_leave_before_the_instance_is_ended() -> None:
+    stage = Stage()
+    stage.server.bind("web", "n")
+    known = pod("web", node="n")
+    stage.world.add(known)
+    assert stage.look() == Result(requeue_after=DRAIN_REQUEUE_SECONDS)
+    assert stage.drained() == "Unknown"
+    stage.server.work_off()
+    stage.world.cluster.pod_changed(known, None)
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == DONE
+    assert stage.cloud.ended == [ID]
+
+
+def test_a_pod_that_no_watch_has_told_of_is_drained_as_any_other() -> None:
+    stage = Stage()
+    stage.server.bind("web", "n")
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == Result(requeue_after=HELD_SECONDS)
+    assert (stage.cloud.ended, stage.drained()) == ([], "Unknown")
+    stage.server.work_off()
+    assert stage.look() == DONE
+    assert stage.cloud.ended == [ID]
+
+
+def test_while_the_watch_of_pods_is_behind_a_drain_goes_on_with_what_the_api_server_has() -> None:
+    stage = Stage()
+    stage.world.add(pod("gone", node="n"))  # the server knows better
+    stage.server.bind("web", "n")
+    stage.stale = True
+    assert stage.look() == Result(requeue_after=STALE_REQUEUE_SECONDS)
+    stage.server.work_off()
+    assert "POST evictions/web" in stage.server.done
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == DONE
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_list_that_fails_means_wait(stale: bool) -> None:
+    stage = Stage()
+    stage.stale = stale
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.server.refuse["pods"] = 500
+    assert stage.look() == Result(failed=True)
+    assert stage.cloud.ended == []
+
+
+def test_a_disruption_that_was_healed_gives_the_next_one_no_head_start() -> None:
+    stage = Stage()
+    stage.server.taints.close(stage.server.node("n"))
+    stage.world.clock.advance(600)
+    stage.server.taints.reopen(stage.server.node("n"))
+    assert stage.look() == Result(requeue_after=MIN_TAINTED_SECONDS)
+    assert stage.cloud.ended == []
+
+
+def test_a_node_of_nobody_is_drained_before_it_is_let_go() -> None:
+    stage = Stage(with_claim=False)
+    stage.server.bind("web", "n")
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.look()
+    assert stage.has_finalizer
+    stage.server.work_off()
+    assert stage.look() == DONE
+    assert not stage.has_finalizer
+
+
+def test_a_node_whose_instance_is_gone_is_let_go_at_once() -> None:
+    stage = Stage(ready=False)
+    stage.cloud.there.clear()
+    stage.server.bind("web", "n")
+    assert stage.look() == DONE
+    assert not stage.has_finalizer
+
+
+def test_a_node_that_is_gone_costs_nothing_more() -> None:
+    stage = Stage()
+    del stage.server.objects["nodes", "n"]
+    assert stage.look() == DONE
+    with pytest.raises(NotFound):
+        stage.server.taints.close(node("n"))
+
+
+def test_a_deadline_that_has_passed_forces_pods_out() -> None:
+    past = (NOON - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stage = Stage(annotations={names.TERMINATION_TIMESTAMP: past})
+    stage.server.bind("web", "n", metadata__annotations={names.DO_NOT_DISRUPT: "true"})
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.look()
+    stage.server.work_off()
+    assert "DELETE pods/web" in stage.server.done
+
+
+def test_a_kubelet_that_writes_nonsense_into_its_status_does_not_keep_its_node() -> None:
+    stage = Stage()
+    stage.server.tell = False  # a watch skips what it cannot decode
+    stage.server.objects["nodes", "n"]["status"]["conditions"] = 7
+    for _ in range(3):
+        stage.look()
+        stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.cloud.ended == [ID]

@@ -1,0 +1,282 @@
+"""One wave of registrations: what is sent, and for whom nothing is sent."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import Node, TopologySpreadConstraint
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.nomination_policy import Steering
+from provisioner.controllers.core.nominations import Nominations
+from provisioner.controllers.core.registration import PATIENCE_SECONDS, RETRY_BASE_SECONDS, RETRY_CAP_SECONDS, Registrar
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube.client import Client
+from provisioner.kube.events import Recorder
+from provisioner.support.workers import Pool, pool
+from tests.support.cluster import World, claim, node, pod
+from tests.support.eventually import eventually
+from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.problems import shape
+
+SPREAD = shape(
+    topology_spread_constraints=(
+        TopologySpreadConstraint(max_skew=1, topology_key=names.ZONE_LABEL, when_unsatisfiable="DoNotSchedule"),
+    )
+)
+UNREGISTERED = {"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"}
+
+
+class Stage:
+    """A registrar over a world and an API server that takes everything; called in this thread, wave by wave."""
+
+    def __init__(self, workers: Pool, *, nominate: bool = True, patience: float = PATIENCE_SECONDS) -> None:
+        self.world = World()
+        self.api = FakeApi(respond=self._answer)
+        self.again: list[str] = []
+        self.healthy: list[tuple[str, bool]] = []
+        self.broken: set[str] = set()
+        self.hangs: dict[str, threading.Event] = {}
+        self.ending: tuple[str, ...] = ()  # claims that are deleted while pods are nominated
+        self._objects: dict[tuple[str, str], Any] = {}
+        client = Client(self.api, self.world.clock)
+        metrics = Metrics()
+        self.registrar = Registrar(
+            self.world.cluster,
+            client,
+            ClaimWriter(client, self.world.cluster, lambda _: None),
+            Recorder(client, "test", self.world.clock),
+            metrics,
+            workers,
+            self.world.clock,
+            nominations=Nominations(
+                self.world.cluster,
+                client,
+                metrics,
+                workers,
+                self.world.clock,
+                pods=self.world.cluster.waiting,
+                steering=Steering("true" if nominate else "false", self.world.clock),
+            ),
+            again=self.again.append,
+            health=lambda name, good: self.healthy.append((name, good)),
+            patience=patience,
+        )
+
+    def joined(self, name: str, *, ready: bool = True, spread: bool = False) -> None:
+        """A launched machine whose Node, still with our taint, is planned for a pod named after it."""
+        one = pod(f"pod-of-{name}", shape=SPREAD) if spread else pod(f"pod-of-{name}")
+        self.world.add(one)
+        self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=(one,), version=1))
+        self._put(node(name, taints=(UNREGISTERED,), ready=ready))
+
+    def wave(self, *claims: str) -> list[str]:
+        """What a wave of these claims sends, as "METHOD path"."""
+        before = len(self.api.sent)
+        self.registrar._do(list(claims))
+        return [f"{sent.method} {sent.path}" for sent in self.api.sent[before:]]
+
+    def delete(self, name: str) -> None:
+        """Somebody begins the end of a claim."""
+        known = self._objects[name, "NodeClaim"]
+        gone = msgspec.structs.replace(known.metadata, deletion_timestamp=self.world.clock.now())
+        self.world.cluster.claim_changed(known, msgspec.structs.replace(known, metadata=gone))
+
+    def _nominated(self, name: str, node_name: str) -> None:
+        known = self.world.cluster.pod(name)
+        assert known is not None
+        self.world.cluster.pod_changed(known, msgspec.structs.replace(known, nominated_node_name=node_name))
+
+    def _put(self, thing: NodeClaim | Node) -> None:
+        self._objects[thing.metadata.name, type(thing).__name__] = thing
+        if isinstance(thing, Node):
+            self.world.cluster.node_changed(None, thing)
+        else:
+            self.world.cluster.claim_changed(None, thing)
+
+    def _answer(self, sent: Sent) -> FakeAnswer:
+        name = sent.path.split("/")[5 if sent.path.startswith("/apis") else 4]
+        if (may_go := self.hangs.get(name)) is not None:
+            assert may_go.wait(20)
+        if name in self.broken:
+            return refusal(403, "Forbidden")
+        if "/pods/" in sent.path:
+            for claim_name in self.ending:
+                self.delete(claim_name)
+            self._nominated(sent.path.split("/")[-2], sent.body[-1]["value"])
+            return ok({"metadata": {"name": "x", "namespace": "default", "uid": "x"}, "spec": {}, "status": {}})
+        if "/nodes/" in sent.path:
+            return ok(msgspec.to_builtins(self._objects[name, "Node"]))
+        known = self._objects[name, "NodeClaim"]
+        wire = msgspec.json.decode(msgspec.json.encode(known))
+        wire["status"] |= sent.body["status"]
+        wire["metadata"]["resourceVersion"] = "2"
+        return ok(wire)
+
+
+@pytest.fixture
+def workers() -> Iterator[Pool]:
+    with pool(1) as threads:
+        yield threads
+
+
+def test_all_pods_are_nominated_before_the_first_taint_falls(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    stage.joined("b")
+    assert stage.wave("a", "b") == [
+        "PATCH /api/v1/namespaces/default/pods/pod-of-a/status",
+        "PATCH /api/v1/namespaces/default/pods/pod-of-b/status",
+        "PATCH /api/v1/nodes/a",
+        "PATCH /apis/karpenter.sh/v1/nodeclaims/a/status",
+        "PATCH /api/v1/nodes/b",
+        "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
+    ]
+    assert stage.healthy == [("general", True), ("general", True)]
+
+
+def test_nodes_with_room_that_no_nomination_keeps_are_let_in_last(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a", spread=True)
+    stage.joined("b")
+    assert [line for line in stage.wave("a", "b") if "/nodes/" in line or "/pods/" in line] == [
+        "PATCH /api/v1/namespaces/default/pods/pod-of-b/status",
+        "PATCH /api/v1/nodes/b",
+        "PATCH /api/v1/nodes/a",
+    ]
+
+
+def test_nobody_is_nominated_where_that_is_turned_off(workers: Pool) -> None:
+    stage = Stage(workers, nominate=False)
+    stage.joined("a")
+    assert [line for line in stage.wave("a") if "pods" in line] == []
+
+
+def test_a_claim_that_is_offered_twice_is_let_in_once(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    assert stage.wave("a") != []
+    assert stage.wave("a") == []
+
+
+def test_a_claim_that_is_deleted_while_its_pods_are_nominated_is_not_let_in(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    stage.joined("b")
+    stage.ending = ("a",)
+    assert [line for line in stage.wave("a", "b") if "pods" not in line] == [
+        "PATCH /api/v1/nodes/b",
+        "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
+    ]
+
+
+def test_a_claim_or_node_that_is_gone_costs_nothing(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.world.cluster.claim_changed(None, claim("alone", provider_id="kwok://alone", true=(names.LAUNCHED,)))
+    assert stage.wave("alone", "unknown") == []
+
+
+def test_one_that_fails_holds_up_no_other(workers: Pool) -> None:
+    stage = Stage(workers, nominate=False)
+    stage.joined("a")
+    stage.joined("b")
+    stage.broken.add("a")
+    assert "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status" in stage.wave("a", "b")
+    assert stage.again == ["b"]
+    assert stage.healthy == [("general", True)]
+
+
+@pytest.mark.parametrize(("ready", "kinds"), [(True, {"Registered", "Initialized"}), (False, {"Registered"})])
+def test_the_status_says_how_far_the_node_has_come(workers: Pool, ready: bool, kinds: set[str]) -> None:
+    stage = Stage(workers, nominate=False)
+    stage.joined("a", ready=ready)
+    stage.wave("a")
+    status = stage.api.sent[-1].body["status"]
+    told = {one["type"] for one in status["conditions"] if one["status"] == "True"}
+    assert told & {"Registered", "Initialized"} == kinds
+    assert status["nodeName"] == "a"
+
+
+def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers: Pool) -> None:
+    stage = Stage(workers, nominate=False)
+    stage.joined("a")
+    stage.broken.add("a")
+    waits: list[float] = []
+    for _ in range(12):
+        stage.wave("a")
+        due = stage.registrar._delayed.pop("a")
+        waits.append(due - stage.world.clock.monotonic())
+    assert all(later >= earlier for earlier, later in itertools.pairwise(waits[:7]))
+    assert waits[0] <= RETRY_BASE_SECONDS
+    assert RETRY_CAP_SECONDS * 0.8 <= waits[-1] <= RETRY_CAP_SECONDS
+
+
+def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: Pool) -> None:
+    stage = Stage(workers, nominate=False)
+    stage.joined("a")
+    stage.broken.add("a")
+    stage.wave("a")
+    for _ in range(100):
+        stage.registrar.offer("a")
+    assert stage.registrar._waiting == {}
+    assert stage.again == []
+
+
+def test_a_success_ends_the_back_off(workers: Pool) -> None:
+    stage = Stage(workers, nominate=False)
+    stage.joined("a")
+    stage.broken.add("a")
+    for _ in range(5):
+        stage.wave("a")
+        stage.registrar._delayed.clear()
+    stage.broken.clear()
+    stage.wave("a")
+    assert stage.registrar._failures == {}
+
+
+def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers: Pool) -> None:
+    stage = Stage(workers, nominate=False)
+    stage.joined("a")
+    stage.broken.add("a")
+    stage.wave("a")
+    stage.delete("a")
+    assert stage.wave("a") == []
+    assert stage.registrar._failures == {}
+
+
+def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: Pool) -> None:
+    stage = Stage(workers, nominate=False)
+    stage.joined("a")
+    stage.broken.add("a")
+    stage.wave("a")
+    stage.broken.clear()
+    stage.world.clock.advance(RETRY_CAP_SECONDS)
+    taken: list[list[str] | None] = []
+    thread = threading.Thread(target=lambda: taken.append(stage.registrar._gather()))
+    thread.start()
+    eventually(lambda: stage.registrar._waiting or taken, "it waits for the next wave")
+    stage.world.clock.advance(1.0)
+    stage.registrar.offer("a")
+    thread.join(10)
+    assert taken == [["a"]]
+
+
+def test_a_write_that_hangs_holds_up_no_later_wave() -> None:
+    may_go = threading.Event()
+    with pool(4) as workers:
+        stage = Stage(workers, nominate=False, patience=0.2)
+        stage.joined("a")
+        stage.joined("b")
+        stage.hangs = {"a": may_go}
+        stage.wave("a")
+        assert stage.wave("b") == ["PATCH /api/v1/nodes/b", "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status"]
+        stage.registrar._delayed.clear()
+        assert stage.wave("a") == [], "it is written twice at once"
+        may_go.set()
+        eventually(lambda: not stage.registrar._busy, "the write ends by itself")
+    assert sorted(stage.again) == ["a", "b"]
