@@ -8,16 +8,17 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/dovetail
 WORKDIR /src
 # Dependencies first: they change less often than the code.
-COPY pyproject.toml constraints.txt ./
-RUN /opt/dovetail/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
- && /opt/dovetail/bin/pip install -c constraints.txt -r requirements.txt
+COPY requirements.txt ./
+RUN /opt/dovetail/bin/pip install --require-hashes --no-deps -r requirements.txt
+COPY pyproject.toml ./
 COPY README.md ./
 COPY certs certs
 COPY extender extender
 COPY provisioner provisioner
 COPY webhook webhook
-# Compiled here: the programs run on a read-only file system.
-RUN /opt/dovetail/bin/pip install --no-deps . && /opt/dovetail/bin/python -m compileall -q /opt/dovetail/lib
+# What only developers run stays out. Compiled here: the programs run on a read-only file system.
+RUN rm -r provisioner/devcluster provisioner/cli/harness provisioner/cli/reference provisioner/cli/bench.py provisioner/cli/demo.py provisioner/cli/dev.py \
+ && /opt/dovetail/bin/pip install --no-deps . && /opt/dovetail/bin/python -m compileall -q /opt/dovetail/lib
 
 FROM ${PYTHON}
 COPY --from=build /opt/dovetail /opt/dovetail

@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests verify fmt lint types arch
+.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ check: lint types arch unit ## what to run before a commit (about a minute)
 unit: install ## unit, property and golden tests
 	$(PYTEST) $(PARALLEL) tests/unit tests/property tests/golden
 
+coverage: install ## lines and branches that unit, property and golden tests run; a report by file
+	$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered tests/unit tests/property tests/golden
+
 integration: install ## tests on the real control plane
 	$(PYTEST) $(PARALLEL) tests/integration
 
@@ -59,8 +62,22 @@ chaos: install ## ten minutes of faults under a churn of pods, on kwok and on th
 manifests: install ## write manifests/crds and the IAM policies in manifests/aws from their one source
 	@$(BIN)/dovetail manifests
 
+docs: install ## write docs/reference from the code
+	@$(BIN)/dovetail reference
+
+docs-check: install ## links, generated pages, and files that documents name
+	@$(BIN)/dovetail reference --check
+	$(PYTEST) -q tests/unit/test_docs.py
+
 verify-manifests: install
 	@$(BIN)/dovetail manifests --check
+
+lock: install ## write requirements.txt, what the image installs, with hashes
+	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q 'pip-tools>=7.6,<8'
+	@$(VENV)-lock/bin/pip-compile -q --generate-hashes --strip-extras --no-annotate --no-header --no-emit-find-links --allow-unsafe \
+	  -c constraints.txt -o requirements.lock pyproject.toml
+	@{ echo '# What the image installs, with hashes. Written by `make lock` from pyproject.toml and constraints.txt; do not edit.'; \
+	  cat requirements.lock; } > requirements.txt; rm -r requirements.lock $(VENV)-lock
 
 verify: install ## regenerate and demand a clean diff
 	@$(BIN)/dovetail manifests --check

@@ -1,13 +1,14 @@
 """The `dovetail` command. Each subcommand is imported when it is used: the webhook must not pay for the solver."""
 
 import importlib
+import importlib.util
 import logging
 import sys
 from typing import Final
 
 import click
 
-from provisioner.devcluster.errors import DevClusterError
+from provisioner.support.errors import UserError
 
 COMMANDS: Final = {  # name -> (module:attribute, short help)
     "aws": ("provisioner.cli.aws:command", "What AWS has and permits."),
@@ -17,6 +18,7 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "extender": ("extender.server:command", "Run the scheduler extender."),
     "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
     "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
+    "reference": ("provisioner.cli.reference.command:command", "Write the generated reference pages."),
     "webhook": ("webhook.server:command", "Run the admission webhook."),
 }
 
@@ -25,16 +27,16 @@ class LazyGroup(click.Group):
     """A group whose commands are named in a table and imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names in the table, sorted."""
-        return sorted(COMMANDS)
+        """Names in the table, sorted, less those whose module is not installed: the image has no dev cluster."""
+        return sorted(name for name in COMMANDS if _is_installed(name))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
-        """Import one command; None for a name that is not in the table.
+        """Import one command; None for a name that is not in the table, or not installed.
 
         Raises:
             TypeError: the table names something that is no command.
         """
-        if cmd_name not in COMMANDS:
+        if cmd_name not in COMMANDS or not _is_installed(cmd_name):
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
@@ -42,10 +44,17 @@ class LazyGroup(click.Group):
             raise TypeError(f"{module}:{attribute} is not a click command")
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - likewise
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands out of the table, without importing one."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
+            formatter.write_dl([(name, text) for name in self.list_commands(ctx) for text in COMMANDS[name][1:]])
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(COMMANDS[name][0].partition(":")[0]) is not None
+    except ModuleNotFoundError:  # of the package above it
+        return False
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -59,7 +68,7 @@ def main() -> None:
     logging.captureWarnings(capture=True)
     try:
         dovetail.main(prog_name="dovetail", standalone_mode=True)
-    except DevClusterError as error:
+    except UserError as error:
         click.echo(f"dovetail: {error}", err=True)
         sys.exit(1)
     except PermissionError as error:

@@ -1,7 +1,9 @@
 """What can go wrong with a dev cluster, each with the sentence that says what to do about it."""
 
+from provisioner.support.errors import UserError
 
-class DevClusterError(Exception):
+
+class DevClusterError(UserError):
     """A dev cluster cannot be built, started, reached or stopped.
 
     Attributes:

@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -575,13 +575,38 @@ class Options:
                     raise OptionsError(f"{flag} and {other} are both {port}; give each its own port")
 
 
+class Listed(NamedTuple):
+    """One setting, as help and reference show it."""
+
+    flag: str
+    variable: str
+    placeholder: str
+    default: str
+    doc: str
+    effect: bool
+
+
+def listed() -> list[Listed]:
+    """Every setting, in the order of `Options`."""
+    return [
+        Listed(
+            _flag(name),
+            _variable(name),
+            setting.metadata["parser"].placeholder,
+            _shown(setting.default),
+            setting.metadata["doc"],
+            setting.metadata["effect"],
+        )
+        for name, setting in _settings().items()
+    ]
+
+
 def usage() -> str:
     """The text of --help: every flag with its variable and default."""
     lines = ["Flags, and the environment variables in their place:", ""]
-    for name, setting in _settings().items():
-        parser: _Parser = setting.metadata["parser"]
-        lines.append(f"  --{_flag(name)} {parser.placeholder}   ${_variable(name)}")
-        lines.append(f"        {setting.metadata['doc']} Default: {_shown(setting.default)}.")
+    for one in listed():
+        lines.append(f"  --{one.flag} {one.placeholder}   ${one.variable}")
+        lines.append(f"        {one.doc} Default: {one.default}.")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -102,7 +102,7 @@ class Summary:
     """
 
     def __init__(self, name: str, doc: str, labels: tuple[str, ...]) -> None:
-        self._name, self._doc, self.labels_of = name, doc, labels
+        self._name, self.doc, self.labels_of = name, doc, labels
         self._guard = threading.Lock()
         self._series: dict[tuple[str, ...], _Observed] = {}
 
@@ -123,7 +123,7 @@ class Summary:
                 (labels, one.count, one.total, sorted(value for at, value in one.recent if at >= oldest))
                 for labels, one in sorted(self._series.items())
             ]
-        yield header(self._name, "summary", self._doc)
+        yield header(self._name, "summary", self.doc)
         for labels, count, total, values in shot:
             own = dict(zip(self.labels_of, labels, strict=True))
             for quantile in (0.0, 0.5, 0.9, 0.99, 1.0):
@@ -139,6 +139,25 @@ class _Observed:
     def __init__(self) -> None:
         self.count, self.total = 0, 0.0
         self.recent: deque[tuple[float, float]] = deque(maxlen=SUMMARY_SAMPLES)
+
+
+class Family(NamedTuple):
+    """A metric that was declared: what the reference says of it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    doc: str
+
+
+def declared() -> list[Family]:
+    """Every metric declared so far, summaries included; lines of `written_by` are not among them."""
+    with _lock:
+        plain = [
+            Family(name, type(one).__name__.lower(), tuple(one._labelnames), one._documentation)
+            for name, one in _declared.items()
+        ]
+        return [*plain, *(Family(name, "summary", one.labels_of, one.doc) for name, one in _summaries.items())]
 
 
 def chunks() -> Iterator[bytes]:

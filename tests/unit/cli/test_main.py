@@ -1,7 +1,11 @@
 """The command line: lazily imported commands, errors as one line."""
 
+import os
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -24,6 +28,49 @@ def test_a_command_is_imported_when_it_is_asked_for() -> None:
     command = group.get_command(context, "dev")
     assert isinstance(command, click.Group)
     assert group.get_command(context, "nothing") is None
+
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages as the Dockerfile leaves them in the image."""
+    there = tmp_path_factory.mktemp("image")
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    for package in re.findall(r"^COPY (\w+) \1$", text, re.MULTILINE):
+        shutil.copytree(ROOT / package, there / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (removed,) = re.findall(r"^RUN rm -r (.*) \\$", text, re.MULTILINE)
+    for name in removed.split():
+        shutil.rmtree(there / name) if (there / name).is_dir() else (there / name).unlink()
+    return there
+
+
+def run_image(image: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """What a container of the image would run; -S keeps the checkout that is installed here out of the path."""
+    packages = str(Path(click.__file__).parents[1])
+    code = f"import sys; sys.path[:0] = [{str(image)!r}, {packages!r}]; from provisioner.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=image,
+        env={"PATH": os.environ["PATH"]},
+    )
+
+
+@pytest.mark.parametrize("command", ["provisioner", "webhook", "extender", "aws", "manifests"])
+def test_the_image_has_what_its_commands_import(image: Path, command: str) -> None:
+    result = run_image(image, command, "--help")
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_image_offers_no_command_that_it_does_not_have(image: Path) -> None:
+    result = run_image(image, "--help")
+    assert {"provisioner", "webhook", "extender"} < set(result.stdout.split())
+    assert not {"dev", "demo", "bench-cluster"} & set(re.findall(r"^  ([a-z-]+)", result.stdout, re.MULTILINE))
+    assert "No such command 'demo'" in run_image(image, "demo").stderr
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

@@ -33,8 +33,7 @@ def declared() -> dict[str, tuple[str, frozenset[str]]]:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     Metrics()
-    found = {name: (type(one).__name__.lower(), frozenset(one._labelnames)) for name, one in metrics._declared.items()}
-    return found | {name: ("summary", frozenset(one.labels_of)) for name, one in metrics._summaries.items()}
+    return {one.name: (one.kind, frozenset(one.labels)) for one in metrics.declared()}
 
 
 def limited(one: Pod) -> Pod:

@@ -1,0 +1,45 @@
+"""`dovetail reference`: writes docs/reference from the code, or tells what there is out of date."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from provisioner.cli.reference import flags, keys, metrics, rights
+
+DIRECTORY: Final = pathlib.Path("docs") / "reference"
+MANIFESTS: Final = pathlib.Path("manifests")
+
+
+def pages(manifests: pathlib.Path) -> Mapping[str, str]:
+    """Every generated page, by file name."""
+    return {
+        "flags.md": flags.text(),
+        "metrics.md": metrics.text(),
+        "annotations-and-labels.md": keys.text(),
+        "rbac.md": rights.text(manifests),
+    }
+
+
+def stale(directory: pathlib.Path, manifests: pathlib.Path) -> list[str]:
+    """Pages in `directory` that are missing or differ from the code."""
+    return [
+        str(directory / name)
+        for name, text in pages(manifests).items()
+        if not (directory / name).is_file() or (directory / name).read_text(encoding="utf-8") != text
+    ]
+
+
+@click.command(name="reference")
+@click.option("--check", is_flag=True, help="Write nothing; exit with status 1 when a page is out of date.")
+def command(check: bool) -> None:
+    """Write the reference pages of flags, metrics, annotations, labels and rights; run it in the repository."""
+    if check:
+        if old := stale(DIRECTORY, MANIFESTS):
+            raise click.ClickException(f"out of date: {', '.join(old)}; run `make docs` and commit the result")
+        return
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    for name, text in pages(MANIFESTS).items():
+        (DIRECTORY / name).write_text(text, encoding="utf-8")
+        click.echo(f"wrote {DIRECTORY / name}")

@@ -1,0 +1,128 @@
+"""Annotations, labels and taints that are Dovetail's own, and those of Karpenter that it honours or writes."""
+
+from typing import Final, NamedTuple
+
+from certs.replicas import PREFIX as SERVING_PREFIX
+from provisioner.apis import names, reports
+from provisioner.cli.reference.markdown import code, page, table
+
+
+class Key(NamedTuple):
+    """One key: where it stands, who writes it, and what it does."""
+
+    name: str
+    on: str
+    writer: str
+    meaning: str
+
+
+OWN: Final = (
+    Key(names.STAMP_ARCH, "Pod annotation, Namespace label", "you", "Architectures that the pod requires."),
+    Key(names.STAMP_OS, "Pod annotation, Namespace label", "you", "Operating systems that the pod requires."),
+    Key(names.STAMP_CAPACITY_TYPE, "Pod annotation, Namespace label", "you", "Capacity types that the pod requires."),
+    Key(names.STAMP_NODEPOOL, "Pod annotation, Namespace label", "you", "NodePools that the pod requires."),
+    Key(
+        names.STAMP_SCHEDULER,
+        "Pod annotation, Namespace label",
+        "you",
+        "`enabled` gives the pod to the scheduler that follows plans.",
+    ),
+    Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod as it is."),
+    Key(
+        names.HOSTNAME_DOMAINS,
+        "NodePool annotation",
+        "you",
+        "Nodes over which a hard hostname spread is planned; overrides --hostname-spread-domains.",
+    ),
+    Key(names.STAMPED_ANNOTATION, "Pod annotation", "webhook", "What the webhook changed on the pod."),
+    Key(names.PLAN_ANNOTATION, "NodeClaim annotation", "provisioner", "The pods that the NodeClaim was made for."),
+    Key(
+        names.PLANNED_OFFERING_ANNOTATION,
+        "NodeClaim annotation",
+        "provisioner",
+        "Instance type, zone and capacity type that the plan expects.",
+    ),
+    Key(
+        names.LAUNCH_ANNOTATION,
+        "NodeClaim annotation",
+        "provisioner",
+        "Batch, attempt and ordinal of the launch; the instances carry it as a tag.",
+    ),
+    Key(
+        names.INTERRUPTION_ANNOTATION,
+        "NodeClaim annotation",
+        "provisioner",
+        "An interruption that EC2 announced; removing it calls the drain off.",
+    ),
+    Key(
+        names.HOLD_RELEASED_ANNOTATION,
+        "Node annotation",
+        "extender",
+        "When held room was released, so that kube-scheduler tries waiting pods again.",
+    ),
+    Key(
+        reports.REPORTS_URL_ANNOTATION,
+        "Lease annotation",
+        "provisioner",
+        "Where the leader takes the extender's reports.",
+    ),
+    Key(f"{SERVING_PREFIX}POD", "Lease annotation", "webhook", "Fingerprint of the certificate that a replica serves."),
+)
+
+KARPENTER: Final = (
+    Key(
+        names.DO_NOT_DISRUPT,
+        "Pod, Node or NodeClaim annotation",
+        "you",
+        "`true`, or a duration since the pod's start: no voluntary disruption.",
+    ),
+    Key(names.NODEPOOL_LABEL, "Node and NodeClaim label", "provisioner", "The NodePool."),
+    Key(names.CAPACITY_TYPE_LABEL, "Node label", "provisioner", "on-demand, spot or reserved."),
+    Key(
+        names.REGISTERED_LABEL, "Node label", "provisioner", "The Node has joined and was given its labels and taints."
+    ),
+    Key(names.INITIALIZED_LABEL, "Node label", "provisioner", "The Node is ready, and its startup taints are gone."),
+    Key(
+        names.DO_NOT_SYNC_TAINTS_LABEL,
+        "Node label",
+        "you or the image",
+        "The provisioner leaves the taints of the Node alone.",
+    ),
+    Key(
+        names.NODEPOOL_HASH,
+        "NodePool and NodeClaim annotation",
+        "provisioner",
+        "Hash of the template; a different one is drift.",
+    ),
+    Key(names.NODEPOOL_HASH_VERSION, "NodePool and NodeClaim annotation", "provisioner", "Version of the hash."),
+    Key(
+        names.MIN_VALUES_RELAXED,
+        "NodeClaim annotation",
+        "provisioner",
+        "Whether minValues were relaxed (--min-values-policy=BestEffort).",
+    ),
+    Key(names.TERMINATION_TIMESTAMP, "NodeClaim annotation", "provisioner", "When terminationGracePeriod ends."),
+    Key(names.DISRUPTED_TAINT.key, "Node taint", "provisioner", "The Node is being disrupted; effect NoSchedule."),
+    Key(names.UNREGISTERED_TAINT.key, "Node taint", "node's start-up", "The Node has joined and is not let in yet."),
+    Key(
+        names.EXCLUDE_BALANCERS_LABEL, "Node label", "provisioner", "Load balancers take the Node out while it drains."
+    ),
+    Key(
+        names.TERMINATION_FINALIZER,
+        "Node and NodeClaim finalizer",
+        "provisioner",
+        "The object stays until the Node is drained and the instance has ended.",
+    ),
+)
+
+
+def text() -> str:
+    """docs/reference/annotations-and-labels.md."""
+    columns = ("key", "on", "written by", "meaning")
+    return page(
+        "Annotations, labels and taints",
+        "## Dovetail's own\n",
+        table(columns, [(code(one.name), *one[1:]) for one in OWN]),
+        "## Karpenter's\n",
+        table(columns, [(code(one.name), *one[1:]) for one in KARPENTER]),
+    )

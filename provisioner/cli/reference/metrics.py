@@ -1,0 +1,62 @@
+"""Every metric that the programs serve."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import certs
+import extender
+import provisioner
+import webhook
+from provisioner.cli.reference.markdown import code, page, table
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.observability.conditions import condition_lines
+from provisioner.controllers.observability.nodes import cost_lines, node_lines
+from provisioner.controllers.observability.pods import state_lines
+from provisioner.support import metrics
+
+_HEADER: Final = re.compile(r"# HELP (\S+) (.*)\n# TYPE \S+ (\S+)\n")
+
+
+def text() -> str:
+    """docs/reference/metrics.md. Metrics are declared where they are used, so every module is imported."""
+    for package in (provisioner, webhook, extender, certs):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    Metrics()
+    families = sorted(metrics.declared())
+    return page(
+        "Metrics",
+        "Names that begin with `karpenter_` and their labels are Karpenter's, so that its dashboards and alerts carry over.\n",
+        _rows(one for one in families if one.name.startswith("karpenter_")),
+        "## Dovetail's own\n",
+        _rows(one for one in families if not one.name.startswith("karpenter_")),
+        "## Written at the scrape\n",
+        "Series of single nodes, pods, NodePools and conditions. The leader writes them, with the labels that Karpenter gives them;\n"
+        "`--disable-cluster-state-observability` leaves them out.\n",
+        table(("metric", "type", "meaning"), sorted(_scraped())),
+    )
+
+
+def _scraped() -> Iterator[tuple[str, str, str]]:
+    now = datetime(2000, 1, 1, tzinfo=UTC)  # of an empty cluster only the headers are written
+    lines = [
+        *node_lines((), lambda _: None, frozenset(), now),
+        *cost_lines((), (), lambda _: {})[0],
+        *condition_lines((), now),
+        *state_lines((), lambda _: None),
+    ]
+    for line in lines:
+        if match := _HEADER.match(line):
+            yield code(match[1]), match[3], match[2]
+
+
+def _rows(families: Iterable[metrics.Family]) -> str:
+    return table(
+        ("metric", "type", "labels", "meaning"),
+        [(code(one.name), one.kind, ", ".join(map(code, one.labels)), one.doc) for one in families],
+    )

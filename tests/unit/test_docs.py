@@ -1,0 +1,73 @@
+"""Documents: links lead somewhere, the reference is what the code says, and named files exist."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from provisioner.cli.reference import keys
+from provisioner.cli.reference.command import DIRECTORY, MANIFESTS, stale
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("provisioner", "webhook", "extender", "certs")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+OWN_KEY = re.compile(r'"((?:[a-z]+\.)?dovetail\.dev/[a-z][a-z-]*)"')
+
+
+def documents() -> list[Path]:
+    """Every Markdown file that is part of the repository."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "manifests").rglob("*.md")]
+    return sorted(found)
+
+
+def targets(document: Path) -> Iterator[str]:
+    """Where the links of a document lead, inside the repository."""
+    for target in LINK.findall(FENCE.sub("", document.read_text(encoding="utf-8"))):
+        if not re.match(r"[a-z]+:|#", target):
+            yield target
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a document."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", document.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda one: str(one.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    for target in targets(document):
+        name, _, anchor = target.partition("#")
+        there = (document.parent / name).resolve()
+        assert there.exists(), f"{target} does not exist"
+        assert not anchor or anchor in anchors(there), f"{target} has no such heading"
+
+
+def test_the_reference_is_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert not stale(DIRECTORY, MANIFESTS), "run `make docs` and commit the result"
+
+
+def test_a_page_that_differs_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "rbac.md").write_text("# Rights\n")
+    assert str(tmp_path / "rbac.md") in stale(tmp_path, MANIFESTS)
+
+
+def test_every_key_of_ours_is_in_the_reference() -> None:
+    told = {one.name for one in keys.OWN}
+    found = {
+        key
+        for package in SOURCES
+        for path in (ROOT / package).rglob("*.py")
+        for key in OWN_KEY.findall(path.read_text(encoding="utf-8"))
+    }
+    assert found <= told, f"not in provisioner/cli/reference/keys.py: {sorted(found - told)}"
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "ARCHITECTURE.md"])
+def test_files_named_in_documents_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:tests|provisioner|webhook|extender|certs|manifests|docs)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), f"{name} names {path}, which does not exist"
