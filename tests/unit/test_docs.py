@@ -71,3 +71,12 @@ def test_files_named_in_documents_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     for path in re.findall(r"`((?:tests|provisioner|webhook|extender|certs|manifests|docs)/[\w./-]+)`", text):
         assert (ROOT / path).exists(), f"{name} names {path}, which does not exist"
+
+
+def test_the_way_of_a_pod_has_at_most_twelve_stops() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    way = text.partition("## The way of a pod")[2].partition("\n## ")[0]
+    stops = re.findall(r"^\| (\d+) \| `([\w/.]+)` \|", way, re.MULTILINE)
+    assert [int(number) for number, _ in stops] == list(range(1, len(stops) + 1))
+    assert 1 < len(stops) <= 12
+    assert all((ROOT / path).is_file() for _, path in stops)
