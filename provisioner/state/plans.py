@@ -283,6 +283,8 @@ class Plans:
             for one in self.assignments.on(key):
                 since = one.made_at if coming or ready is None else max(one.made_at, ready)
                 if now - since > (self._plan_seconds if coming else self._hold_seconds):
+                    if self._is_on_candidate(one):
+                        continue  # a command may wait long for its other replacements, or for a budget
                     done += self._end(one, effects.EXPIRED)
                 elif is_open and one.open_since is not None and (pod := self._pods.get(one.uid)) is not None:
                     cause = verdict(self._look(one, pod, now)) if not pod.node_name else None
@@ -293,6 +295,13 @@ class Plans:
         return done
 
     # ------------------------------------------------------------------ helpers
+
+    def _is_on_candidate(self, one: Assignment) -> bool:
+        """Whether the pod still runs on a candidate of a command, so that its place is kept as long as that lives."""
+        pod = self._pods.get(one.uid)
+        node = self._joining.nodes.get(pod.node_name) if pod is not None else None
+        claim = self._joining.claim_of(node) if node is not None else None
+        return claim is not None and self._commands.of(claim.metadata.name) is not None
 
     def _adopt(self, claim: NodeClaim, one: _Claim, text: str, now: float) -> None:
         """Read a plan that somebody else wrote: another leader, or this process before it was started again."""

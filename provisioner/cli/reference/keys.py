@@ -58,7 +58,7 @@ OWN: Final = (
         names.COMMAND_ANNOTATION,
         "NodeClaim annotation",
         "provisioner",
-        "The disruption command of which it is the first candidate: reason, candidates, replacements, phase.",
+        "The disruption command of which it is the first candidate: reason, candidates, replacements, phase; removing it calls the command off.",
     ),
     Key(
         names.COMMAND_MEMBER_ANNOTATION,

@@ -178,7 +178,8 @@ class Disruption:
 
     def _run(self, method: Method, snapshot: Snapshot, ledger: Ledger, empty_for: dict[str, timedelta]) -> None:
         """Ask one method, and begin what it proposes."""
-        spared = self._commands.spared()
+        # a replacement waits, maybe empty, for its command
+        spared = self._commands.spared().union(*(one.record.replacement_names for one in snapshot.commands))
         if method.buys:
             failing = self._commands.pools_backing_off()
             spared |= {node.key.name for node in snapshot.nodes if node.pool in failing}

@@ -29,7 +29,7 @@ def stages() -> Iterator[Callable[..., Stage]]:
     made: list[Stage] = []
 
     def make(*, methods: tuple[Method, ...] = DRIFT, **options: Any) -> Stage:
-        made.append(Stage("other", methods=methods, after="Never", **options))
+        made.append(Stage("other", methods=methods, **{"after": "Never", **options}))
         made[-1].server.objects.clear()
         made[-1].world.cluster.node_changed(made[-1].world.cluster.node("other"), None)
         made[-1].world.cluster.claim_changed(made[-1].world.cluster.claim("other"), None)
@@ -167,6 +167,30 @@ def test_a_budget_that_allows_none_at_the_moment_is_waited_for(stage: Stage) -> 
     stage.server.budgets[0]["status"]["disruptionsAllowed"] = 1
     stage.world.clock.advance(2)
     eventually(stage.goes, "it goes on", 10.0, 0.01)
+
+
+def test_while_it_waits_its_replacement_keeps_its_room_and_is_not_empty(stages: Make) -> None:
+    stage = stages(methods=METHODS, after="0s")
+    stage.drifted("a", WEB)
+    name = begin(stage)
+    budget(minAvailable=1)(stage)
+    stage.initialize(name)
+    stage.settle()
+    for _ in range(8):
+        stage.world.clock.advance(30)
+        stage.world.cluster.expire()
+        stage.disruption.run_once()
+        stage.settle()
+    assert stage.server.has("nodeclaims", name)
+    assert stage.world.cluster.is_planned("web")
+    found = stage.world.cluster.pod("web")
+    stage.world.cluster.pod_changed(found, None)  # now it holds no pod at all
+    for _ in range(3):
+        stage.world.clock.advance(31)
+        stage.world.cluster.expire()
+        stage.disruption.run_once()
+        stage.settle()
+    assert stage.server.has("nodeclaims", name)
 
 
 def lose(stage: Stage, name: str) -> None:
