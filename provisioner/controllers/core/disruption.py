@@ -71,7 +71,7 @@ class Method:
 
 METHODS: Final = (
     Method(empty.METHOD, names.REASON_EMPTY, emptiness, buys=False),
-    Method(drifted.METHOD, names.REASON_DRIFTED, drifted.drift),
+    Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose),
 )
 """In the order in which they get what budgets allow."""
 

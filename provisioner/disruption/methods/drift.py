@@ -23,7 +23,7 @@ RECHECK: Final = timedelta(seconds=10)
 _ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def drift(view: View) -> MethodAnswer:
+def propose(view: View) -> MethodAnswer:
     """Drifted nodes of dynamic pools within budget: empty ones first, then those that drifted first.
 
     A node that the solver gave pods of one candidate, and a node that is still coming up, take no pods of the next candidate in

@@ -229,15 +229,23 @@ def test_it_is_rolled_back_and_its_pool_backs_off_when(
     eventually(stage.is_open, "the node is open again", 5.0, 0.01)
     assert why in said(stage, "DisruptionBlocked")[0]
     assert "takes pods again" in said(stage, "DisruptionBlocked")[0]
-    created = stage.server.done.count(f"POST nodeclaims/{name}")
-    stage.world.clock.advance(BACKOFF_SECONDS - 1)
+    assert tries_after(stage, BACKOFF_SECONDS - 1) == 1, "it is tried again at once"
+    assert tries_after(stage, 2) == 2, "it is not tried again"
+    (second,) = [one for one in stage.replacements() if one != name]
+    end(stage, second)
     stage.disruption.run_once()
     stage.settle()
-    assert sum(one.startswith("POST") for one in stage.server.done) == created, "it is tried again at once"
-    stage.world.clock.advance(2)
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+    assert tries_after(stage, 2 * BACKOFF_SECONDS - 1) == 2, "it does not wait twice as long"
+    assert tries_after(stage, 2) == 3, "it is not tried again"
+
+
+def tries_after(stage: Stage, seconds: float) -> int:
+    """How many replacements were created until so much later."""
+    stage.world.clock.advance(seconds)
     stage.disruption.run_once()
     stage.settle()
-    assert sum(one.startswith("POST") for one in stage.server.done) == created + 1, "it is not tried again"
+    return sum(one.startswith("POST") for one in stage.server.done)
 
 
 def test_an_interruption_takes_over(stage: Stage) -> None:
