@@ -51,7 +51,7 @@ from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.cluster import Cluster
 from provisioner.state.commands import Command
 from provisioner.state.keys import NodeKey
-from provisioner.state.snapshot import Snapshot
+from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
@@ -160,7 +160,7 @@ class CommandQueue:
         for command in snapshot.commands:
             self.queue.offer(command.record.holder)
         for node in snapshot.nodes:
-            if node.claim is not None and not node.command and self._is_left_over(node.key.name):
+            if _shows_marks(node) and self._is_left_over(node.key.name):
                 self.heals.offer(node.key.name)
 
     def spared(self) -> frozenset[str]:
@@ -639,6 +639,14 @@ class CommandQueue:
 def consolidation_type(method: str) -> str:
     """The metrics' label of a method. Source: core spec 6.1."""
     return method if method in ("empty", "multi", "single") else ""
+
+
+def _shows_marks(node: NodeView) -> bool:
+    """Whether a disruption may have begun on a node and no command is known, as far as a snapshot shows."""
+    if node.claim is None or node.command or node.claim.metadata.deletion_timestamp is not None:
+        return False
+    told = condition(node.claim.status.conditions, names.DISRUPTION_REASON)
+    return node.deleting or is_marked(node.claim) or told is not None
 
 
 def _maker(planned: PlannedClaim, command: str) -> Callable[[str], NewClaim]:
