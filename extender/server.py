@@ -30,7 +30,7 @@ from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import ConfigError
 from provisioner.kube.resources import LEASES, NODECLAIMS, NODES, PODS, Resource, itself
 from provisioner.kube.watch import Reflector
-from provisioner.support import health, logs
+from provisioner.support import health, heartbeat, logs
 from provisioner.support.addresses import Address, AddressParameter, host_and_port, is_loopback
 from provisioner.support.clock import SystemClock
 from provisioner.support.http import gunicorn_server
@@ -165,7 +165,7 @@ class Program:
             config.metrics_bind,
             config.health_bind,
             checks={"extender": self.board.complaint},
-            live_checks={"questions": health.through(server, "/healthz", ASK_SECONDS)},
+            live_checks={"questions": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem},
         )
 
     def stop(self) -> None:

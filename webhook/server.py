@@ -27,7 +27,7 @@ from provisioner.apis import names
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
-from provisioner.support import health, logs
+from provisioner.support import health, heartbeat, logs
 from provisioner.support.addresses import Address, AddressParameter
 from provisioner.support.clock import SystemClock
 from provisioner.support.http import gunicorn_server
@@ -130,7 +130,7 @@ class Program:
             config.metrics_bind,
             config.health_bind,
             checks={"webhook": lambda: "; ".join(self.reasons_not_ready())},
-            live_checks={"reviews": health.through(server, "/healthz", ASK_SECONDS)},
+            live_checks={"reviews": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem},
         )
 
     def stop(self) -> None:

@@ -33,11 +33,16 @@ def stale(watches: Iterable[Watch]) -> str:
     A watch that was cut without a word is only noticed after `SILENT_SECONDS`: whoever ends something asks the API server
     besides.
     """
+    return behind(watches, silent=SILENT_SECONDS, failing=FAILING_SECONDS)
+
+
+def behind(watches: Iterable[Watch], *, silent: float, failing: float) -> str:
+    """The first watch that was not heard of for `silent` seconds, or for `failing` while it fails; "" where there is none."""
     for watch in watches:
         age = watch.staleness()
         if not watch.synced.is_set():
             return f"{watch.resource} are not synced"
-        if age > SILENT_SECONDS or (watch.error is not None and age > FAILING_SECONDS):
+        if age > silent or (watch.error is not None and age > failing):
             why = f": {watch.error}" if watch.error is not None else ""
             return f"{watch.resource} were last heard of {age:.0f} s ago{why}"
     return ""

@@ -15,7 +15,7 @@ from provisioner.support.clock import Clock
 from provisioner.support.ending import Process
 
 WATCH_SECONDS = 1.0
-LAST_WRITES_SECONDS = 5.0
+LAST_WRITES_SECONDS = 3.0
 _log = logs.get_logger(__name__)
 
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import signal
 import sys
 import threading
 import uuid
@@ -27,11 +26,14 @@ from provisioner.kube.lease import Fence, LeaderElector, Term
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support import health, heartbeat, logs
 from provisioner.support.clock import SystemClock
-from provisioner.support.ending import ThisProcess
+from provisioner.support.ending import Process, ThisProcess, stop_all, stop_on_signals
 from provisioner.support.memory import CHECK_SECONDS, MemoryGuard
 
 #: Requests under way at once; more threads than that would only wait for each other on two cores.
 CONNECTIONS = 24
+STOP_SECONDS = 20.0
+"""From the signal to the end of this process, whatever hangs: Kubernetes kills after 30."""
+OTHERS_STOP_SECONDS = 3.0
 CERTIFICATES_SECONDS = 10.0
 """How often the certificates for reports are looked for while there are none."""
 _log = logs.get_logger(__name__)
@@ -67,8 +69,8 @@ class Program:
     def run(self) -> int:
         """Serve until a signal; the exit status. The process ends by itself when the lease is lost."""
         heartbeat.watch_threads()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stopping.set())
+        process = ThisProcess()
+        stop_on_signals(self._stopping, process, STOP_SECONDS)
         options = self._options
         announce_build(os.environ.get("DOVETAIL_COMMIT", ""))
         guard = MemoryGuard(options.memory_limit, self._clock)
@@ -90,22 +92,18 @@ class Program:
             if not self._caches.start(self._stopping):
                 return 0
             self._cloud.start()
-            self._lead(reports)
+            self._lead(reports, process)
         finally:
             self._end()
-            if reports is not None:
-                reports.stop()
-            self._caches.stop()
-            probes.stop()
-            figures.stop()
-            self._connection.close()
+            servers = [one.stop for one in (reports, probes, figures) if one is not None]
+            stop_all((self._connection.close, self._caches.stop, *servers), OTHERS_STOP_SECONDS)
         return 0
 
     def _watch_memory(self, guard: MemoryGuard) -> None:
         while not self._stopping.wait(CHECK_SECONDS):
             guard.look()
 
-    def _lead(self, reports: ReportServer | None) -> None:
+    def _lead(self, reports: ReportServer | None, process: Process) -> None:
         if self._options.disable_leader_election:
             self._term.begin(Fence(self._clock, math.inf))
             self._begin()
@@ -119,7 +117,7 @@ class Program:
             self._identity,
             self._clock,
         )
-        leadership = Leadership(elector, self._term, self._client, self._begin, ThisProcess(), self._clock)
+        leadership = Leadership(elector, self._term, self._client, self._begin, process, self._clock)
         if reports is not None and reports.can_be_reached:
             elector.annotate({REPORTS_URL_ANNOTATION: reports.url})
             reports = None
@@ -136,6 +134,8 @@ class Program:
         return "" if self._stopping.is_set() else heartbeat.problem()
 
     def _begin(self) -> None:
+        if self._stopping.is_set():
+            return
         self._controllers = Controllers(
             self._caches, self._client, self._cloud, self._recorder, self._metrics, self._options, self._clock
         )
@@ -148,8 +148,7 @@ class Program:
         self._ended = True
         if self._controllers is not None:
             self._controllers.stop()
-        self._cloud.stop()
-        self._recorder.stop()
+        stop_all((self._cloud.stop, self._recorder.stop), OTHERS_STOP_SECONDS)
 
     def _report_server(self) -> ReportServer | None:
         options = self._options
@@ -193,7 +192,12 @@ class Program:
 @click.pass_context
 def command(context: click.Context) -> None:
     """Run the provisioner (Karpenter's flags and environment; --help lists them)."""
-    raise SystemExit(main(context.args))
+    status = main(context.args)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(
+        status
+    )  # threads of ours may still wait for an answer; the interpreter's own end would take its time, and may wait for them
 
 
 def main(arguments: list[str]) -> int:

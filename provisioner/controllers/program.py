@@ -39,7 +39,7 @@ from provisioner.controllers.core.termination import Termination
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.core.transitions import Transitions
 from provisioner.controllers.core.worlds import Worlds
-from provisioner.controllers.freshness import stale
+from provisioner.controllers.freshness import behind, stale
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer
 from provisioner.kube import resources
@@ -63,6 +63,7 @@ from provisioner.state.effects import (
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
+from provisioner.support.ending import stop_all
 from provisioner.support.garbage import bulk_load
 from provisioner.support.workers import KeyedQueue, Pool
 
@@ -73,6 +74,12 @@ WRITERS = 12
 #: A plan that waits behind a hundred creations is too late: its room is taken before the extender hears of it.
 PLAN_WRITERS = 4
 STALE_AFTER_SECONDS = 120.0
+SYNC_LOOK_SECONDS = 0.5  # between two looks at the signal to stop while caches fill
+SYNC_TELL_SECONDS = 5.0
+#: What a stop waits for at most; together with the last writes well below the 30 s that Kubernetes gives (`main.STOP_SECONDS`).
+STOP_SECONDS = 5.0
+WRITERS_STOP_SECONDS = 2.0
+WATCHES_STOP_SECONDS = 2.0
 BAD_OBJECTS_NAMED = 5
 UNREADABLE = "UnreadableObject"
 HOUSEKEEPING_PATIENCE_SECONDS = 300.0
@@ -200,26 +207,23 @@ class Caches:
         with bulk_load():
             for reflector in self.all:
                 reflector.start()
-            while waiting := wait_for_sync(self.all, 5.0):
+            told_at = self._clock.monotonic()
+            while waiting := wait_for_sync(self.all, SYNC_LOOK_SECONDS):
                 if stopping.is_set():
                     return False
-                _log.info("waiting for caches", missing=", ".join(str(one.resource) for one in waiting))
+                if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
+                    told_at = self._clock.monotonic()
+                    _log.info("waiting for caches", missing=", ".join(str(one.resource) for one in waiting))
         self.effects(self.cluster.settle())
         return True
 
     def stop(self) -> None:
-        """End every watch."""
-        for reflector in self.all:
-            reflector.stop()
+        """End every watch, all at once."""
+        stop_all((reflector.stop for reflector in self.all), WATCHES_STOP_SECONDS)
 
     def problem(self) -> str:
         """What is wrong with the caches, "" when nothing is."""
-        for reflector in self.all:
-            if not reflector.synced.is_set():
-                return f"{reflector.resource} are not synced"
-            if reflector.staleness() > STALE_AFTER_SECONDS:
-                return f"{reflector.resource} were last heard of {reflector.staleness():.0f} s ago"
-        return ""
+        return behind(self.all, silent=STALE_AFTER_SECONDS, failing=STALE_AFTER_SECONDS)
 
     def bad_objects(self) -> str:
         """The objects that cannot be read as they are, for people; "" when there is none. The others are served all the same."""
@@ -516,16 +520,11 @@ class Controllers:
         self._stop.set()
         if self._observer is not None:
             self._observer.stop()
-        self._intake.stop()
-        self._disruption.stop()
-        self._drift.stop()
-        self._own.stop()
-        self._registrar.stop()
-        for queue in self._queues:
-            queue.stop(5.0)
-        self._creates.close(5.0)
-        self._notes.close(5.0)
-        self._workers.close(5.0)
+        parts = (self._intake, self._disruption, self._drift, self._own, self._registrar, *self._queues)
+        ended = stop_all((part.stop for part in parts), STOP_SECONDS)
+        ended &= stop_all((pool.close for pool in (self._creates, self._notes, self._workers)), WRITERS_STOP_SECONDS)
+        if not ended:
+            _log.warning("some work is still under way, it is left to the next leader")
 
     def reported(self, reports: tuple[Report, ...]) -> None:
         """The extender left these pods without a node."""
@@ -588,12 +587,13 @@ class Controllers:
             self._node_plans.gone(node.metadata.name)
         else:
             self._node_plans.seen(node)
+        for one in self._cluster.claims_with(node.spec.provider_id):  # a Node that is gone joins no claim any more
+            self._claims.add(one.name)
+            if gone:
+                self._pool_changed(one.pool)
         claim = self._cluster.claim_of(node)
         if claim is not None:
-            self._claims.add(claim.name)
             self._hydration.seen(claim)
-            if gone:
-                self._pool_changed(claim.pool)
         if node.metadata.deletion_timestamp is not None:
             self._nodes.add(node.metadata.name)
             if not gone and claim is not None and self._cluster.bound_to(node.metadata.name):

@@ -235,7 +235,7 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """Close the connections that wait for the next request."""
+        """Cut off every request that waits for its answer, streams that have begun apart, and close what waits for the next request."""
         self._sweeper.stop()
         self._transport.requests.close()
         self._transport.beside.close()

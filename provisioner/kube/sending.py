@@ -102,6 +102,7 @@ class Sweeper:
         """What this thread sends inside the block belongs to one attempt, which may take so many seconds."""
         attempt = Attempt(self._clock.monotonic() + seconds, permit)
         with self._changed:
+            attempt.expired = self._stopping
             if not self._under_way:
                 self._changed.notify()
             self._under_way.add(attempt)
@@ -117,10 +118,13 @@ class Sweeper:
                 self._under_way.discard(attempt)
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread. What is under way is cut off, and what comes later is not sent."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
+            cut = list(self._under_way)
+        for attempt in cut:
+            attempt.expire()
 
     def _run(self) -> None:
         while True:

@@ -2,28 +2,29 @@
 
 import functools
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from provisioner.apis.names import HOSTNAME_LABEL
+from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
-from provisioner.scheduling.filters import NodeFilter
+from provisioner.scheduling.filters import TRIVIAL, NodeFilter, Term
 from provisioner.scheduling.finishing import finish
-from provisioner.scheduling.offers import Offer
+from provisioner.scheduling.offers import Offer, pin
 from provisioner.scheduling.places import Account, Place, Reservations
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import MinValuesPolicy, World
 from provisioner.scheduling.topology import Axis, Scope, Topology, above, uneven
-from provisioner.scheduling.topology_plan import Counter, Plan, Run, run_of
+from provisioner.scheduling.topology_plan import Counter as AnyCounter
+from provisioner.scheduling.topology_plan import Plan, Question, Run, run_of
 from provisioner.scheduling.vectors import Need
-from provisioner.scheduling.volumes import Attachment
+from provisioner.scheduling.volumes import Attachment, terms_left
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,23 @@ class Setting:
     def attached(self, number: int) -> set[Attachment] | None:
         """The volumes that a machine of now has attached; None where no pod of the question has any."""
         return None if self.attached_to is None else self.attached_to(number)
+
+    @functools.cached_property
+    def users(self) -> Counter[str]:
+        """By volume claim that is not bound, how many pods of the question use it."""
+        found: Counter[str] = Counter()
+        for one in self.classes:
+            for unbound in one.volumes.unbound:
+                found[unbound.claim] += len(one.pods)
+        return found
+
+    @functools.cached_property
+    def zones(self) -> Sequence[Term]:
+        """Every zone that a machine is in or may come to, as what it takes to be there."""
+        values = {value for value in self.bins.by_label(ZONE_LABEL) if value is not None}
+        for offer in self.offers:
+            values.update(offer.domains(offer.base, ZONE_LABEL))
+        return [pin(ZONE_LABEL, value) for value in sorted(values)]
 
     @functools.cached_property
     def domains_vary(self) -> bool:
@@ -162,6 +180,7 @@ class Work:
 
 _STEPS_A_LOOK: Final = 16
 _MANY_SIZES: Final = 500
+_SEVERAL: Final = 2
 _NEVER: Final = 1 << 40
 """More machines than there will ever be."""
 
@@ -223,7 +242,7 @@ class Attempt:
         self._setting: Final = setting
         self._work: Final = setting.terms.work
         self._plans: Final[dict[object, Plan]] = {}
-        self._numbers: Final[dict[tuple[NodeFilter, int], int]] = {}
+        self._numbers: Final[dict[Question, int]] = {}
         world = setting.world
         self._reservations: Final = Reservations(world.reservation_label)
         best_effort = world.min_values is MinValuesPolicy.BEST_EFFORT
@@ -244,6 +263,8 @@ class Attempt:
         self.placing.machines_wanted = machines
         self.in_use: Final = set(setting.in_use)
         self._unsettled: Final[set[Count]] = set()
+        self._decided: Final[dict[str, tuple[Term, ...]]] = {}
+        self._taken: Final[set[str]] = set()
 
     def _placing_with(self, setting: Setting, accounts: Sequence[Account], topology: Topology) -> Placing:
         return Placing(setting, accounts, topology, self.cautious)
@@ -369,7 +390,7 @@ class Attempt:
         counted = {counter for one in to for counter in self._counters(one)}
         return {one for one in self.classes if not counted.isdisjoint(self._counters(one))}
 
-    def _counters(self, one: PodClass) -> set[Counter]:
+    def _counters(self, one: PodClass) -> set[AnyCounter]:
         return {counter for demand in one.ladder for counter in self.run_for(one, demand, 0).plan.counters()}
 
     def left_by_priority(self) -> list[int]:
@@ -406,7 +427,7 @@ class Attempt:
     def freed(self, broken: Collection[Count]) -> set[PodClass]:
         """The classes without which nothing is broken: all that have to do with what is, directly or by others."""
         topology = self.placing.topology
-        counters: set[Counter] = {*(topology.host(one) if one.on_hosts else topology.domain(one) for one in broken)}
+        counters: set[AnyCounter] = {*(topology.host(one) if one.on_hosts else topology.domain(one) for one in broken)}
         found: set[PodClass] = set()
         while True:
             more = {one for one in self.classes if one not in found and not counters.isdisjoint(self._counters(one))}
@@ -480,19 +501,100 @@ class Attempt:
         """What is tried for a class, in this order."""
         return one.ladder
 
-    def _place(self, one: PodClass, start: int, *, late: bool) -> int:
-        limit = len(one.pods)
+    def _place_first(self, one: PodClass, start: int, *, late: bool) -> int:
+        """Place one pod whose place decides where volumes are; the number of the first pod without a place."""
+        after = start
+        for zone in self._zones_for(one, start):
+            after = self._place(one, start, late=late, end=start + 1, zone=zone)
+            if after > start:
+                self.decide(one, start, after)
+                break
+        return after
+
+    def _undecided(self, one: PodClass) -> bool:
+        """Whether the class's next pod decides where the volume of a claim is, and that matters to others."""
+        users = self._setting.users
+        return any(
+            unbound.claim not in self._decided and (unbound.volumes is not None or users[unbound.claim] > 1)
+            for unbound in one.volumes.unbound
+        )
+
+    def _zones_for(self, one: PodClass, start: int) -> Sequence[Term | None]:
+        """Zones for the first pod of a claim that others use too: those first where all have room, then the cheapest."""
+        setting, placing = self._setting, self.placing
+        pods = max(setting.users[unbound.claim] for unbound in one.volumes.unbound)
+        if pods < _SEVERAL or not setting.zones:
+            return (None,)
+        need = setting.needs[one]
+        ranked = []
+        for number, zone in enumerate(setting.zones):
+            run = self.run_for(one, one.ladder[-1], start, zone)
+            room = placing.room(run, pods)
+            enough, buys = room >= pods, setting.buys(run.required, need)
+            ranked.append(
+                (not (enough or buys), not enough, placing.cheapest(run, 1) if not enough else 0.0, -room, number)
+            )
+        return [setting.zones[number] for *_, number in sorted(ranked)]
+
+    def decide(self, one: PodClass, start: int, end: int) -> None:
+        """Pods `start` to `end` of a class have a place, which decides what volumes its claims get."""
+        if start == end or not self._undecided(one):
+            return
+        for number, place in enumerate(self.placing.places):
+            if place is not None and any(pods is one and first <= start < last for pods, first, last in place.placed):
+                self._decide_by(one, number, place)
+                return
+
+    def _decide_by(self, one: PodClass, number: int, place: Place) -> None:
+        account, state = place.account, place.state
+        machine = None if account is not None else self._setting.bins.bins[number]
+
+        def reaches(terms: Sequence[Term]) -> bool:
+            if machine is not None:
+                return any(term.matches(machine.labels, machine.node_name) for term in terms)
+            return (
+                account is not None
+                and state is not None
+                and any(account.offer.narrowed(state, t) is state for t in terms)
+            )
+
+        for unbound in one.volumes.unbound:
+            if unbound.claim in self._decided:
+                continue
+            if unbound.volumes is None:
+                zone = next((zone for zone in self._setting.zones if reaches((zone,))), TRIVIAL)
+                self._decided[unbound.claim] = (zone,)
+                continue
+            for name, terms in unbound.volumes:
+                if name not in self._taken and reaches(terms):
+                    self._taken.add(name)
+                    self._decided[unbound.claim] = terms
+                    break
+
+    def without_volume(self, one: PodClass) -> str:
+        """A claim of the class for which no volume is left, because other pods got them; "" for none."""
+        left = terms_left(one.volumes, self._taken, self._decided) if one.volumes.unbound else ()
+        return left if isinstance(left, str) else ""
+
+    def _place(self, one: PodClass, start: int, *, late: bool, end: int = 0, zone: Term | None = None) -> int:
+        """Place pods of a class, from `start` up to `end` or all, in one zone where that is said; the first without a place."""
+        limit = end or len(one.pods)
+        if one.volumes.unbound and not end and self._undecided(one):
+            before, start = start, self._place_first(one, start, late=late)
+            if start in (before, limit):
+                return start
         if self._work.limited and not self._work.step():
             self.unfinished = True
             return start
         exclusive = one.volumes.exclusive
         if exclusive and (start or any(claim in self.in_use for claim in exclusive)):
             return start
+        if one.volumes.unbound and self.without_volume(one):
+            return start
         placing = self.placing
         for demand in self._ladder(one):
-            run = self.run_for(one, demand, start)
-            if exclusive:
-                run.end = 1
+            run = self.run_for(one, demand, start, zone)
+            run.end = 1 if exclusive else limit
             if not run.plan.spreads:
                 placing.place(run, opening=True)
             elif late:
@@ -508,14 +610,21 @@ class Attempt:
             self.in_use.update(exclusive)
         return start
 
-    def run_for(self, one: PodClass, demand: Demand, start: int) -> Run:
-        """A class with one of its demands."""
+    def run_for(self, one: PodClass, demand: Demand, start: int, zone: Term | None = None) -> Run:
+        """A class with one of its demands, in one zone only where that is said."""
         relations, setting = demand.relations, self._setting
         # by identity, which is quicker; equal ones that are not the same would only have equal plans
         plan = self._plans.get(id(relations))
         if plan is None:
             plan = self._plan(one, relations)
-        return run_of(one, demand, plan, setting.needs[one], self._numbers, start)
+        reached: tuple[Term, ...] = ()
+        unbound = one.volumes.unbound
+        if unbound and (self._decided or zone is not None or len(unbound) > 1):
+            left = terms_left(one.volumes, self._taken, self._decided)
+            reached = one.volumes.alternatives if isinstance(left, str) else left
+            if zone is not None:
+                reached = tuple([term.joined(zone) for term in reached])
+        return run_of(one, demand, plan, setting.needs[one], self._numbers, start, reached)
 
     def _plan(self, one: PodClass, relations: Relations) -> Plan:
         setting = self._setting
@@ -574,7 +683,8 @@ def scope_of(
         for offer in offers:
             values.update(offer.domains(offer.base, key))
         values.update(_named_values(ladders, key))
-        axis = scope.axes[key] = Axis(key, values)
+        even = {offer.even(key) for offer in offers}
+        axis = scope.axes[key] = Axis(key, values, uneven=len(even) > 1 or None in even)
         axis.settle_in(places)
     return scope
 

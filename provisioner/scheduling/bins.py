@@ -144,7 +144,7 @@ class Bins:
         everything: all that are there.
         leaving: those that are going away.
         staying: those that are not.
-        usable: those that may take pods at all: not leaving, not closed, not using more than they have.
+        usable: those that may take pods at all: not leaving, not closed.
     """
 
     def __init__(
@@ -153,7 +153,6 @@ class Bins:
         ground: Ground,
         table: Rooms,
         *,
-        overcommitted: int,
         leaving: int,
         closed: int,
         gone: int = 0,
@@ -166,9 +165,8 @@ class Bins:
         self.everything: Final = ground.everything & ~gone
         self.leaving: Final = leaving & self.everything
         self.staying: Final = self.everything & ~leaving
-        self._overcommitted: Final = overcommitted
         self._closed: Final = closed
-        self.usable: Final = self.staying & ~overcommitted & ~closed
+        self.usable: Final = self.staying & ~closed
         self._admitting: Final[dict[NodeFilter, int]] = {}
 
     def admitting(self, node_filter: NodeFilter) -> int:
@@ -224,19 +222,17 @@ class Bins:
                 untolerated[taint] += (holders & open_ones).bit_count()
         tolerating = ground.tolerating(node_filter.tolerations, node_filter.effects) & open_ones
         matching = tolerating & ground.matching(node_filter.terms)
-        admitting = matching & ~self._overcommitted
         if left is None:
             left = self.thresholds
         short = []
         for d, wanted in need:
-            count = (admitting & ~left.with_at_least(d, wanted)).bit_count()
+            count = (matching & ~left.with_at_least(d, wanted)).bit_count()
             if count:
                 short.append((self.dimensions.names[d], count))
         return BinsRefuse(
             total=self.everything.bit_count(),
             untolerated=tuple(sorted(((t, n) for t, n in untolerated.items() if n), key=lambda one: str(one[0]))),
             mismatched=(tolerating & ~matching).bit_count(),
-            overcommitted=(matching & self._overcommitted).bit_count(),
             leaving=self.leaving.bit_count(),
             closed=(self.staying & self._closed).bit_count(),
             short=tuple(short),

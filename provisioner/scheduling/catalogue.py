@@ -4,6 +4,7 @@ A set of types is one integer, bit i for the i-th type in order of name. Each qu
 depends on nothing but the types, so it may be kept as long as they are.
 """
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class Catalogue:
         self._matching: dict[tuple[Requirement, bool], int] = {}
         self._available: dict[Requirements, int] = {}
         self._priced: dict[Requirements, tuple[Priced, ...]] = {}
+        self._uneven: dict[str, int] = {}
         self._steps: dict[str, tuple[list[int], list[int]]] = {}
         self._holders: dict[Requirement, tuple[int, ...]] = {}
 
@@ -120,6 +122,26 @@ class Catalogue:
         """The most that one machine of any type counts against a limit on `name`."""
         self.within(name, 0)
         return max(self._steps[name][0], default=0)
+
+    def uneven(self, key: str) -> int:
+        """The types that can be had for some values of a label only, or for another price."""
+        found = self._uneven.get(key)
+        if found is None:
+            by_row: dict[int, dict[str, set[tuple[str | None, float]]]] = {}
+            values = set()
+            for one, rows in self._offered.items():
+                value = one[key].is_single if key in one else None
+                if value is not None:
+                    values.add(value)
+                    kind = one.requirement(CAPACITY_TYPE_LABEL).is_single
+                    for row, offering in rows.items():
+                        by_row.setdefault(row, {}).setdefault(value, set()).add((kind, offering.price))
+            found = self._uneven[key] = mask_of(
+                row
+                for row, some in by_row.items()
+                if len(some) < len(values) or any(one != other for one, other in itertools.pairwise(some.values()))
+            )
+        return found
 
     def _step(self, name: str) -> tuple[list[int], list[int]]:
         """Distinct amounts, ascending, and for each the types with at most that much."""

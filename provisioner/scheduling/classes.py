@@ -11,11 +11,11 @@ import msgspec
 
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.demands import Count, Demand, Facts, Ties, deduced_selector, facts_of
-from provisioner.scheduling.filters import FilterError, NodeFilter
+from provisioner.scheduling.filters import FilterError, NodeFilter, Term
 from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, World
 from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
 from provisioner.scheduling.selecting import label_set
-from provisioner.scheduling.volumes import NO_VOLUMES, VolumeDemand, VolumeError, volume_demand
+from provisioner.scheduling.volumes import NO_VOLUMES, NOTHING_SETTLED, VolumeDemand, VolumeError, volume_demand
 from provisioner.values.resources import CPU, MEMORY, Resources
 from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint
 
@@ -83,7 +83,11 @@ def sort_key(shape: PodShape) -> tuple[int, int, int, str]:
 
 
 def classify(
-    world: World, taints: Iterable[Sequence[Taint]], pods: Iterable[Pod], named: frozenset[str] = frozenset()
+    world: World,
+    taints: Iterable[Sequence[Taint]],
+    pods: Iterable[Pod],
+    named: frozenset[str] = frozenset(),
+    settled: Mapping[str, Term] = NOTHING_SETTLED,
 ) -> tuple[list[PodClass], list[LeftOut]]:
     """Group pods by class, in order of `sort_key`; apart, those that cannot be tried.
 
@@ -92,15 +96,17 @@ def classify(
         taints: of pools and machines; each kind once is enough.
         pods: to group.
         named: labels that differ between brothers of a class and that pods on machines of now look at.
+        settled: as of `volume_demand`.
 
     Cost: O(pods) look-ups of interned shapes, O(classes log classes); only pods with volumes are looked at one by one.
     """
-    return _Classifier(world, taints).classified(pods, named)
+    return _Classifier(world, taints, settled).classified(pods, named)
 
 
 class _Classifier:
-    def __init__(self, problem: World, taints: Iterable[Sequence[Taint]]) -> None:
+    def __init__(self, problem: World, taints: Iterable[Sequence[Taint]], settled: Mapping[str, Term]) -> None:
         self.problem: Final = problem
+        self.settled: Final = settled
         self.tried: Final[list[PodClass]] = []
         self.left_out: Final[list[LeftOut]] = []
         soft_taints = any(taint.effect == PREFER_NO_SCHEDULE for some in taints for taint in some)
@@ -161,7 +167,7 @@ class _Classifier:
         bad: dict[str, list[Pod]] = {}
         for pod in pods:
             try:
-                by_demand.setdefault(volume_demand(pod, self.problem.storage), []).append(pod)
+                by_demand.setdefault(volume_demand(pod, self.problem.storage, self.settled), []).append(pod)
             except VolumeError as error:
                 bad.setdefault(str(error), []).append(pod)
         self.tried.extend(PodClass(facts, shape, brothers, ladder, demand) for demand, brothers in by_demand.items())

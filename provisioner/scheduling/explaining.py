@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-from provisioner.apis.names import NODEPOOL_LABEL
+from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.classes import PodClass
@@ -33,6 +33,7 @@ from provisioner.scheduling.reasons import (
     NothingLeft,
     NotTogether,
     NoTypeMatches,
+    NoVolumeLeft,
     PoolRefuses,
     PoolsRefuse,
     PortsTaken,
@@ -80,8 +81,9 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
             return 4, PortsTaken(tuple(sorted({number for number, _, _ in ports})))
     if state is not None and state.rows:
         return _explain_size(account, state, need)
-    if not term.new_machines and term.names is not None:
-        return 0, NodesOnly(term.names)
+    for names in (term.names, term.requirements.get(HOSTNAME_LABEL)):
+        if names is not None and names.present and not names.complement:
+            return 0, NodesOnly(names)
     for key, requirement in term.requirements.items():
         if requirement.is_contradiction:
             return 0, Contradictory(key)
@@ -216,6 +218,8 @@ class Explainer:
         for claim in one.volumes.exclusive:
             if claim in self._attempt.in_use:
                 return (VolumeInUse(claim),)
+        if wanting := self._attempt.without_volume(one):
+            return (NoVolumeLeft(wanting),)
         run = self._attempt.run_for(one, one.ladder[-1], 0)
         question: object = (run.question, run.ports, id(run.plan), run.volumes)
         found = self._known.get(question)

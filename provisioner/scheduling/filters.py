@@ -62,6 +62,20 @@ class Term:
         """Whether a machine whose name is not known yet may match."""
         return self.names is None or self.names.complement
 
+    @property
+    def opposites(self) -> tuple[Requirement, ...]:
+        """For each label, what its requirement refuses, as far as that is one requirement."""
+        found = []
+        for key, one in self.requirements.items():
+            if one.gte is None and one.lte is None:
+                if one.values:
+                    found.append(Requirement.of(key, Operator.IN if one.complement else Operator.NOT_IN, one.values))
+                elif one.complement or not one.present:
+                    found.append(
+                        Requirement.of(key, Operator.DOES_NOT_EXIST if one.complement else Operator.EXISTS, ())
+                    )
+        return tuple(found)
+
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
         """Whether a node with exactly these labels matches, as kube-scheduler judges it."""
         if self.names is not None and not self.names.has(node_name):

@@ -181,6 +181,7 @@ class _Court:
         if done < count:
             self.faults.append(Fault(node, run.pods.pods[0], "does not fit beside the other pods"))
         else:
+            self.attempt.decide(run.pods, run.end - count, run.end)
             self.placed.append((run.pods, number, count))
 
     def _pins(self, run: Run, low: int) -> tuple[Pin, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.apis.names import INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
+from provisioner.apis.names import HOSTNAME_LABEL, INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue, Priced
 from provisioner.scheduling.filters import NodeFilter, Term
@@ -19,9 +19,11 @@ from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
 
 _MOST_PINS: Final = 10_000
-SIMULATED_LABELS: Final = frozenset({REGISTERED_LABEL, INITIALIZED_LABEL})
+_SIMULATED: Final = Requirements.from_labels(
+    {REGISTERED_LABEL: "true", INITIALIZED_LABEL: "true", HOSTNAME_LABEL: "not known yet"}  # no label has spaces
+)
+SIMULATED_LABELS: Final = frozenset(_SIMULATED)
 """Labels that a machine has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
-_SIMULATED: Final = Requirements.from_labels(dict.fromkeys(sorted(SIMULATED_LABELS), "true"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class Offer:
         self.well_known: Final = well_known
         self._states: Final[dict[tuple[Requirements, int], State]] = {}
         self._rankings: Final[dict[tuple[Requirements, int], Ranked]] = {}
+        self._even: Final[dict[str, tuple[str, ...] | None]] = {}
         self._attach_limits: Final = attach_limits
         self._frontiers: Final[dict[int, tuple[Vector, ...]]] = {}
         self.min_values = {key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None}
@@ -194,6 +197,15 @@ class Offer:
         if len(values) == 1:
             return values
         return tuple(value for value in values if self.narrowed(state, pin(key, value)) is not None)
+
+    def even(self, key: str) -> tuple[str, ...] | None:
+        """The values that a label can have, where it makes no difference to types and prices which one; else None."""
+        if key not in self._even:
+            values = self.domains(self.base, key)
+            rows = {state.rows for one in values if (state := self.narrowed(self.base, pin(key, one))) is not None}
+            uneven = len(rows) > 1 or bool(self.base.rows & self.catalogue.uneven(key))
+            self._even[key] = None if uneven else values
+        return self._even[key]
 
     def ranked(self, state: State) -> Ranked:
         """The types of a state in order of price."""

@@ -15,7 +15,7 @@ from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.offers import State, pin
+from provisioner.scheduling.offers import Offer, State, pin
 from provisioner.scheduling.places import (
     Account,
     Place,
@@ -92,6 +92,7 @@ def _level(amount: int) -> int:
     return amount if shift <= 0 else (shift << _LEVEL_BITS) + (amount >> shift)
 
 
+_DEAREST: Final = float("inf")
 _MUCH: Final = 1 << 40
 _MOST_FILLED: Final = 512
 _NONE_THERE: Final = _Filled(_MUCH, ())
@@ -160,6 +161,7 @@ class Placing:
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
+        self._usd: Final[dict[tuple[int, Axis, int], list[float]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self._full: Final[list[dict[int, int]] | None] = (
             [{} for _ in bins.dimensions.names] if ground.many_sizes else None
@@ -167,7 +169,7 @@ class Placing:
         self._said: Final[dict[str, dict[str, int]]] = {}
         self._saying: Final[dict[str, int]] = {}
         self.ports: Final[dict[Port, int]] = dict(ground.ports)
-        self._in_use: Final[set[str]] = set()
+        self._attached: Final[dict[Attachment, int]] = {}
 
     # ------------------------------------------------------------------ the ground
 
@@ -210,6 +212,8 @@ class Placing:
         if attached is not None:
             place.attached = set(attached)
             drivers = {driver: d for d, driver in self._drivers()}
+            for volume in attached:
+                self._attached[volume] = self._attached.get(volume, 0) | 1 << i
             for driver, _ in attached:
                 # more may be attached than there may be: room is never negative
                 if place.head is not None and driver in drivers and place.head[drivers[driver]]:
@@ -275,6 +279,8 @@ class Placing:
         candidates = self._candidates(run)
         if not candidates:
             return False
+        if axis.uneven:
+            domains = self._cheapest_first(run, axis, domains, run.end - run.start)
         shares = water_fill(counts, domains, run.end - run.start, ceiling)
         if len(shares) > 1:
             # so far a domain may be filled even if no other is
@@ -342,16 +348,14 @@ class Placing:
         reach = self._openable(run, axis)
         if not opening and reach and max(room.values(), default=0) < run.left:
             return  # rather all of them where a new machine can be had too
-        order = sorted(
-            (domain for domain in room if room[domain] or domain in reach),
-            key=lambda domain: (
-                room[domain] < run.left,
-                domain not in reach,
-                -room[domain],
-                axis.loads[domain],
-                domain,
-            ),
-        )
+        prices = self._prices(run, axis, run.left) if axis.uneven else ()
+
+        def rank(domain: int) -> tuple[bool, bool, float, int, int, int]:
+            left = run.left - room[domain]
+            usd = prices[domain] * left if prices and left else 0.0
+            return left > 0, domain not in reach, usd, -room[domain], axis.loads[domain], domain
+
+        order = sorted((domain for domain in room if room[domain] or domain in reach), key=rank)
         for domain in self._in_turn(order):
             before = run.start
             others = tuple(one for one in plan.axes if one is not ap)
@@ -389,13 +393,17 @@ class Placing:
             if self.anywhere(run.plan):
                 break
 
+    def room(self, run: Run, limit: int) -> int:
+        """How many pods of the class the places that are there take as far as room goes, at most `limit`."""
+        return self._room(run, self._candidates(run), limit)
+
     def _room(self, run: Run, places: int, limit: int) -> int:
         """How many pods of the class the places take as far as room goes, at most `limit`."""
         total = 0
         for i in members(places):
             place = self.place_at(i)
             if place.state is None:
-                total += most(place.head, run.need, limit) if place.head is not None else 0
+                total += max(0, most(place.head, run.need, limit)) if place.head is not None else 0
             else:
                 total += fitting(place, place.state, run.need, limit)
             if total >= limit:
@@ -581,6 +589,8 @@ class Placing:
             return [(domain, 1) for domain in self._preferred(run, ap, legal, opening=opening)][:pods]
         if not leads:
             return [(domain, pods) for domain in self._preferred(run, ap, legal, opening=opening)]
+        if ap.axis.uneven:
+            legal = self._cheapest_first(run, ap.axis, legal, 1 if len(leads) > 1 else pods)
         if len(leads) > 1:
             return self._one_by_one(run, leads, legal)
         counter, skew, least, hard = leads[0]
@@ -593,8 +603,8 @@ class Placing:
             ceiling = skew
         return water_fill(counter.counts, legal, pods, ceiling)
 
-    def _one_by_one(self, run: Run, leads: Sequence[Lead], legal: list[int]) -> list[tuple[int, int]]:
-        """One pod for the domain that all counters together like best."""
+    def _one_by_one(self, run: Run, leads: Sequence[Lead], legal: Sequence[int]) -> list[tuple[int, int]]:
+        """One pod for the domain that all counters together like best; of equals the first."""
         kind = [
             domain
             for domain in legal
@@ -603,7 +613,7 @@ class Placing:
                 for counter, skew, least, hard in leads
             )
         ]
-        order = sorted(kind or legal, key=lambda domain: (sum(counter.counts[domain] for counter, *_ in leads), domain))
+        order = sorted(kind or legal, key=lambda domain: sum(counter.counts[domain] for counter, *_ in leads))
         return [(domain, 1) for domain in order]
 
     def _preferred(self, run: Run, ap: AxisPlan, legal: list[int], *, opening: bool) -> list[int]:
@@ -613,14 +623,52 @@ class Placing:
             return legal
         candidates = self._candidates(run)
         reach = self._openable(run, axis) if opening else frozenset()
+        prices = self._prices(run, axis, 1 if ap.alone else run.left) if opening and axis.uneven else ()
 
-        def first(domain: int) -> tuple[int, int, bool, int, int]:
+        def first(domain: int) -> tuple[int, int, bool, float, int, int]:
             places = candidates & axis.could[domain]
             low = (places & -places).bit_length() if places else len(self.places) + 1
             crowd = sum(counter.counts[domain] for counter in ap.adds) if self.scattering else 0
-            return crowd, low, domain not in reach, axis.loads[domain], domain
+            usd = prices[domain] if prices else 0.0
+            return crowd, low, domain not in reach, usd, axis.loads[domain], domain
 
         return sorted(legal, key=first)
+
+    def _cheapest_first(self, run: Run, axis: Axis, domains: Sequence[int], pods: int) -> list[int]:
+        """Domains by the price of machines for so many pods of the class, shared out evenly."""
+        return sorted(domains, key=self._prices(run, axis, -(-pods // max(1, len(domains)))).__getitem__)
+
+    def _prices(self, run: Run, axis: Axis, pods: int) -> Sequence[float]:
+        """By domain, about what machines for so many pods of the class cost in USD per hour; infinite where none can be had."""
+        key = run.question, axis, pods
+        found = self._usd.get(key)
+        if found is None:
+            found = self._usd[key] = [_DEAREST] * len(axis.values)
+            for term in run.filter.terms if axis.uneven else ():
+                for account in self._takers(run):  # in the order in which they are asked for a machine
+                    state = account.offer.narrowed(account.offer.base, term)
+                    for value in account.offer.domains(state, axis.key) if state is not None else ():
+                        domain = axis.index.get(value, -1)
+                        if domain >= 0 and found[domain] == _DEAREST:
+                            found[domain] = self._price(account, state, pin(axis.key, value), run.need, pods)
+        return found
+
+    def _price(self, account: Account, state: State | None, term: Term, need: Need, pods: int) -> float:
+        """The least price of machines for so many pods, on as few as they fit or one on each; infinite where none fits."""
+        offer = account.offer
+        narrower = None if state is None else offer.narrowed(state, term)
+        most_on_one = 0 if narrower is None else max((most(point, need, pods) for point in narrower.points), default=0)
+        if narrower is None or not most_on_one:
+            return _DEAREST
+        ranked = offer.ranked(narrower)
+        prices = []
+        for number in {-(-pods // most_on_one), pods}:
+            used = [0] * len(self.dimensions.names)
+            for d, amount in need:
+                used[d] = amount * -(-pods // number)
+            holding = ranked.thresholds.exceeding(used)
+            prices.append(number * ranked.priced[(holding & -holding).bit_length() - 1].offering.price)
+        return min(prices)
 
     def _reachable(self, node_filter: NodeFilter, number: int, need: Need, axis: Axis) -> frozenset[int]:
         """The domains in which a new claim would take such a pod; `number` stands for filter and need."""
@@ -706,7 +754,10 @@ class Placing:
         if len(self.places) > self.now:
             for account in willing:
                 mask |= account.claims
-        mask &= self._roomy[number]
+        roomy = self._roomy[number]
+        for volume in run.volumes:  # what has it attached already is full for others only
+            roomy |= self._attached.get(volume, 0)
+        mask &= roomy
         if self._full is not None:
             for d, amount in run.need:
                 mask &= ~self._full[d].get(_level(amount), 0)
@@ -840,9 +891,8 @@ class Placing:
     def _account_for(self, run: Run, touched: int, count: int, pins: tuple[Pin, ...]) -> None:
         """Everything that counts the pods of one fill counts them; hosts have done so already."""
         plan = run.plan
-        if not run.soft:
-            for host, _ in plan.guarded:
-                host.raised |= touched
+        if not run.soft and plan.guarded:
+            self._raise(run, touched, count)
         for port in run.ports:
             self.ports[port] = self.ports.get(port, 0) | touched
         for axis, domain in pins:
@@ -853,13 +903,20 @@ class Placing:
                 if counter.eligible == ALL or not touched & ~counter.eligible:
                     counter.counts[domain] += count
                 else:
-                    counter.counts[domain] += self._eligible_pods(run, touched & counter.eligible, count)
+                    counter.counts[domain] += self._counted_pods(run, touched & counter.eligible, count)
             for counter, key in ap.holds:
                 pods = counter.counts[domain]
                 if pods > counter.held.get(key, 0):
                     counter.held[key] = pods
 
-    def _eligible_pods(self, run: Run, places: int, count: int) -> int:
+    def _raise(self, run: Run, touched: int, count: int) -> None:
+        """The last `count` pods came to places against the spread of pods that are there already."""
+        for host, _ in run.plan.guarded:
+            for i in members(touched):
+                if any(held >> i & 1 for held in host.held.values()):
+                    host.raised[i] = host.raised.get(i, 0) + self._counted_pods(run, 1 << i, count)
+
+    def _counted_pods(self, run: Run, places: int, count: int) -> int:
         """Of the last `count` pods of a run, those that were put on `places`."""
         first = run.start - count
         return sum(
@@ -876,7 +933,7 @@ class Placing:
         """Put pods on a place that has to be looked at closely; how many, -1 if there is no room whatever the domain."""
         first = self.first_need(run, place)
         if place.state is None:
-            return self._take_bin(run, place, first, cap)
+            return self._take_bin(run, place, low, first, cap)
         account = place.account
         if account is None:
             return 0
@@ -886,7 +943,7 @@ class Placing:
             if state is None:
                 continue
             before = place.state
-            count = self._load(run, place, state, first, cap)
+            count = self._load(run, place, low, state, first, cap)
             if not count:
                 continue
             if state is not before:
@@ -894,9 +951,11 @@ class Placing:
             if account.learn(state):
                 self._make_exact(account)
             return count
-        if not open_pins or not fitting(place, place.state, run.need, 1):
+        if not fitting(place, place.state, run.need, 1):
             return -1
-        return 0
+        # what a spread that is kept refuses now it may admit later
+        kept = self._kept and any(account.offer.narrowed(place.state, term) is not None for term in run.filter.terms)
+        return 0 if open_pins or kept else -1
 
     def _with(self, run: Run, account: Account, state: State, term: Term) -> State | None:
         """`state` once pods of the class are on the claim by this term; None where they must not be."""
@@ -904,17 +963,20 @@ class Placing:
         found = offer.narrowed(state, term)
         if found is not None and run.ports:
             found = offer.without(found, offer.clashing(run.ports))
+        if found is not None:
+            for terms in run.plan.choosy:
+                found = _decided(offer, found, terms)
         if found is not None and self._kept:
             found = self._harmless(account, found, self._kept, run)
         return found
 
-    def _take_bin(self, run: Run, place: Place, first: Need, cap: int) -> int:
+    def _take_bin(self, run: Run, place: Place, low: int, first: Need, cap: int) -> int:
         head = place.head
-        if head is None or not most(head, first, 1):
+        if head is None or most(head, first, 1) <= 0:
             return -1
         for d, amount in first:
             head[d] -= amount
-        self._remember(run, place)
+        self._remember(run, place, low)
         count = 1 + (most(head, run.need, cap - 1) if cap > 1 else 0)
         for d, amount in run.need:
             head[d] -= amount * (count - 1)
@@ -932,7 +994,7 @@ class Placing:
                 amounts[d] = amounts.get(d, 0) + new
         return tuple(sorted(amounts.items()))
 
-    def _load(self, run: Run, place: Place, state: State, first: Need, cap: int) -> int:
+    def _load(self, run: Run, place: Place, low: int, state: State, first: Need, cap: int) -> int:
         """As many pods as fit on a claim that comes to be in `state`; their volumes are attached with the first."""
         need = run.need
         if first is need:
@@ -943,17 +1005,18 @@ class Placing:
         if not fitting(place, state, first, 1):
             return 0
         take(place, state, first, 1)
-        self._remember(run, place)
+        self._remember(run, place, low)
         more = fitting(place, state, need, cap - 1) if cap > 1 else 0
         if more:
             take(place, state, need, more)
         return 1 + more
 
-    @staticmethod
-    def _remember(run: Run, place: Place) -> None:
+    def _remember(self, run: Run, place: Place, low: int) -> None:
         if place.attached is None:
             place.attached = set()
         place.attached.update(run.volumes)
+        for volume in run.volumes:
+            self._attached[volume] = self._attached.get(volume, 0) | low
 
     def _terms(self, node_filter: NodeFilter, pins: tuple[Pin, ...]) -> tuple[Term, ...]:
         if not pins:
@@ -1130,7 +1193,7 @@ class Placing:
                 place = Place(account, state, rest.copy(), [])
             else:
                 place = opened(account, state)
-                cap = self._load(run, place, state, first, cap)
+                cap = self._load(run, place, 1 << len(places), state, first, cap)
                 if not cap:
                     break
             i = len(places)
@@ -1295,3 +1358,20 @@ class Placing:
         if loosened:
             self._ask_again(loosened)
         return bool(loosened)
+
+
+def _decided(offer: Offer, state: State, terms: tuple[Term, ...]) -> State:
+    """`state`, narrowed until it is certain whether its machine is one that `terms` mean; the cheaper side where both can be had.
+
+    What a spread over some machines only counts must not depend on what a claim becomes.
+    """
+    inside = [found for term in terms if (found := offer.narrowed(state, term)) is not None]
+    if not inside or any(found is state for found in inside):
+        return state
+    outside: State | None = state
+    for term in terms:
+        if outside is not None and offer.narrowed(outside, term) is not None:
+            against = (offer.narrowed(outside, Term(Requirements.of((one,)))) for one in term.opposites)
+            outside = next((found for found in against if found is not None), None)
+    sides = inside if outside is None else [outside, *inside]
+    return min(sides, key=lambda side: offer.ranked(side).priced[0].offering.price)  # of equals the first

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
-from provisioner.apis.names import WELL_KNOWN_LABELS
+from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.attempt import Setting, Terms, Work, scope_of, skews_of, whole
@@ -20,16 +20,16 @@ from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.census import NOBODY, Census, Tally, tally_of, tally_of_bin
 from provisioner.scheduling.classes import LeftOut, PodClass, classify
 from provisioner.scheduling.demands import facts_of
-from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.filters import FilterError, Term, label_value
 from provisioner.scheduling.judging import Design, Verdict, design_of, judge
-from provisioner.scheduling.offers import Daemon, Offer
+from provisioner.scheduling.offers import Daemon, Offer, pin
 from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import Bin, Changes, Pool, World
 from provisioner.scheduling.reasons import OnlyWhileLeaving
 from provisioner.scheduling.result import Result, Unplaced
 from provisioner.scheduling.solution import EFFORT, Solution
 from provisioner.scheduling.vectors import Dimensions, Need
-from provisioner.scheduling.volumes import Attachment, attachments_of
+from provisioner.scheduling.volumes import NOTHING_SETTLED, Attachment, attachments_of, claim_keys
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
 
@@ -50,13 +50,11 @@ class Marks:
     """Sets of machines.
 
     Attributes:
-        overcommitted: use more than they have.
         leaving: are going away.
         closed: take no pod now.
         naming: have pods whose anti-affinity looks at labels that differ between brothers.
     """
 
-    overcommitted: int = 0
     leaving: int = 0
     closed: int = 0
     naming: int = 0
@@ -66,7 +64,6 @@ class Marks:
         """Of these machines."""
         listed = list(bins)
         return cls(
-            mask_of(i for i, one in listed if one.room.negative),
             mask_of(i for i, one in listed if one.leaving),
             mask_of(i for i, one in listed if one.closed),
             mask_of(i for i, _ in listed if tallies[i].named),
@@ -76,7 +73,6 @@ class Marks:
         """With other machines for some numbers."""
         others, new = ~mask_of(bins), Marks.of(bins.items(), tallies)
         return Marks(
-            self.overcommitted & others | new.overcommitted,
             self.leaving & others | new.leaving,
             self.closed & others | new.closed,
             self.naming & others | new.naming,
@@ -242,7 +238,8 @@ class Prepared:
         world = self.world
         named = frozenset(itertools.chain.from_iterable(self._tallies[i].named for i in members(self._marks.naming)))
         taints: dict[tuple[Taint, ...], None] = dict.fromkeys(pool.taints for pool in world.pools)
-        classes, left_out = classify(world, (*taints, *self._ground.by_taints), pods, named)
+        settled = self._settled(pods, mask_of(self._numbers[name] for name in gone if name in self._numbers))
+        classes, left_out = classify(world, (*taints, *self._ground.by_taints), pods, named, settled)
         drivers = {driver for one in classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
         wanted = {one.facts.requests for one in classes}.union(one.requests for one in self._daemons)
         dimensions = Dimensions.of(wanted, drivers)
@@ -254,7 +251,6 @@ class Prepared:
             self._bins,
             self._ground,
             self._table(dimensions),
-            overcommitted=marks.overcommitted,
             leaving=marks.leaving | leaving_now,
             closed=marks.closed,
             gone=gone_now,
@@ -360,6 +356,20 @@ class Prepared:
             for claim, uid in after.get(number, self._tallies[number]).claims
             if claim in exclusive and uid not in moving
         )
+
+    def _settled(self, pods: Iterable[Pod], gone: int) -> Mapping[str, Term]:
+        """By volume claim of these pods, the zone of a pod that uses it already: an unbound one will be bound there."""
+        wanted = {claim for pod in pods if pod.shape.volumes for claim in claim_keys(pod)}
+        if not wanted or not self._census.with_claims:
+            return NOTHING_SETTLED
+        moving = frozenset([pod.uid for pod in pods])
+        found: dict[str, Term] = {}
+        for number in members(self._census.with_claims & ~gone):
+            zone = label_value(self._bins[number].labels, ZONE_LABEL)
+            for claim, uid in self._tallies[number].claims if zone else ():
+                if zone and claim in wanted and uid not in moving:
+                    found.setdefault(claim, pin(ZONE_LABEL, zone))
+        return found
 
     def _attached_to(self, moving: Collection[str]) -> Callable[[int], set[Attachment]]:
         bins, storage = self._bins, self.world.storage

@@ -43,12 +43,12 @@ class Contradictory:
 
 @dataclass(frozen=True, slots=True)
 class NodesOnly:
-    """The pod's node affinity names nodes (matchFields), so no new machine can match."""
+    """The pod's node selector or affinity names nodes (matchFields, hostnames), so no new machine can match."""
 
     names: Requirement
 
     def __str__(self) -> str:
-        return f"required node affinity names nodes by metadata.name: {', '.join(sorted(self.names.values))}"
+        return f"required node affinity names nodes by {self.names.key}: {', '.join(sorted(self.names.values))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +279,16 @@ class VolumeInUse:
 
 
 @dataclass(frozen=True, slots=True)
+class NoVolumeLeft:
+    """Every volume that would do for a claim goes to another claim."""
+
+    claim: str
+
+    def __str__(self) -> str:
+        return f"no free volume is left for persistentvolumeclaim {self.claim}: other pods get those that would do"
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationsHeld:
     """The pool may only use reserved capacity, and other claims hold all of it."""
 
@@ -435,7 +445,6 @@ class BinsRefuse:
         total: machines looked at.
         untolerated: (taint, machines on which it is the first that keeps the pod off), by taint.
         mismatched: machines that the pod's selector or affinity rules out.
-        overcommitted: machines that use more than they have already.
         leaving: machines that are going away.
         closed: machines that take nothing now.
         short: (resource, matching machines with too little of it), by resource; one machine may lack several.
@@ -445,7 +454,6 @@ class BinsRefuse:
     total: int
     untolerated: tuple[tuple[Taint, int], ...] = ()
     mismatched: int = 0
-    overcommitted: int = 0
     short: tuple[tuple[str, int], ...] = ()
     leaving: int = 0
     topology: tuple[tuple[str, int], ...] = ()
@@ -455,8 +463,6 @@ class BinsRefuse:
         parts = [f"{count} had untolerated taint {taint}" for taint, count in self.untolerated]
         if self.mismatched:
             parts.append(f"{self.mismatched} didn't match the pod's node affinity/selector")
-        if self.overcommitted:
-            parts.append(f"{self.overcommitted} overcommitted")
         if self.leaving:
             parts.append(f"{self.leaving} going away")
         if self.closed:
@@ -473,6 +479,7 @@ Reason = (
     | OnlyWhileLeaving
     | UnsupportedConstraint
     | VolumeInUse
+    | NoVolumeLeft
     | NoPools
     | PoolRefuses
     | PoolsRefuse

@@ -10,6 +10,7 @@ from typing import Final
 
 from provisioner.apis.names import DISRUPTED_TAINT
 from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census, SelectorIndex, Spots
 from provisioner.scheduling.demands import Count, Eligibility, Relations
 from provisioner.scheduling.selecting import LabelSet
@@ -30,11 +31,13 @@ class Axis:
         loads: by domain, how often it was chosen where nothing else decided.
         numbers: of all domains.
         pins: by domain, the one choice of it.
+        uneven: what new machines there are, and what they cost, is not the same in every domain.
     """
 
-    __slots__ = ("absent", "could", "fixed", "index", "key", "loads", "numbers", "pins", "values")
+    __slots__ = ("absent", "could", "fixed", "index", "key", "loads", "numbers", "pins", "uneven", "values")
 
-    def __init__(self, key: str, values: Iterable[str]) -> None:
+    def __init__(self, key: str, values: Iterable[str], *, uneven: bool = False) -> None:
+        self.uneven: Final = uneven
         self.key: Final = key
         self.values: Final = sorted(set(values))
         self.index: Final = {value: number for number, value in enumerate(self.values)}
@@ -59,6 +62,7 @@ class Axis:
         found = Axis.__new__(Axis)
         found.key, found.values, found.index, found.numbers = self.key, self.values, self.index, self.numbers  # type: ignore[misc]
         found.could = self.could.copy()  # type: ignore[misc]
+        found.uneven = self.uneven  # type: ignore[misc]
         found.loads = [0] * len(self.values)  # type: ignore[misc]
         found.pins = [((found, domain),) for domain in found.numbers]  # type: ignore[misc]
         found.fixed, found.absent = self.fixed, self.absent
@@ -112,7 +116,7 @@ class HostCounter:
         counts: by place; absent where none.
         at_least: by number, the places with so many or more; nothing at 0.
         held: by (max_skew, min_domains), the places on which a spread constraint has placed a pod.
-        raised: places on which pods were put against what `held` allows, because they had no other.
+        raised: by place, the pods that were put there against what `held` allows, because they had no other.
     """
 
     __slots__ = ("_eligible", "at_least", "count", "counts", "held", "raised")
@@ -123,7 +127,7 @@ class HostCounter:
         self.at_least: Final = [0]
         self._eligible: Final = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
-        self.raised = 0
+        self.raised: Final[dict[int, int]] = {}
         if spots is not None and spots.counts:
             places = eligible.places
             if places == ALL:
@@ -392,12 +396,13 @@ class Topology:
 def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling: int | None) -> list[tuple[int, int]]:
     """Shares of `pods` by domain, that make the emptiest domains equal first; emptiest first, none above `ceiling`.
 
-    `domains` are ascending. Source: planner spec 2, quotas by ascending count.
+    Of equals the first of `domains` is filled first, and takes what cannot be shared out evenly. Source: planner spec 2, quotas
+    by ascending count.
     """
     if not domains:
         return []
     if pods == 1:
-        first = counts.index(min(counts)) if len(domains) == len(counts) else min(domains, key=counts.__getitem__)
+        first = min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
     if ceiling is None and pods <= _FEW:
         return _one_by_one(counts, domains, pods)
@@ -418,7 +423,8 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
         top += step
         left -= step * taken
     extra = left if ceiling is None or top < ceiling else 0
-    more = set(sorted(order[:taken])[:extra])  # all of these are equal now
+    equal = set(order[:taken])
+    more = set([domain for domain in domains if domain in equal][:extra])
     shares = []
     for number in range(taken):
         share = top - levels[number] + (1 if order[number] in more else 0)
@@ -432,8 +438,8 @@ _FEW: Final = 4
 
 
 def _one_by_one(counts: Sequence[int], domains: Sequence[int], pods: int) -> list[tuple[int, int]]:
-    """As `water_fill`; of equals the first of `domains` is filled first."""
-    levels = [*counts] if len(domains) == len(counts) else [counts[domain] for domain in domains]
+    """As `water_fill`."""
+    levels = [counts[domain] for domain in domains]
     shares: dict[int, int] = {}
     for _ in range(pods):
         emptiest = levels.index(min(levels))
@@ -453,8 +459,12 @@ def above(counter: HostCounter, domains: int, machines: int) -> bool:
     """
     least = counter.emptiest(counter.eligible & domains)
     for (max_skew, min_domains), held in counter.held.items():
-        lowest = 0 if machines < min_domains else least
-        if held & ~counter.raised & counter.with_at_least(lowest + max_skew + 1):
+        top = max_skew + (0 if machines < min_domains else least)
+        crowded = held & counter.with_at_least(top + 1)
+        if crowded and (
+            not counter.raised
+            or any(counter.counts[place] - counter.raised.get(place, 0) > top for place in members(crowded))
+        ):
             return True
     return False
 

@@ -1,5 +1,6 @@
 """What the relations of a class mean in one attempt, and the class while its pods are being placed."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -7,7 +8,7 @@ import msgspec
 
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
-from provisioner.scheduling.filters import NodeFilter
+from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.topology import Axis, DomainCounter, Effects, HostCounter, Topology
 from provisioner.scheduling.vectors import Need
@@ -16,6 +17,8 @@ from provisioner.scheduling.volumes import NO_VOLUMES, Attachment
 HostSpread = tuple[HostCounter, int, bool, int]
 """(counter, max_skew, whether the pod counts itself, min_domains)"""
 Counter = HostCounter | DomainCounter
+Question = tuple[NodeFilter, int, Ports, tuple[str, ...]]
+"""Where does such a pod fit: (filter, identity of the need, ports of the node, the driver of each volume to attach)."""
 _DomainSpread = tuple[DomainCounter, int, bool, int]
 
 
@@ -76,6 +79,7 @@ class Plan:
         tops, caps: as of `Run`, while the emptiest machine is taken as empty: 0 is always right, a machine may be added.
         ties: whether anything besides hosts has to know where its pods are.
         considerate: whether the pods leave room for the spread of others while they can.
+        choosy: the terms of each spread that counts the pods on some machines only.
     """
 
     __slots__ = (
@@ -86,6 +90,7 @@ class Plan:
         "bootstraps",
         "by_axis",
         "caps",
+        "choosy",
         "considerate",
         "even",
         "guarded",
@@ -171,6 +176,14 @@ class Plan:
         self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
         self.ties: Final = bool(self.axes or self.guarded)
         self.considerate: Final = bool(self.guarded or any(plan.wanted for plan in self.axes))
+        adding: Iterable[Counter] = itertools.chain(effects.hosts, *(some.adds for some in effects.axes.values()))
+        self.choosy: Final = tuple(
+            dict.fromkeys(
+                one.count.eligibility.terms
+                for one in adding
+                if one.count.eligibility is not None and one.count.eligibility.terms is not None
+            )
+        )
         self.plain: Final = not (
             self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
         )
@@ -212,7 +225,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         tops: by hostname spread of the plan, the most pods on a place that it allows.
         caps: the same of those spreads by which the pods count themselves.
         ties: of the plan; ports are ties too.
-        easy: no term, port or volume has to be looked at on a claim.
+        easy: no term, port, volume or choosy spread has to be looked at on a claim.
         soft: whether to leave room for the spread of other pods.
         over: of how many pods, and on how many new machines these are to be shared out evenly; (0, 0) to fill one after another.
     """
@@ -248,19 +261,28 @@ class Run(msgspec.Struct, eq=False, gc=False):
 
 
 def run_of(
-    pods: PodClass, demand: Demand, plan: Plan, need: Need, numbers: dict[tuple[NodeFilter, int], int], start: int
+    pods: PodClass,
+    demand: Demand,
+    plan: Plan,
+    need: Need,
+    numbers: dict[Question, int],
+    start: int,
+    reached: tuple[Term, ...] = (),
 ) -> Run:
-    """The run of one class with one of its demands; `numbers` tells questions apart, by the identity of the need."""
+    """The run of one class with one of its demands; `numbers` tells questions apart.
+
+    `reached` stands in place of the class's own alternatives, where these depend on what other pods got.
+    """
     facts, volumes = pods.facts, pods.volumes
-    own = facts.filter
-    node_filter = required = own if volumes is NO_VOLUMES else pods.filter
-    question = widest = numbers.setdefault((required, id(need)), len(numbers))
+    own, ports, attached = facts.filter, facts.ports, volumes.attachments
+    node_filter = required = own if volumes is NO_VOLUMES else own.narrowed(reached or volumes.alternatives)
+    drivers = tuple([driver for driver, _ in attached]) if attached else ()
+    question = widest = numbers.setdefault((required, id(need), ports, drivers), len(numbers))
     if demand.filter is not own:
         node_filter = demand.filter
         if volumes is not NO_VOLUMES:
-            node_filter = node_filter.narrowed(volumes.alternatives)
-        question = numbers.setdefault((node_filter, id(need)), len(numbers))
-    ports = facts.ports
+            node_filter = node_filter.narrowed(reached or volumes.alternatives)
+        question = numbers.setdefault((node_filter, id(need), ports, drivers), len(numbers))
     return Run(
         pods,
         node_filter,
@@ -272,9 +294,9 @@ def run_of(
         start,
         len(pods.pods),
         ports,
-        volumes.attachments,
+        attached,
         plan.tops,
         plan.caps,
-        node_filter.easy and not ports and not volumes.attachments,
+        node_filter.easy and not ports and not attached and not plan.choosy,
         plan.ties or bool(ports),
     )

@@ -61,7 +61,7 @@ class Dimensions:
 
 
 def most(room: Sequence[int], need: Need, limit: int) -> int:
-    """How many times `need` can be taken from `room`, at most `limit`; room must not be negative."""
+    """How many times `need` can be taken from `room`, at most `limit`; below 0 where room is negative."""
     for d, amount in need:
         times = room[d] // amount
         if times < limit:  # noqa: PLR1730 - min() is a call, and this is the innermost loop

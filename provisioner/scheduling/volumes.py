@@ -6,8 +6,9 @@ the node side only: topology spread still counts by the pod's own node affinity.
 Differs: Karpenter drops the hostname of local volumes; kube-scheduler does not, so such a pod runs on that node or nowhere.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from provisioner.apis.core import (
@@ -21,7 +22,10 @@ from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, ZONE_LABEL, nor
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.filters import TRIVIAL, FilterError, Term, read_term
 from provisioner.scheduling.problem import Storage
+from provisioner.scheduling.selecting import Expressions, holds, read_selector
+from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
+from provisioner.values.resources import Resources
 
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
@@ -36,7 +40,10 @@ _IN_TREE: Final = {
     "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
 }
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_FILESYSTEM: Final = "Filesystem"
+_AVAILABLE: Final = "Available"
 _MOST_ALTERNATIVES: Final = 256
+NOTHING_SETTLED: Final[Mapping[str, Term]] = MappingProxyType({})
 
 Attachment = tuple[str, str]
 """(CSI driver, identity of the volume)"""
@@ -47,16 +54,34 @@ class VolumeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Unbound:
+    """A claim whose volume is decided by where its first pod runs.
+
+    Attributes:
+        claim: by "namespace/name".
+        volumes: (name, terms of the node, any one of which must match) of those that would do, the one first that
+            kube-scheduler takes first; None where the volume is made once the place is known.
+    """
+
+    claim: str
+    volumes: tuple[tuple[str, tuple[Term, ...]], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class VolumeDemand:
     """What the volumes of one pod demand.
 
     Attributes:
         alternatives: any one must match the node.
+        fixed: the same, without what the volumes of `unbound` demand that are there already.
+        unbound: claims without a volume, those that ask for less first.
         attachments: what the node must attach, sorted; a volume that it has attached already costs nothing.
         exclusive: claims that only one pod at a time may use, by "namespace/name".
     """
 
     alternatives: tuple[Term, ...] = (TRIVIAL,)
+    fixed: tuple[Term, ...] = (TRIVIAL,)
+    unbound: tuple[Unbound, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     exclusive: tuple[str, ...] = ()
 
@@ -64,26 +89,72 @@ class VolumeDemand:
 NO_VOLUMES: Final = VolumeDemand()
 
 
-def volume_demand(pod: Pod, storage: Storage) -> VolumeDemand:
+def volume_demand(pod: Pod, storage: Storage, settled: Mapping[str, Term] = NOTHING_SETTLED) -> VolumeDemand:
     """What one pod's volumes demand.
+
+    Args:
+        pod: it.
+        storage: what is known of volumes.
+        settled: by unbound claim, what its volume will demand of a node, because a pod uses it already.
 
     Raises:
         VolumeError: one of them cannot be had.
     """
     if not pod.shape.volumes:
         return NO_VOLUMES
-    alternatives: tuple[Term, ...] = (TRIVIAL,)
+    fixed: tuple[Term, ...] = (TRIVIAL,)
+    free: tuple[Term, ...] = (TRIVIAL,)
+    unbound: dict[str, tuple[int, Unbound]] = {}
     attachments: set[Attachment] = set()
     exclusive: set[str] = set()
     for volume in pod.shape.volumes:
         key, claim, spec = _claim(pod, volume, storage)
-        terms, attachment = _reach(key, claim, spec, storage)
-        alternatives = _combined(alternatives, terms)
+        terms, attachment, one = _reach(key, claim, spec, storage)
+        if one is not None and key in settled:
+            terms = _combined(terms, (settled[key],))
+        if one is not None and key not in unbound:
+            unbound[key] = _storage(spec.resources.requests), one
+        if one is not None and one.volumes is not None:
+            free = _combined(free, terms)
+        else:
+            fixed = _combined(fixed, terms)
         if attachment is not None:
             attachments.add(attachment)
         if READ_WRITE_ONCE_POD in spec.access_modes:
             exclusive.add(key)
-    return VolumeDemand(alternatives, tuple(sorted(attachments)), tuple(sorted(exclusive)))
+    return VolumeDemand(
+        _combined(fixed, free),
+        fixed,
+        tuple([unbound[key][1] for key in sorted(unbound, key=lambda key: (unbound[key][0], key))]),
+        tuple(sorted(attachments)),
+        tuple(sorted(exclusive)),
+    )
+
+
+def terms_left(
+    demand: VolumeDemand, taken: Container[str], decided: Mapping[str, tuple[Term, ...]]
+) -> tuple[Term, ...] | str:
+    """What a pod's volumes demand while the volumes of some claims are decided; a claim for which no volume is left.
+
+    Args:
+        demand: of the pod.
+        taken: volumes that other claims get.
+        decided: by claim, the terms of its volume.
+    """
+    ways: list[tuple[frozenset[str], tuple[Term, ...]]] = [(frozenset(), demand.fixed)]
+    for one in demand.unbound:
+        if one.claim in decided:
+            ways = [(names, _combined(terms, decided[one.claim])) for names, terms in ways]
+        elif one.volumes is not None:
+            ways = [
+                (names | {name}, _combined(terms, more))
+                for names, terms in ways
+                for name, more in one.volumes
+                if name not in taken and name not in names
+            ][:_MOST_ALTERNATIVES]
+            if not ways:
+                return one.claim
+    return tuple(dict.fromkeys(term for _, terms in ways for term in terms))[:_MOST_ALTERNATIVES]
 
 
 def attachments_of(pods: Iterable[Pod], storage: Storage) -> set[Attachment]:
@@ -129,7 +200,7 @@ def _claim(
 
 def _reach(
     key: str, claim: PersistentVolumeClaim | None, spec: PersistentVolumeClaimSpec, storage: Storage
-) -> tuple[tuple[Term, ...], Attachment | None]:
+) -> tuple[tuple[Term, ...], Attachment | None, Unbound | None]:
     if claim is not None:
         if claim.metadata.deletion_timestamp is not None:
             raise VolumeError(f"persistentvolumeclaim {key} is being deleted")
@@ -144,13 +215,14 @@ def _reach(
             if volume.metadata.deletion_timestamp is not None:
                 raise VolumeError(f"persistentvolume {spec.volume_name} of claim {key} is being deleted")
             terms = _combined(_bound_terms(volume), (_labelled(volume),))
-            return terms, _attachment(key, claim, spec, storage)
+            return terms, _attachment(key, claim, spec, storage), None
     storage_class = _class(key, spec, storage)
     if storage_class.volume_binding_mode != "WaitForFirstConsumer" and claim is not None:
         raise VolumeError(f"persistentvolumeclaim {key} waits to be bound (immediate binding)")
     if storage_class.provisioner == _NO_PROVISIONER:
-        return _local_terms(key, spec, storage_class, storage), None
-    return _allowed_terms(storage_class), _attachment(key, claim, spec, storage)
+        volumes = _free_volumes(key, claim, spec, storage_class, storage)
+        return tuple(dict.fromkeys(term for _, terms in volumes for term in terms)), None, Unbound(key, volumes)
+    return _allowed_terms(storage_class), _attachment(key, claim, spec, storage), Unbound(key)
 
 
 def _class(key: str, spec: PersistentVolumeClaimSpec, storage: Storage) -> StorageClass:
@@ -217,31 +289,59 @@ def _allowed_terms(storage_class: StorageClass) -> tuple[Term, ...]:
     return tuple(dict.fromkeys(terms)) or (TRIVIAL,)
 
 
-def _local_terms(
-    key: str, spec: PersistentVolumeClaimSpec, storage_class: StorageClass, storage: Storage
-) -> tuple[Term, ...]:
-    """Volumes without a provisioner: any free one of the class may be taken, where it is."""
-    free = [
-        one
-        for name, one in sorted(storage.volumes.items())
-        if one.spec.storage_class_name == storage_class.metadata.name
-        and one.spec.claim_ref is None
-        and one.metadata.deletion_timestamp is None
-        and (spec.volume_name in ("", name))
-    ]
-    if not free:
-        raise VolumeError(f"no free volume of storage class {storage_class.metadata.name} for claim {key}")
-    terms: list[Term] = []
-    for one in free:
-        affinity = one.spec.node_affinity
-        if affinity is None or affinity.required is None:
-            return (TRIVIAL,)
-        for number, term in enumerate(affinity.required.node_selector_terms):
-            try:
-                terms.append(read_term(term, f"persistentvolume {one.metadata.name}: nodeSelectorTerms[{number}]"))
-            except FilterError as error:
-                raise VolumeError(str(error)) from None
-    return tuple(dict.fromkeys(terms))
+def _free_volumes(
+    key: str,
+    claim: PersistentVolumeClaim | None,
+    spec: PersistentVolumeClaimSpec,
+    storage_class: StorageClass,
+    storage: Storage,
+) -> tuple[tuple[str, tuple[Term, ...]], ...]:
+    """The volumes to one of which a claim of a class without a provisioner could be bound, the smallest first.
+
+    Source: kube-scheduler 1.36 plugins/volumebinding, component-helpers storage/volume FindMatchingVolume.
+    """
+    wanted = _storage(spec.resources.requests)
+    selector = _selector(key, spec)
+    mine, free = [], []
+    for name, one in sorted(storage.volumes.items()):
+        volume, reference = one.spec, one.spec.claim_ref
+        if (
+            one.metadata.deletion_timestamp is not None
+            or spec.volume_name not in ("", name)
+            or _storage(volume.capacity) < wanted
+            or (volume.volume_mode or _FILESYSTEM) != (spec.volume_mode or _FILESYSTEM)
+        ):
+            continue
+        if reference is not None:
+            uid = "" if claim is None else claim.metadata.uid
+            if f"{reference.namespace}/{reference.name}" == key and reference.uid in ("", uid):
+                mine.append(one)
+        elif (
+            one.status.phase in ("", _AVAILABLE)
+            and volume.storage_class_name == storage_class.metadata.name
+            and set(spec.access_modes) <= set(volume.access_modes)
+            and (selector is None or holds(selector, one.metadata.labels))
+        ):
+            free.append(one)
+    found = mine or sorted(free, key=lambda one: _storage(one.spec.capacity))
+    if not found:
+        raise VolumeError(f"no free volume of storage class {storage_class.metadata.name} would do for claim {key}")
+    return tuple([(one.metadata.name, _bound_terms(one)) for one in found])
+
+
+def _selector(key: str, spec: PersistentVolumeClaimSpec) -> Expressions | None:
+    try:
+        return read_selector(spec.selector, "spec.selector")
+    except FilterError as error:
+        raise VolumeError(f"persistentvolumeclaim {key}: {error}") from None
+
+
+def _storage(amounts: Mapping[str, str | int | float]) -> int:
+    """Bytes of storage; what cannot be read counts as none."""
+    try:
+        return Resources.parse({"storage": amounts["storage"]}).amount("storage") if "storage" in amounts else 0
+    except QuantityError:
+        return 0
 
 
 def _attachment(

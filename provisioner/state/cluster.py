@@ -248,7 +248,6 @@ class Cluster:
             changed = self._around.csi_node_changed(old, new)
             if changed:
                 self._dirty.add(self._joining.key_of_name(one.metadata.name))
-                self._learn_limits(one.metadata.name)
             return changed
 
     def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
@@ -314,6 +313,11 @@ class Cluster:
         """The one claim whose instance this Node is."""
         with self._lock:
             return self._joining.claim_of(node)
+
+    def claims_with(self, provider_id: str) -> list[NodeClaim]:
+        """The claims of an instance by name, whether its Node is known or not: one as a rule, none for ""."""
+        with self._lock:
+            return self._joining.claims_with(provider_id)
 
     def rivals(self, claim: NodeClaim) -> Rivals | None:
         """Who else has the claim's provider ID; None where the claim and its Node are alone. Nothing may be done to rivals."""
@@ -407,13 +411,10 @@ class Cluster:
     # ------------------------------------------------------------------ entering
 
     def _put_node(self, node: Node, *, own: bool) -> list[Effect]:
-        name = node.metadata.name
-        before = self._joining.nodes.get(name)
+        before = self._joining.nodes.get(node.metadata.name)
         touched = self._joining.put_node(node, self._clock.monotonic(), own=own)
         if touched is None:
             return []
-        if before is None:
-            self._learn_limits(name)
         effects = self._touch(touched)
         if self._settled and is_disrupted(before) and not is_disrupted(node):
             effects += self._plans.stays(self._joining.key_of(node), self._clock.monotonic())
@@ -472,13 +473,11 @@ class Cluster:
         if bound or ended:
             self._pod_event_at[pod.node_name] = self._clock.now()
 
-    def _learn_limits(self, node_name: str) -> None:
-        """What one node takes, nodes of its type will take."""
-        node = self._joining.nodes.get(node_name)
-        limits = self._around.limits_of(node_name)
-        kind = node.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "") if node is not None else ""
-        if kind and limits:
-            self._around.learn(kind, limits)
+    def _learn_limits(self, view: NodeView) -> None:
+        """What one node takes, nodes of its type will take. Its type is what we wrote on its NodeClaim: a kubelet labels its own Node."""
+        kind = view.claim.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "") if view.claim is not None else ""
+        if kind and view.attach_limits:
+            self._around.learn(kind, view.name, view.attach_limits)
 
     # ------------------------------------------------------------------ deriving
 
@@ -506,6 +505,8 @@ class Cluster:
         """Make the views anew of which something changed; one that comes out equal stays the same object."""
         for key in self._dirty:
             view, known = self._view(key), self._views.get(key)
+            if view is not None:
+                self._learn_limits(view)
             if view == known and view is not None:
                 continue
             if view is None:

@@ -171,6 +171,10 @@ class Joining:
         names = self._pair(node.spec.provider_id)
         return self.claims[names[0]] if names is not None and names[1] == node.metadata.name else None
 
+    def claims_with(self, provider_id: str) -> list[NodeClaim]:
+        """The claims that have the provider ID, by name; none for ""."""
+        return [self.claims[name] for name in sorted(self._claims.names_of(provider_id))]
+
     def key_of(self, node: Node) -> NodeKey:
         """The key of the node that is shown: its claim's, or its own."""
         claim = self.claim_of(node)

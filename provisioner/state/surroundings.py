@@ -18,8 +18,11 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector
 from provisioner.state.snapshot import Surroundings
+from provisioner.support.bounded import forget_oldest
 
 V = TypeVar("V")
+TEACHERS = 32
+"""So many Nodes of a type tell how many volumes its machines take."""
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -69,6 +72,7 @@ class SurroundingsKeeper:
         self._attach_limits: _Table[Mapping[str, int]] = _Table()
         self._service_selectors: dict[str, dict[str, Mapping[str, str]]] = {}  # namespace -> name -> selector
         self._csi_nodes: dict[str, Mapping[str, int]] = {}
+        self._said: dict[str, dict[str, Mapping[str, int]]] = {}  # instance type -> Node -> its limits
         self._frozen: Surroundings | None = None
 
     def frozen(self) -> Surroundings:
@@ -164,14 +168,21 @@ class SurroundingsKeeper:
             self._csi_nodes.pop(name, None)
         return True
 
-    def learn(self, instance_type: str, limits: Mapping[str, int]) -> None:
+    def learn(self, instance_type: str, node_name: str, limits: Mapping[str, int]) -> None:
         """A Node of this type has these limits: machines to come will have them too.
 
-        Of Nodes that differ the least counts: what is on a Node already (network interfaces) takes of its room for
-        volumes. What was learnt is kept when the last Node of a type goes.
+        Of Nodes that differ the median counts, of an even number the greater of the two in the middle: a kubelet says what it wants of its own
+        Node, and one alone must not turn volumes away from its type. What was learnt is kept when the last Node of a type goes. Of a type
+        the last `TEACHERS` Nodes count.
         """
-        known = self._attach_limits.get(instance_type) or _NO_LIMITS
-        least = {driver: min(count, known.get(driver, count)) for driver, count in limits.items()}
-        merged = {**known, **least}
-        if merged != known:
-            self._attach_limits.put(instance_type, MappingProxyType(merged))
+        said = self._said.setdefault(instance_type, {})
+        if said.get(node_name) == limits:
+            return
+        said.pop(node_name, None)  # to the end: the latest is forgotten last
+        said[node_name] = limits
+        forget_oldest(said, TEACHERS)
+        drivers = sorted({driver for one in said.values() for driver in one})
+        counts = {driver: sorted(one[driver] for one in said.values() if driver in one) for driver in drivers}
+        median = {driver: found[len(found) // 2] for driver, found in counts.items()}
+        if median != self._attach_limits.get(instance_type):
+            self._attach_limits.put(instance_type, MappingProxyType(median))

@@ -1,12 +1,15 @@
-"""How this process ends itself when it must do nothing more: at once, or by the kernel at a time that nobody can miss."""
+"""How this process ends: on a signal and in time, at once when it must do nothing more, or by the kernel at a time that nobody can miss."""
 
 import os
+import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from provisioner.support import logs
+from provisioner.support.clock import SystemClock
 
 _log = logs.get_logger(__name__)
 _FLUSH_SECONDS = 0.5
@@ -45,6 +48,52 @@ class ThisProcess:
     def end_in(self, seconds: float) -> None:
         """See `Process.end_in`."""
         signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def stop_on_signals(stopping: threading.Event, process: Process, seconds: float) -> None:
+    """From now on SIGTERM and SIGINT set `stopping`; a process that has not ended so many seconds later is ended. Call in the main thread.
+
+    A handler interrupts the main thread anywhere, also where it holds the lock of the very event that it waits for; so the event is set by
+    a thread, and the handler only wakes that.
+    """
+    heard: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def wait() -> None:
+        heard.get()
+        stopping.set()
+        threading.Event().wait(seconds)
+        process.end(f"it has not stopped within {seconds:g} s of the signal")
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: heard.put(number))
+
+
+def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:
+    """Call all of these at once, each in a thread of its own, and wait for them, so many seconds altogether; whether all came back.
+
+    What one raises is logged, and the others are called all the same.
+    """
+    done: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def call(stop: Callable[[], object]) -> None:
+        try:
+            stop()
+        except Exception:
+            _log.exception("something could not be stopped in order")
+        done.put(None)
+
+    threads = [threading.Thread(target=call, args=(stop,), name="stop", daemon=True) for stop in stops]
+    for thread in threads:
+        thread.start()
+    clock = SystemClock()
+    deadline = clock.monotonic() + seconds
+    for _ in threads:
+        try:
+            done.get(timeout=max(0.0, deadline - clock.monotonic()))
+        except queue.Empty:
+            return False
+    return True
 
 
 def _say(why: str) -> None:

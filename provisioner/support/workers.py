@@ -182,8 +182,10 @@ class KeyedQueue:
                 threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
                 for number in range(self._workers)
             ]
-        for thread in self._threads:
-            thread.start()
+            for (
+                thread
+            ) in self._threads:  # under the lock: a stop that comes now must not join what has not been started
+                thread.start()
 
     def add(self, key: str) -> None:
         """Run `key` as soon as a thread is free. Never blocks; does nothing once stopping."""
@@ -352,15 +354,17 @@ class Pool:
                 thread.start()
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Finish what was submitted and end the threads; whether all ended within `timeout` seconds each."""
+        """Finish what was submitted and end the threads; whether all ended within `timeout` seconds altogether."""
         with self._lock:
             self._closed = True
             threads = list(self._threads)
         for _ in threads:
             self._calls.put(None)
+        clock = SystemClock()
+        deadline = clock.monotonic() + timeout
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(timeout)
+                thread.join(max(0.0, deadline - clock.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
     def _work(self) -> None:

@@ -22,6 +22,7 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import EVENTS, NODECLAIMS, NODES, PODS
 from tests.chaos.churn import NAMESPACE, Churn
 from tests.chaos.stage import Stage
+from tests.support.audit import entries
 
 OWN_AGENT: Final = "dovetail-provisioner"
 RECOVERY_SECONDS: Final = 90.0
@@ -192,21 +193,19 @@ def deletions_past_the_eviction_api(stage: Stage, witness: Witness, spared: froz
     with witness.lock:
         lives = {(life.namespace, life.name): life for life in witness.pods.values()}
     found: list[str] = []
-    for line in stage.cluster.audit_log.read_text(errors="replace").splitlines():
-        with contextlib.suppress(ValueError):
-            event = json.loads(line)
-            what, user = event.get("objectRef", {}), event.get("user", {}).get("username", "")
-            if event.get("verb") not in ("delete", "deletecollection") or what.get("resource") != "pods":
-                continue
-            if what.get("subresource") or event.get("responseStatus", {}).get("code", 500) >= 300:
-                continue
-            agent = event.get("userAgent", "")
-            if user in _CONTROLLERS or "kwok" in agent or ("dovetail" in agent and OWN_AGENT not in agent):
-                continue
-            life = lives.get((what.get("namespace", ""), what.get("name", "")))
-            if life is not None and (life.node in spared or life.daemon):
-                continue
-            found.append(f"{user or agent} deleted pod {what.get('namespace')}/{what.get('name')} ({agent[:40]})")
+    for event in entries(stage.cluster.audit_log):
+        what, user = event.get("objectRef", {}), event.get("user", {}).get("username", "")
+        if event.get("verb") not in ("delete", "deletecollection") or what.get("resource") != "pods":
+            continue
+        if what.get("subresource") or event.get("responseStatus", {}).get("code", 500) >= 300:
+            continue
+        agent = event.get("userAgent", "")
+        if user in _CONTROLLERS or "kwok" in agent or ("dovetail" in agent and OWN_AGENT not in agent):
+            continue
+        life = lives.get((what.get("namespace", ""), what.get("name", "")))
+        if life is not None and (life.node in spared or life.daemon):
+            continue
+        found.append(f"{user or agent} deleted pod {what.get('namespace')}/{what.get('name')} ({agent[:40]})")
     return sorted(Counter(found))
 
 

@@ -26,7 +26,7 @@ from provisioner.support.clock import SystemClock
 pytestmark = pytest.mark.plane
 
 DISTURBED_AT = 300
-RUN_SECONDS = 300.0
+RUN_SECONDS = 600.0
 LIVENESS_SECONDS = 30.0
 
 
@@ -65,7 +65,7 @@ def test_a_shorter_demo_on_an_emulated_ec2_runs_every_pod_and_leaves_nothing(tmp
     assert figures["memory of the provisioner"]["met"] is True
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("stopped", [False, True], ids=["killed with -9", "stopped with SIGSTOP"])
 def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path) -> None:
     workload = example("workload.yaml")
@@ -80,7 +80,7 @@ def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path)
     def all_running(counts: Counts) -> bool:
         return counts.running >= pods
 
-    with session(Setup("disturbed", logs=tmp_path / "logs"), lines.append) as run:
+    with session(Setup("disturbed", logs=tmp_path / "logs", heals=True), lines.append) as run:
         run.apply_pools(example("nodepools.yaml"))
         began = run.clock.monotonic()
         applying.apply(run.client, [*others, *first])
@@ -96,8 +96,8 @@ def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path)
                 run.programs.kill(name)
                 run.programs.start(run.program(name))
         counts = watch(run, show, all_running, began, RUN_SECONDS)
-        assert (counts.pods, counts.running) == (pods, pods), lines[-20:]
-        left = scale_in(run, workload, show)
+        assert (counts.pods, counts.running) == (pods, pods), (run.programs.healed, lines[-20:])
+        left = scale_in(run, workload, show, RUN_SECONDS / 2)
         assert (left.pods, left.claims, left.nodes) == (0, 0, 0), lines[-20:]
 
 

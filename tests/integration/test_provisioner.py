@@ -42,6 +42,17 @@ def planned_pods(claim: NodeClaim) -> set[str]:
     return {uid for entry in plan.pods for uid in entry.uids}
 
 
+def test_a_deleted_claim_goes_with_its_node_and_not_when_it_is_looked_at_again(
+    plot: Plot, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("provisioner.controllers.core.lifecycle.FINALIZE_REQUEUE_SECONDS", 3600.0)
+    plot.pool(disruption=NEVER)
+    plot.deploy("web", 1)
+    (claim,) = eventually(plot.initialized, "the claim is initialised", SECONDS)
+    client.delete(NODECLAIMS, claim.name)
+    eventually(lambda: claim.name not in [one.name for one in plot.claims()], "the end of the Node ends it", SECONDS)
+
+
 def test_one_pod_gets_one_machine_which_goes_with_it(plot: Plot) -> None:
     pool = plot.pool(labels={"tier": "gold"})
     plot.deploy("web", 1)

@@ -185,3 +185,12 @@ def test_a_signal_ends_it_while_clients_are_silent(pem: Path) -> None:
             program.address.peer().send(b"GET / HT")
         program.process.terminate()
         assert program.process.wait(20) == 0
+
+
+def test_a_thread_that_died_is_a_failed_liveness_check() -> None:
+    with running() as program:
+        assert program.address.ask(get("/die")).status == 200
+        eventually(lambda: not program.is_alive(), "the kubelet is told")
+        answer = program.health.ask(get("/healthz"))
+        assert b"[-] threads: thread watch-pods ended with RecursionError: too deep" in answer.body
+        assert b"[+] through: ok" in answer.body

@@ -1,9 +1,12 @@
 """The API server's audit log, read by tests: who changed what, and when."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,17 @@ class Change:
     status: int
 
 
+def entries(log: Path) -> Iterator[dict[str, Any]]:
+    """Every event of the log as the API server wrote it, in its order."""
+    for line in log.read_bytes().splitlines():
+        with contextlib.suppress(ValueError):  # the last line may be half written
+            yield json.loads(line)
+
+
 def changes(log: Path, agent: str = "") -> list[Change]:
     """What is in the log, in its order; only those by user agents with `agent` in their name."""
     found = []
-    for line in log.read_bytes().splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue  # the last line may be half written
+    for entry in entries(log):
         if agent not in entry.get("userAgent", ""):
             continue
         about = entry.get("objectRef", {})

@@ -145,6 +145,7 @@ def machine_of(problem: Problem, option: Option, name: str) -> Machine:
         node_name=NEW,
         daemons=daemons,
         attach=limits,
+        overflowing=any(amount < 0 for amount in room.values()),
     )
 
 
@@ -489,7 +490,8 @@ def _order_wrong(problem: Problem, result: Result) -> Iterator[str]:
     placements = placements_of(result)
     for pod, why in world_of(problem, chosen.items()).stuck(placements):
         yield f"{pod.name} cannot be bound as planned, in whatever order: {why}"
-    keys = topology_keys([*problem.pods, *(pod for one in problem.bins for pod in one.pods)], world_of(problem))
+    everyone = [*problem.pods, *(pod for one in problem.bins for pod in one.pods)]
+    keys = topology_keys(everyone, world_of(problem)) | _counting_labels(problem)
     keys.discard(names.HOSTNAME_LABEL)
     if not keys:
         return
@@ -548,6 +550,7 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
             return
         chosen[claim_name(number, claim)] = planned
     keys = topology_keys([*problem.pods, *(one for bin_ in problem.bins for one in bin_.pods)], world_of(problem))
+    keys |= _counting_labels(problem)
     could_be = could_be_made(problem, [pod.shape])
     placements = placements_of(result)
 
@@ -626,6 +629,19 @@ def _asked_labels(pod: Pod) -> set[str]:
     affinity = None if pod.shape.affinity is None else pod.shape.affinity.node_affinity
     terms = () if affinity is None or affinity.required is None else affinity.required.node_selector_terms
     return {*pod.shape.node_selector, *(one.key for term in terms for one in term.match_expressions)}
+
+
+def _counting_labels(problem: Problem) -> set[str]:
+    """Labels that decide over which machines some pod of the problem spreads, and the zone where pods share a claim."""
+    world = world_of(problem)
+    found = {
+        key
+        for pod in problem.pods
+        if any(one.node_affinity_policy != "Ignore" for one in world.hard_spread(pod))
+        for key in _asked_labels(pod)
+    }
+    claims = [key for pod in problem.pods for key, _ in world.claim_keys(pod)]
+    return found | {names.ZONE_LABEL} if len(set(claims)) < len(claims) else found
 
 
 def _otherwise(

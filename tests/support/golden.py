@@ -6,6 +6,7 @@
     p has zone=b                  the node of the pod has that label (zone, kind, host, or a full key)
     web by zone: 2 2 1            pods whose name begins so, counted by that label, the fullest first
     p q together                  on one machine
+    p q in one zone               in one zone
     p q r apart                   on a machine each
     p left: some words            without a place, and the reason has these words
     2 of web left: some words     so many whose name begins so
@@ -138,6 +139,9 @@ def _holds(problem: Problem, result: Result, text: str) -> bool:
         key = SHORT.get(found[2], found[2])
         counts = Counter(place.labels.get(key) for name, place in where.items() if name.startswith(found[1]))
         return sorted(counts.values(), reverse=True) == [int(one) for one in found[3].split()]
+    if found := re.fullmatch(r"(.+) in one zone", text):
+        zones = {where[name].labels.get(SHORT["zone"]) if name in where else name for name in found[1].split()}
+        return len(zones) == 1
     if found := re.fullmatch(r"(.+) (together|apart)", text):
         wanted = found[1].split()
         machines = {where[name].machine for name in wanted if name in where}

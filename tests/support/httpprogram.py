@@ -1,6 +1,7 @@
 """A program behind the server of webhook and extender, as a process of its own: `python -m tests.support.httpprogram`.
 
-Its pages: /mutate answers a review of 3 KB as the webhook does, /big has 4 MB, /hang never ends.
+Its pages: /mutate answers a review of 3 KB as the webhook does, /big has 4 MB, /hang never ends, /die ends
+a thread with an error.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from pathlib import Path
 from flask import Flask, Response, request
 
 from certs.serving import ServingContext
-from provisioner.support import health, logs
+from provisioner.support import health, heartbeat, logs
 from provisioner.support.http.gunicorn_server import Server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits
@@ -41,7 +42,15 @@ class Program:
         self.app.add_url_rule("/healthz", "healthz", lambda: "ok")
         self.app.add_url_rule("/big", "big", lambda: Response(b"x" * 4_000_000))
         self.app.add_url_rule("/hang", "hang", self._hang)
+        self.app.add_url_rule("/die", "die", self._die)
         self.app.add_url_rule("/mutate", "mutate", self._mutate, methods=["POST"])
+
+    def _die(self) -> str:
+        def fail() -> None:
+            raise RecursionError("too deep")
+
+        threading.Thread(target=fail, name="watch-pods").start()
+        return "gone"
 
     def _hang(self) -> str:
         threading.Event().wait()
@@ -57,7 +66,7 @@ class Program:
             ("127.0.0.1", self._health_port),
             None,
             checks={},
-            live_checks={"through": health.through(server, "/healthz", 1.0)},
+            live_checks={"through": health.through(server, "/healthz", 1.0), "threads": heartbeat.problem},
         )
 
     def stop(self) -> None:

@@ -68,6 +68,7 @@ class TcpProxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5)
+        self.cut()  # what was accepted while we shut
 
     def kubeconfig(self, original: Path, target: Path) -> str:
         """Write a copy of a kubeconfig that leads through this proxy; its path."""

@@ -5,6 +5,7 @@ itself. A `World` is a cluster at one moment; a pod is judged against it as it s
 """
 
 import copy
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -160,8 +161,6 @@ def needs(shapes: Iterable[PodShape]) -> dict[str, int]:
 
 
 def fits(wanted: Mapping[str, int], room: Mapping[str, int]) -> bool:
-    if any(amount < 0 for amount in room.values()):
-        return False
     return all(amount <= 0 or amount <= room.get(name, 0) for name, amount in wanted.items())
 
 
@@ -184,6 +183,7 @@ class Machine:
         daemons: what will run on a machine to come, for its ports; their requests are taken off `room` already.
         pods: were here before; `room` is what they leave.
         attach: volumes by CSI driver that the machine takes; absent means any number.
+        overflowing: a machine to come on which not even the daemons fit.
         placed: pods that this result puts here.
     """
 
@@ -197,6 +197,7 @@ class Machine:
     attach: Mapping[str, int] = field(default_factory=dict)
     leaving: bool = False
     closed: bool = False
+    overflowing: bool = False
     placed: list[Pod] = field(default_factory=list)
 
     def everyone(self) -> Iterator[Pod]:
@@ -260,6 +261,8 @@ class World:
             return "machine is leaving"
         if machine.closed:
             return "machine takes nothing now"
+        if machine.overflowing:
+            return "daemons alone overflow it"
         for taint in machine.taints:
             if not tolerated(shape.tolerations, taint):
                 return f"taint {taint}"
@@ -289,8 +292,9 @@ class World:
                 yield f"{pod.namespace}/{pod.name}-{volume.name}", True
 
     def _volumes(self, pod: Pod, machine: Machine) -> str:
+        chosen: list[str] = []
         for key, ephemeral in self.claim_keys(pod):
-            why = self._claim(key, machine)
+            why = self._claim(key, machine, chosen)
             if why:
                 return why
             owners = self.claims[key].metadata.owner_references
@@ -303,7 +307,7 @@ class World:
                     return f"volume {key} is for one pod only"
         return self._attach(pod, machine)
 
-    def _claim(self, key: str, machine: Machine) -> str:
+    def _claim(self, key: str, machine: Machine, chosen: list[str]) -> str:
         claim = self.claims.get(key)
         if claim is None:
             return f"volume claim {key} does not exist"
@@ -322,12 +326,16 @@ class World:
         if kind.volume_binding_mode != "WaitForFirstConsumer":
             return f"volume claim {key} waits for immediate binding"
         if kind.provisioner == "kubernetes.io/no-provisioner":
-            free = (
-                one
-                for one in self.volumes.values()
-                if one.spec.storage_class_name == kind.metadata.name and one.spec.claim_ref is None
-            )
-            return "" if any(not self._reach(one, machine) for one in free) else f"no volume for {key} here"
+            given = self._given()
+            if key in given:
+                return self._reach(self.volumes[given[key]], machine)
+            name = self._match(claim, machine, [*given.values(), *chosen])
+            chosen.append(name)
+            return "" if name else f"no volume for {key} here"
+        users = (other for other in self.machines for one in other.everyone() if key in dict(self.claim_keys(one)))
+        zones = {machine_label(other, names.ZONE_LABEL) for other in users} - {None}
+        if zones and machine_label(machine, names.ZONE_LABEL) not in zones:
+            return f"volume claim {key} gets its volume in another zone"
         if kind.allowed_topologies and not any(
             all(
                 label(machine.labels, one.key) in one.values and one.key in machine.labels
@@ -337,6 +345,47 @@ class World:
         ):
             return f"storage class {kind.metadata.name} makes no volumes here"
         return ""
+
+    def _match(self, claim: PersistentVolumeClaim, machine: Machine, given: Iterable[str]) -> str:
+        """The volume that a claim would be bound to on that machine; "" for none."""
+        wanted, taken = claim.spec, set(given)
+        key = (claim.metadata.namespace, claim.metadata.name)
+        free = []
+        for name, one in self.volumes.items():
+            reference = one.spec.claim_ref
+            if name in taken or _bytes(one.spec.capacity) < _bytes(wanted.resources.requests):
+                continue
+            if (one.spec.volume_mode or "Filesystem") != (wanted.volume_mode or "Filesystem"):
+                continue
+            if reference is not None:
+                if (reference.namespace, reference.name) == key and not self._reach(one, machine):
+                    return name
+                continue
+            if one.status.phase not in {"", "Available"} or one.spec.storage_class_name != wanted.storage_class_name:
+                continue
+            if not set(wanted.access_modes) <= set(one.spec.access_modes):
+                continue
+            if wanted.selector is not None and not selected(wanted.selector, one.metadata.labels):
+                continue
+            if not self._reach(one, machine):
+                free.append(name)
+        return min(free, key=lambda name: (_bytes(self.volumes[name].spec.capacity), name), default="")
+
+    def _given(self) -> dict[str, str]:
+        """By claim, the volume without a provisioner that it has got by the pods that were placed so far."""
+        given: dict[str, str] = {}
+        for machine in self.machines:
+            for pod in machine.placed:
+                for key, _ in self.claim_keys(pod):
+                    claim = self.claims.get(key)
+                    kind = None if claim is None else self.classes.get(claim.spec.storage_class_name or "")
+                    if claim is None or key in given or claim.spec.volume_name or kind is None:
+                        continue
+                    if kind.provisioner == "kubernetes.io/no-provisioner":
+                        name = self._match(claim, machine, given.values())
+                        if name:
+                            given[key] = name
+        return given
 
     def _reach(self, volume: PersistentVolume, machine: Machine) -> str:
         affinity = volume.spec.node_affinity
@@ -443,6 +492,7 @@ class World:
         return (
             _counts(pod, constraint, could_be.labels, could_be.taints, could_be.node_name)
             and all(tolerated(pod.shape.tolerations, one) for one in could_be.taints)
+            and not could_be.overflowing
             and fits(needs([pod.shape]), could_be.room)
         )
 
@@ -507,7 +557,7 @@ class World:
             if len(longest) == len(listed):
                 break
         else:
-            longest = self._patiently(listed) or self.copy()._search(listed, longest) or longest
+            longest = self._patiently(listed) or self._peeled(listed) or self.copy()._search(listed, longest) or longest
         for pod, name in longest:
             self.machine(name).placed.append(pod)
         return longest
@@ -543,6 +593,35 @@ class World:
                 order.append(turn)
             if not waiting:
                 return order
+        return None
+
+    def _peeled(self, listed: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
+        """An order found from its end: whoever could come last does, of those that are left, and so on; None for none.
+
+        Those that look at nobody come last in every other turn; else the order is a fixed one without a pattern.
+        """
+        for turn in range(_MOST_TURNS):
+            attempt = self.copy()
+            by_name = {one.name: one for one in attempt.machines}
+            bound = sorted(listed, key=lambda one: one[0].uid)
+            if turn:
+                random.Random(turn).shuffle(bound)
+            if not turn % 2:
+                bound.sort(key=lambda one: _looks_at_others(one[0]) + len(anti_terms(one[0].shape)) > 0)
+            for pod, name in bound:
+                by_name[name].placed.append(pod)
+            order = []
+            while bound:
+                for number, (pod, name) in enumerate(bound):
+                    by_name[name].placed.remove(pod)
+                    if not attempt.refusal(pod, by_name[name]):
+                        order.append(bound.pop(number))
+                        break
+                    by_name[name].placed.append(pod)
+                else:
+                    break
+            if not bound:
+                return order[::-1]
         return None
 
     def _search(self, listed: list[tuple[Pod, str]], longest: list[tuple[Pod, str]]) -> list[tuple[Pod, str]] | None:
@@ -584,6 +663,12 @@ class World:
         return [(pod, self.refusal(pod, self.machine(name))) for pod, name in listed if pod.uid not in bound]
 
 
+def _bytes(amounts: Mapping[str, str | int | float]) -> int:
+    units = {"Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+    text = str(amounts.get("storage", "0"))
+    return int(text[:-2]) * units[text[-2:]] if text[-2:] in units else int(text)
+
+
 def _looks_at_others(pod: Pod) -> int:
     return len(near_terms(pod.shape)) + sum(1 + (one.min_domains or 0) for one in pod.shape.spread)
 
@@ -598,6 +683,8 @@ _ORDERS: tuple[Callable[[tuple[Pod, str]], tuple[object, ...]], ...] = (
 """Orders in which binding is tried; within each, whoever can be bound is, round by round."""
 _MOST_TRIES = 3000
 """Bindings tried in the search for an order, before it counts as impossible."""
+_MOST_TURNS = 60
+"""Orders that are looked for from their end."""
 
 
 def machine_label(machine: Machine, key: str) -> str | None:

@@ -34,6 +34,7 @@ from provisioner.apis.core import (
     Volume,
     VolumeClaimMeta,
     VolumeNodeAffinity,
+    VolumeResourceRequirements,
 )
 from provisioner.apis.meta import LabelSelector, OwnerReference
 from provisioner.apis.pods import Pod, PodShape
@@ -306,6 +307,8 @@ def volume_claim(
     namespace: str = "default",
     deleted: bool = False,
     owner: str = "",
+    size: str = "",
+    **more: Any,
 ) -> PersistentVolumeClaim:
     """A claim, bound where a volume is named; one made for an ephemeral volume is owned by its pod, by name."""
     return PersistentVolumeClaim(
@@ -321,7 +324,13 @@ def volume_claim(
             if owner
             else (),
         ),
-        spec=PersistentVolumeClaimSpec(storage_class_name=kind, volume_name=volume, access_modes=tuple(modes)),
+        spec=PersistentVolumeClaimSpec(
+            storage_class_name=kind,
+            volume_name=volume,
+            access_modes=tuple(modes),
+            resources=VolumeResourceRequirements(requests={"storage": size} if size else {}),
+            **more,
+        ),
         status=PersistentVolumeClaimStatus(phase=phase or ("Bound" if volume else "Pending")),
     )
 
@@ -332,6 +341,7 @@ def volume(
     terms: Sequence[NodeSelectorTerm] = (),
     labels: Mapping[str, str] | None = None,
     driver: str = DRIVER,
+    size: str = "",
     **more: Any,
 ) -> PersistentVolume:
     """A volume that can be reached from these zones, or where one of `terms` holds; from anywhere without either."""
@@ -342,6 +352,7 @@ def volume(
             **{
                 "storage_class_name": "disk",
                 "access_modes": ("ReadWriteOnce",),
+                "capacity": {"storage": size} if size else {},
                 "csi": CSIVolumeSource(driver=driver, volume_handle=name) if driver else None,
                 "node_affinity": VolumeNodeAffinity(required=NodeSelector(node_selector_terms=tuple(wanted)))
                 if wanted

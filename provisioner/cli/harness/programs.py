@@ -22,6 +22,7 @@ from provisioner.support.clock import Clock
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.05
 LOG_TAIL_BYTES = 2000
+MOST_HEALED = 10
 
 
 class ProgramError(Exception):
@@ -40,11 +41,21 @@ class Program:
 
 
 class Programs:
-    """The programs that run against one dev cluster."""
+    """The programs that run against one dev cluster.
 
-    def __init__(self, cluster: DevCluster, clock: Clock) -> None:
-        self._cluster, self._clock = cluster, clock
+    Args:
+        heals: what ended by itself is started again, as a kubelet would, kube-scheduler and the like included: a busy machine costs them
+            their Leases. Otherwise that is an error.
+
+    Attributes:
+        healed: the names of what was started again, once for each time.
+    """
+
+    def __init__(self, cluster: DevCluster, clock: Clock, *, heals: bool = False) -> None:
+        self._cluster, self._clock, self._heals = cluster, clock, heals
         self._children: dict[str, Record] = {}
+        self._started: dict[str, Program] = {}
+        self.healed: list[str] = []
         self._killed: set[str] = set()
 
     def start(self, program: Program) -> None:
@@ -54,6 +65,7 @@ class Programs:
         paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**program.environment, "PYTHONPATH": os.pathsep.join(paths)}
         self._children[program.name] = self._cluster.start_program(program.name, command, environment)
+        self._started[program.name] = program
         self._killed.discard(program.name)
 
     def wait_ready(self, program: Program, seconds: float) -> float:
@@ -71,10 +83,16 @@ class Programs:
         return self._clock.monotonic() - began
 
     def check(self) -> None:
-        """Raise ProgramError if a program ended that nobody here stopped."""
-        for name, child in self._children.items():
-            if name not in self._killed and not child.is_alive():
+        """Raise ProgramError if a program ended that nobody here stopped, or start it again."""
+        for name, child in list(self._children.items()):
+            if name in self._killed or child.is_alive():
+                continue
+            if not self._heals or len(self.healed) >= MOST_HEALED:
                 raise ProgramError(f"{name} has ended by itself; the end of its log:\n{self.tail(name)}")
+            self.healed.append(name)
+            self.start(self._started[name])
+        if self._heals:
+            self.healed += self._cluster.heal()
 
     def is_running(self, name: str) -> bool:
         """Whether it was started and has not ended (a paused one counts as running)."""

@@ -86,7 +86,7 @@ def scale_out(
     )
 
 
-def scale_in(session: Session, documents: list[Document], show: Show) -> Counts:
+def scale_in(session: Session, documents: list[Document], show: Show, seconds: float = EMPTY_SECONDS) -> Counts:
     """Scale every Deployment to 0 and watch until no pod, claim and node of ours is left, or the time is up."""
     began = session.clock.monotonic()
     applying.scale(session.client, documents, 0)
@@ -95,7 +95,7 @@ def scale_in(session: Session, documents: list[Document], show: Show) -> Counts:
         show,
         lambda counts: counts.nodes == 0 and counts.claims == 0 and counts.pods == 0,
         began,
-        EMPTY_SECONDS,
+        seconds,
     )
 
 

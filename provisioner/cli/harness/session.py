@@ -78,6 +78,7 @@ class Setup:
         provisioner_flags: added to the provisioner's command line.
         logs: where all logs are copied when something goes wrong; the cluster's own are deleted with it.
         cloud: where machines come from, "kwok" or "aws".
+        heals: whether what ends by itself is started again, see `Programs`.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Setup:
     provisioner_flags: tuple[str, ...] = ()
     logs: Path | None = None
     cloud: str = "kwok"
+    heals: bool = False
 
     @property
     def steered(self) -> bool:
@@ -101,7 +103,7 @@ class Session:
         self.kubeconfig = str(cluster.kubeconfig)
         connection = connect(self.kubeconfig, user_agent="dovetail-demo", clock=self.clock)
         self.client = Client(connection, self.clock)
-        self.programs = Programs(cluster, self.clock)
+        self.programs = Programs(cluster, self.clock, heals=setup.heals)
         self.metrics_url = f"http://127.0.0.1:{cluster.ports['provisioner-metrics']}/metrics"
         prices = ListPrices(self.metrics_url, self.clock) if setup.cloud == AWS else None
         self.observer = Observer(connection, self.clock, prices)

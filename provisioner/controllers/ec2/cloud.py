@@ -51,11 +51,13 @@ from provisioner.kube.errors import NotFound
 from provisioner.options import Options, OptionsError
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
+from provisioner.support.ending import stop_all
 from provisioner.support.workers import KeyedQueue
 
 TEMPLATES_SECONDS, LEAST_TEMPLATES_SECONDS = 3600.0, 60.0
 _AWS_NODE: Final = ("kube-system", "aws-node")
 _CLASS_WORKERS: Final = 4
+STOP_SECONDS = 4.0  # within that of all controllers
 _log = logs.get_logger(__name__)
 
 
@@ -334,10 +336,7 @@ class AwsTerm:
 
     def stop(self) -> None:
         """Finish what is under way."""
-        for poller in self._pollers:
-            poller.stop()
-        self._day_two.stop()
-        self._classes.stop(5.0)
+        stop_all((*(poller.stop for poller in self._pollers), self._day_two.stop, self._classes.stop), STOP_SECONDS)
 
     def heard(self, what: str, old: object, new: object) -> None:
         """One event of a watch."""

@@ -26,10 +26,12 @@ from provisioner.controllers.ec2.tagging import TaggingController
 from provisioner.controllers.ec2.zonal_shift import ZonalShiftController
 from provisioner.controllers.poller import Poller
 from provisioner.kube import resources
+from provisioner.support.ending import stop_all
 from provisioner.support.workers import Pool
 
 _INTERRUPTING = 8
 _READING = 4
+STOP_SECONDS, POOLS_STOP_SECONDS = 3.0, 1.0  # within that of all controllers of EC2
 
 
 @dataclass(frozen=True)
@@ -173,11 +175,9 @@ class DayTwo:
 
     def stop(self) -> None:
         """Finish what is under way and act no more."""
-        for one in (self._reader, *self._pollers, self._tagging, self.interruptions):
-            if one is not None:
-                one.stop()
-        for pool in self._pools:
-            pool.close(2.0)
+        parts = (self._reader, *self._pollers, self._tagging, self.interruptions)
+        stop_all((one.stop for one in parts if one is not None), STOP_SECONDS)
+        stop_all((pool.close for pool in self._pools), POOLS_STOP_SECONDS)
 
     def heard(self, what: str, old: object, new: object) -> None:
         """One event of a watch."""

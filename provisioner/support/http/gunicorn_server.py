@@ -17,7 +17,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.addresses import Address, host_and_port
 from provisioner.support.http import wsgi
 from provisioner.support.http.server import HttpServer
@@ -109,6 +109,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         return self._name
 
     def _started(self, worker: "HttpWorker") -> None:
+        heartbeat.watch_threads()
         if self._program is not None:
             self._program.start(worker.server)
 

@@ -235,6 +235,9 @@ class HttpServer:
         elif not self._accepting and time.monotonic() >= self._accept_at:
             self._accept_on()
         ready = self._poller.select(self._patience(every))
+        if any(key.data is None for key, _ in ready):
+            with contextlib.suppress(OSError):
+                self._wake_out.recv(64)
         self._collect()
         again, self._more = self._more, []
         for connection in again:
@@ -276,10 +279,7 @@ class HttpServer:
 
     def _collect(self) -> None:
         """What threads have answered, and the questions of this process itself."""
-        if self._woken:
-            with contextlib.suppress(OSError):
-                self._wake_out.recv(64)
-            self._woken = False  # before looking: who comes later wakes us again
+        self._woken = False  # before looking: who comes later wakes us again
         while self._guests:
             self._admit(Connection(self._guests.popleft(), ("", ""), self.limits.head_bytes, own=True))
         while self._done:

@@ -9,6 +9,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.cloudprovider.types import InstanceType
 from tests.support.golden import Row, check, row
 from tests.support.problems import (
     EPOCH,
@@ -19,6 +20,7 @@ from tests.support.problems import (
     near,
     node,
     of_app,
+    offering,
     pod,
     pods,
     pool,
@@ -28,6 +30,12 @@ from tests.support.problems import (
     term,
 )
 
+
+def priced(name: str, cpu: str, **usd: float) -> InstanceType:
+    """A type with its price by zone."""
+    return instance_type(name, cpu, f"{cpu}Gi", offerings=[offering(zone, price) for zone, price in usd.items()])
+
+
 ZONE, HOST, KIND = names.ZONE_LABEL, names.HOSTNAME_LABEL, names.CAPACITY_TYPE_LABEL
 ABC = ("a", "b", "c")
 TINY = instance_type("tiny", "1", "2Gi", 0.6, zones=ABC)
@@ -35,6 +43,7 @@ SMALL = instance_type("small", "2", "4Gi", 1.0, zones=ABC)
 MEDIUM = instance_type("medium", "4", "8Gi", 2.0, zones=ABC)
 LARGE = instance_type("large", "8", "16Gi", 4.0, zones=ABC)
 ONE, ALL = pool(types=(SMALL,)), pool(types=(SMALL, MEDIUM, LARGE))
+UNEVEN = pool(types=(priced("small", "2", a=10.0, b=1.0, c=5.0), priced("large", "8", a=39.0, b=4.0, c=19.0)))
 DB, WEB, X = app("db"), app("web"), app("x")
 
 
@@ -52,6 +61,33 @@ def both(*, to: PodAffinityTerm, off: PodAffinityTerm) -> Affinity:
 
 
 ROWS: dict[str, Row] = {
+    # --- the price of zones ---
+    "pods that stay together open the cheapest zone": row(
+        problem(pods(4, of_app("db", "2", affinity=near(ZONE, DB)), "p"), UNEVEN), "p by zone: 4", "p-00000 has zone=b"),
+    "pods that stay together go where all have room, whatever new machines cost": row(
+        problem(pods(2, of_app("db", "2", affinity=near(ZONE, DB)), "p"), UNEVEN, bins=[node("n", labels={ZONE: "a"})]), "p-00000 on n", "p-00001 on n"),
+    "pods that stay together leave a free place alone that would cost more in the end": row(
+        problem(pods(4, of_app("db", "2", affinity=near(ZONE, DB)), "p"), UNEVEN, bins=[node("n", "2", labels={ZONE: "a"})]),
+        "p by zone: 4", "p-00000 has zone=b"),
+    "pods that stay together take a free place that saves more than it costs": row(
+        problem(pods(2, of_app("db", "2", affinity=near(ZONE, DB)), "p"), pool(types=(priced("small", "2", a=1.1, b=1.0),)), bins=[node("n", "2", labels={ZONE: "a"})]),
+        "p by zone: 2", "p-00000 on n"),
+    "what a pool of more weight costs decides, as it is asked first": row(
+        problem(pods(2, of_app("db", "2", affinity=near(ZONE, DB)), "p"), pool("light", types=(priced("small", "2", a=5.0, b=1.0),)),
+                pool("heavy", types=(priced("big", "2", a=10.0, b=12.0),), weight=10)), "p by zone: 2", "p-00000 has zone=a"),
+    "pods that keep apart open the cheapest zones": row(
+        problem(pods(2, of_app("db", affinity=apart(ZONE, DB)), "p"), UNEVEN), "p-00000 has zone=b", "p-00001 has zone=c"),
+    "what cannot be spread evenly comes to the cheapest zones": row(
+        problem(pods(5, of_app("db", "2", topology_spread_constraints=(spread(ZONE, DB),)), "p"), UNEVEN),
+        "p by zone: 2 2 1", "p-00000 has zone=b", "p-00001 has zone=b", "p-00002 has zone=c", "p-00003 has zone=c", "p-00004 has zone=a"),
+    "a single pod of a spread comes to the cheapest zone": row(
+        problem([pod("p", of_app("db", topology_spread_constraints=(spread(ZONE, DB),)))], UNEVEN), "p has zone=b"),
+    "of the emptiest zones the cheapest one is next": row(
+        problem([pod("p", of_app("db", "2", topology_spread_constraints=(spread(ZONE, DB),)))], UNEVEN, bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old")])]),
+        "p has zone=c"),
+    "a spread by two labels opens the cheapest zone": row(
+        problem([pod("p", of_app("db", topology_spread_constraints=(spread(ZONE, DB), spread(ZONE, app("db", rev="1"), 2)), labels={"rev": "1"}))], UNEVEN),
+        "p has zone=b"),
     # --- affinity ---
     "a follower goes to the zone where its friend runs": row(
         problem([pod("p", shape("2", affinity=near(ZONE, DB)))], ONE, bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old")])]),

@@ -35,9 +35,11 @@ def made(*containers: Container, init: tuple[Container, ...] = (), **spec: objec
     return shape_of(PodSpec(containers=containers, init_containers=init, **spec), namespace="default", labels={})  # type: ignore[arg-type]
 
 
-def on_port(number: int, *, protocol: str = "TCP", address: str = "", name: str = "p", host: bool = False) -> Pod:
+def on_port(
+    number: int, *, protocol: str = "TCP", address: str = "", name: str = "p", host: bool = False, **spec: Any
+) -> Pod:
     port = ContainerPort(container_port=number, host_port=0 if host else number, protocol=protocol, host_ip=address)
-    return pod(name, made(container("100m", ports=(port,)), host_network=host))
+    return pod(name, made(container("100m", ports=(port,)), host_network=host, **spec))
 
 
 ROWS: dict[str, Row] = {
@@ -112,6 +114,9 @@ ROWS: dict[str, Row] = {
         problem([on_port(80)], pool(types=(ARM, MEDIUM)),
                 daemons=[made(container("100m", ports=(ContainerPort(container_port=80, host_port=80),)), node_selector={ARCH: "arm64"})]),
         "p on new medium"),
+    "a machine whose daemon has the port takes pods without ports": row(
+        problem([pod("q", made(container("100m"), priority=2)), on_port(80, priority=1), pod("w", made(container("100m")))], pool(types=(MEDIUM,)), daemons=[on_port(80).shape]),
+        "1 machine", "q w together", "p left: port"),
     # --- daemons ---
     "a daemon that tolerates everything counts (Karpenter once counted none)": row(
         problem([pod("p", shape("2"))], ALL, daemons=[shape("100m", "1Mi", tolerations=[Toleration(operator="Exists")])]), "p on new medium"),

@@ -262,7 +262,17 @@ ROWS = {
         "default/medium: y", "default/medium: x"),
     "the hostname of a machine to come is unknown": row(
         problem(one(shape(selector={names.HOSTNAME_LABEL: "n1"})), pool()),
-        'p: NodePool "default": label kubernetes.io/hostname has no known values'),
+        'p: NodePool "default": required node affinity names nodes by kubernetes.io/hostname: n1'),
+    "a machine to come has a hostname, whatever it will be": row(
+        problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "Exists", []))])), pool(types=(SMALL,))), "default/small: p"),
+    "a machine to come is not one that is named as unwanted": row(
+        problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "NotIn", ["n1"]))])), pool(types=(SMALL,)), bins=[node("n1")]), "default/small: p"),
+    "a machine to come is never without a hostname": row(
+        problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "DoesNotExist", []))])), pool(types=(SMALL,))),
+        'p: NodePool "default": kubernetes.io/hostname In [not known yet] does not go with kubernetes.io/hostname DoesNotExist'),
+    "a daemon that avoids one hostname runs on machines to come": row(
+        problem(one(shape("2")), pool(types=(SMALL, MEDIUM)), daemons=[shape("100m", "1Mi", terms=[term((names.HOSTNAME_LABEL, "NotIn", ["n1"]))])]),
+        "default/medium: p"),
     "a well-known label that no type has is not promised": row(
         problem(one(shape(selector={names.REGION_LABEL: "moon"})), pool()),
         'p: NodePool "default": no instance type of the pool has the label topology.kubernetes.io/region'),
@@ -370,8 +380,10 @@ ROWS = {
                       node("n4", "1", "1Mi", labels={ZONE: "a"})]),
         "p: 0/4 existing nodes: 1 had untolerated taint dedicated=batch:NoSchedule, "
         "1 didn't match the pod's node affinity/selector, 2 insufficient cpu, 1 insufficient memory; no dynamic nodepools found"),
-    "an overcommitted machine takes nothing": row(
-        problem(one(shape("0", "0")), bins=[node("n1", "-1")]), "p: 0/1 existing nodes: 1 overcommitted; no dynamic nodepools found"),
+    "a machine that lacks cpu already takes a pod that needs none": row(
+        problem(one(shape("0", "1Gi")), bins=[node("n1", "-1")]), "n1: p"),
+    "a machine that lacks cpu already takes no pod that needs some": row(
+        problem(one(shape("1m", "0")), bins=[node("n1", "-1")]), "p: 0/1 existing nodes: 1 insufficient cpu; no dynamic nodepools found"),
     "a machine of now without room for one more pod takes none": row(
         problem(one(shape("0", "0")), bins=[node("n1", max_pods=0)]), "p: 0/1 existing nodes: 1 insufficient pods; no dynamic nodepools found"),
     # --- daemons ---

@@ -19,6 +19,7 @@ from tests.support.problems import (
     instance_type,
     node,
     of_app,
+    offering,
     pod,
     pods,
     pool,
@@ -178,6 +179,16 @@ ROWS: dict[str, Row] = {
         problem(web(2, spread("rack", WEB, node_affinity_policy="Ignore"), selector={"rack": "r1"}),
                 bins=[node("n", labels={"rack": "r1"}), node("m", labels={"rack": "r2"})]),
         "web by rack: 1", "1 of web left: spread"),
+    "pods that a spread counts on on-demand machines only are on machines of which that is certain": row(
+        problem([*plain(3, "2", selector={ZONE: "a"}), *web(7, spread(ZONE, WEB), terms=[term((KIND, "In", ["on-demand"]))])], ONE),
+        "nothing left", "old-00000 has kind=spot", "web by zone: 3 2 2"),
+    "pods that a spread counts on on-demand machines only share these where they fit": row(
+        problem([*web(3, spread(ZONE, WEB), cpu="1500m", terms=[term((KIND, "In", ["on-demand"]))]), *plain(3, "500m")], ONE),
+        "3 machines", "nothing left", "old by kind: 3", "old by zone: 1 1 1"),
+    "pods that a spread counts on spot machines only come to on-demand ones where that is cheaper": row(
+        problem([*plain(2, "2", selector={ZONE: "a"}), *web(4, spread(ZONE, WEB), terms=[term((KIND, "In", ["spot"]))])],
+                pool(types=(instance_type("odd", "2", "4Gi", offerings=[offering("a", 1.0, "on-demand"), offering("a", 2.0, "spot"), offering("b", 2.0, "spot")]),))),
+        "nothing left", "old-00000 has kind=on-demand", "web by zone: 2 2"),
     "nodeAffinityPolicy Honor does not": row(
         problem(web(2, spread("rack", WEB), selector={"rack": "r1"}),
                 bins=[node("n", labels={"rack": "r1"}), node("m", labels={"rack": "r2"})]),

@@ -14,6 +14,7 @@ from provisioner.apis.core import (
     PersistentVolumeClaim,
 )
 from provisioner.apis.pods import Pod
+from provisioner.scheduling.problem import Storage
 from tests.support.golden import Row, check, row
 from tests.support.problems import (
     DRIVER,
@@ -23,6 +24,7 @@ from tests.support.problems import (
     near,
     node,
     of_app,
+    offering,
     pod,
     pods,
     pool,
@@ -64,6 +66,16 @@ def to_come(count: int, kind: str = "disk") -> tuple[PersistentVolumeClaim, ...]
 
 def bound(count: int, **more: Any) -> tuple[PersistentVolume | PersistentVolumeClaim, ...]:
     return tuple(one for n in range(count) for one in (volume(f"v{n}", **more), volume_claim(f"c{n}", volume=f"v{n}")))
+
+
+def at(name: str, machine: str, **more: Any) -> PersistentVolume:
+    """A local volume."""
+    where = [term((HOST, "In", [machine]))]
+    return volume(name, terms=where, storage_class_name="local", local=PathSource(path="/x"), driver="", **more)
+
+
+def local(*objects: PersistentVolume | PersistentVolumeClaim) -> Storage:
+    return storage(storage_class("local", provisioner=LOCAL), *objects)
 
 
 ROWS: dict[str, Row] = {
@@ -170,7 +182,70 @@ ROWS: dict[str, Row] = {
         problem([using("c")], ALL, bins=[node("n", labels={ZONE: "b"}, running=[using("c", name="old")])],
                 storage=storage(volume("v", "b"), volume_claim("c", volume="v", modes=["ReadWriteOncePod"]))),
         "p left: c"),
+    # --- claims that are not bound yet ---
+    "two pods of one claim to come are in one zone": row(
+        problem([using("c", cpu="2"), using("c", cpu="1500m", name="q")], ONE, storage=storage(volume_claim("c"))), "2 machines", "p q in one zone"),
+    "equal pods of one claim to come are in one zone": row(
+        problem(pods(5, shape("2", volumes=uses("c")), "p"), ONE, storage=storage(volume_claim("c", modes=["ReadWriteMany"]))), "5 machines", "p by zone: 5"),
+    "pods of one claim to come go where all have room": row(
+        problem(pods(2, shape("2", volumes=uses("c")), "p"), bins=[node("m", "2", labels={ZONE: "a"}), node("n", "4", labels={ZONE: "b"})], storage=storage(volume_claim("c"))),
+        "p-00000 on n", "p-00001 on n"),
+    "pods of one claim to come go where machines can be had for all": row(
+        problem(pods(2, shape("2", volumes=uses("c")), "p"), pool("default", (ZONE, "In", ["b"]), types=(SMALL,)), bins=[node("m", "2", labels={ZONE: "a"})],
+                storage=storage(volume_claim("c"))), "p by zone: 2", "p-00000 has zone=b"),
+    "pods of one claim to come open the cheapest zone": row(
+        problem(pods(2, shape("2", volumes=uses("c")), "p"), pool(types=(instance_type("odd", "2", "4Gi", offerings=[offering("a", 10.0), offering("b", 1.0)]),)),
+                storage=storage(volume_claim("c"))), "p by zone: 2", "p-00000 has zone=b"),
+    "pods of one claim to come that want different zones do not both run": row(
+        problem([using("c", selector={ZONE: "a"}), using("c", name="q", selector={ZONE: "b"})], ONE, storage=storage(volume_claim("c"))),
+        "p has zone=a", "q left: zone"),
+    "a claim that a pod on its way uses goes to its zone": row(
+        problem([using("c")], ONE, bins=[node("n", "0", labels={ZONE: "c"}, running=[using("c", name="old")])], storage=storage(volume_claim("c"))),
+        "p has zone=c"),
+    "pods of one claim to come run where nothing has a zone": row(
+        problem(pods(2, shape("2", volumes=uses("c")), "p"), bins=[node("n", "4")], storage=storage(volume_claim("c"))), "p-00000 on n", "p-00001 on n"),
+    "one free local volume serves one claim": row(
+        problem(each(2), bins=[node("n")], storage=local(*to_come(2, "local"), at("v", "n"))), "p0 on n", "p1 left: no free volume is left for persistentvolumeclaim default/c1"),
+    "two local volumes on two machines serve a claim each": row(
+        problem(each(2), bins=[node("m"), node("n")], storage=local(*to_come(2, "local"), at("v", "m"), at("w", "n"))), "p0 p1 apart", "nothing left"),
+    "pods of one claim share its local volume": row(
+        problem(pods(2, shape("100m", volumes=uses("c")), "p"), bins=[node("m", "100m"), node("n")],
+                storage=local(volume_claim("c", "local"), at("v", "n"), at("w", "n"))), "p-00000 on n", "p-00001 on n"),
+    "a pod takes two volumes of one machine": row(
+        problem([using("c0", "c1")], bins=[node("m"), node("n")], storage=local(*to_come(2, "local"), at("u", "m"), at("v", "n"), at("w", "n"))), "p on n"),
+    "a volume that is too small does not do": row(
+        problem([using("c")], bins=[node("m"), node("n")], storage=local(volume_claim("c", "local", size="10Gi"), at("v", "m", size="5Gi"), at("w", "n", size="10Gi"))),
+        "p on n"),
+    "the smallest volume that does is taken": row(
+        problem([using("c0", name="p0", priority=1), using("c1", name="p1")], bins=[node("n")],
+                storage=local(volume_claim("c0", "local", size="1Gi"), volume_claim("c1", "local", size="50Gi"), at("v", "n", size="100Gi"), at("w", "n", size="5Gi"))),
+        "nothing left"),
+    "a volume with other access modes does not do": row(
+        problem([using("c")], bins=[node("m"), node("n")],
+                storage=local(volume_claim("c", "local", modes=["ReadWriteOncePod"]), at("v", "m"), at("w", "n", access_modes=("ReadWriteOnce", "ReadWriteOncePod")))),
+        "p on n"),
+    "a volume that the claim does not select does not do": row(
+        problem([using("c")], bins=[node("m"), node("n")],
+                storage=local(volume_claim("c", "local", selector=app("fast")), at("v", "m"), at("w", "n", labels={"app": "fast"}))),
+        "p on n"),
+    "a block device is no file system": row(
+        problem([using("c")], bins=[node("m"), node("n")], storage=local(volume_claim("c", "local"), at("v", "m", volume_mode="Block"), at("w", "n"))), "p on n"),
+    "a volume that is kept for the claim is taken before others": row(
+        problem([using("c")], bins=[node("m"), node("n")],
+                storage=local(volume_claim("c", "local"), at("v", "m"), at("w", "n", claim_ref=ObjectReference(namespace="default", name="c")))), "p on n"),
+    "no volume that would do leaves the pod": row(
+        problem([using("c")], bins=[node("n")], storage=local(volume_claim("c", "local", size="10Gi"), at("v", "n", size="5Gi"))), "p left: no free volume"),
     # --- attach limits ---
+    "a machine that can attach no more takes pods without volumes": row(
+        problem([*each(2, "1"), pod("w", shape("1"))], bins=[node("n", "10", attach={DRIVER: 1})], storage=storage(*to_come(2))),
+        "p0 on n", "p1 left: volume", "w on n"),
+    "a machine that can attach no more takes a pod whose volume it has attached": row(
+        problem([using("c0", name="p0", priority=2), using("c1", name="p1", priority=1), using("c0", name="p2")],
+                bins=[node("n", "10", attach={DRIVER: 1})], storage=storage(volume("v0"), volume_claim("c0", volume="v0"), *to_come(2)[1:])),
+        "p0 on n", "p1 left: volume", "p2 on n"),
+    "a machine to come that can attach no more takes pods without volumes": row(
+        problem([*each(2, "100m"), pod("w", shape("100m"))], pool(types=(MEDIUM,), limits={"nodes": "1"}), storage=storage(*to_come(2), attach={"medium": {DRIVER: 1}})),
+        "1 machine", "p0 w together", "p1 left: "),
     "a machine of now takes as many volumes as its CSINode says": row(
         problem(each(3), ONE, bins=[node("n", attach={DRIVER: 2})], storage=storage(*to_come(3))), "1 machine", "p by host: 2 1", "p1 on n", "p2 on new small"),
     "volumes of pods that run count": row(

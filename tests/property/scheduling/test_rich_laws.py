@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,28 @@ def test_nothing_is_illegal_and_nothing_that_fits_is_left_over(
     asked: Problem, policies: tuple[PreferencePolicy, MinValuesPolicy]
 ) -> None:
     asked = replace(asked, preferences=policies[0], min_values=policies[1])
+    result = solve(asked)
+    wrong = checker.violations(asked, result)
+    assert not wrong, "\n".join([*wrong, told(asked, result)])
+
+
+REFUSED = {
+    "an order of binding that only who comes last tells: spread over a label of the pool": (RICH, 1183),
+    "an order of binding that only who comes last tells: spread over zones, beside pods that it counts": (OWNED, 92),
+    "an order of binding that only who comes last tells: a pod that must be the first of its kind": (OWNED, 302),
+    "an order of binding that only who comes last tells: spread over zones, and friends that must be there": (
+        OWNED,
+        887,
+    ),
+    "a machine too full for its spread already, before pods without another place came to it": (OWNED, 212),
+    "a machine too full for its spread, and the pod that had no other place must be there first": (GENTLE, 88),
+}
+"""Problems of which the judge refused an answer once, and what was wrong, there or here."""
+
+
+@pytest.mark.parametrize(("stock", "seed"), REFUSED.values(), ids=REFUSED)
+def test_an_answer_that_was_refused_once_is_legal(stock: Stock, seed: int) -> None:
+    asked = stock.drawn(random.Random(seed))
     result = solve(asked)
     wrong = checker.violations(asked, result)
     assert not wrong, "\n".join([*wrong, told(asked, result)])

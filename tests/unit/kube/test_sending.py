@@ -23,24 +23,29 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
 class Server:
-    """Does one thing with each connection, whatever is asked; `received` is all that came."""
+    """Does one thing with each connection, whatever is asked; `received` is all that came. Every thread closes the socket that it serves."""
 
     def __init__(self, behave: Behaviour, context: ssl.SSLContext | None = None) -> None:
         self._behave, self._context = behave, context
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
         self.received: list[bytes] = []
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join(10)  # nobody is let in after this
         self._listener.close()
         for one in self._sockets:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        for thread in self._threads:
+            thread.join(10)
+        assert not any(thread.is_alive() for thread in (self._accepting, *self._threads))
 
     def _accept(self) -> None:
         while True:
@@ -49,16 +54,24 @@ class Server:
             except OSError:
                 return
             self._sockets.append(one)
-            threading.Thread(target=self._serve, args=(one,), daemon=True).start()
+            self._threads.append(threading.Thread(target=self._serve, args=(one,), daemon=True))
+            self._threads[-1].start()
 
     def _serve(self, one: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            wrapped = self._context.wrap_socket(one, server_side=True) if self._context is not None else one
-            self._sockets.append(wrapped)
-            while data := wrapped.recv(65536):
-                self.received.append(data)
-                if data.endswith(b"\r\n\r\n") or b"\r\n\r\n" in data:
-                    self._behave(wrapped)
+        with one, contextlib.suppress(OSError):
+            if self._context is None:
+                self._answer(one)
+                return
+            with self._context.wrap_socket(one, server_side=True, do_handshake_on_connect=False) as wrapped:
+                self._sockets.append(wrapped)  # it has taken the descriptor over
+                wrapped.do_handshake()
+                self._answer(wrapped)
+
+    def _answer(self, one: socket.socket) -> None:
+        while data := one.recv(65536):
+            self.received.append(data)
+            if b"\r\n\r\n" in data:
+                self._behave(one)
 
 
 def answer(one: socket.socket) -> None:
@@ -66,7 +79,8 @@ def answer(one: socket.socket) -> None:
 
 
 def silent(one: socket.socket) -> None:
-    time.sleep(30)
+    while one.recv(65536):
+        pass
 
 
 def drip_headers(one: socket.socket) -> None:

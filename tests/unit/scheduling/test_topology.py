@@ -54,8 +54,10 @@ def test_hosts_that_became_too_full_are_seen() -> None:
     assert not above(counter, 0b111, 3)
     counter.held[1, 4] = 0b01
     assert above(counter, 0b11, 2)  # fewer machines than minDomains: none may hold two
-    counter.raised = 0b01
-    assert not above(counter, 0b11, 2)  # by pods that had no other place
+    counter.raised[0] = 1
+    assert not above(counter, 0b11, 2)  # by a pod that had no other place
+    counter.add(0, 1, 1)
+    assert above(counter, 0b11, 2)  # it was not that pod alone
 
 
 def test_a_place_settles_in_one_domain() -> None:

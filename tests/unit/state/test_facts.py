@@ -94,12 +94,25 @@ def test_a_machine_takes_the_volumes_that_its_csi_node_says_whichever_came_first
 
 def test_machines_to_come_take_what_one_of_their_type_takes() -> None:
     world = World()
-    labels = {names.INSTANCE_TYPE_LABEL: "c-4x-amd64-linux"}
+    labels = {names.NODEPOOL_LABEL: "general", names.INSTANCE_TYPE_LABEL: "c-4x-amd64-linux"}
     world.cluster.csi_node_changed(None, csi_node("first", disk=3))
-    world.cluster.node_changed(None, node("first", labels=labels))
-    world.cluster.node_changed(None, node("second", labels=labels))
+    world.machine("first", labels=labels)
+    world.machine("second", labels=labels)
     world.cluster.csi_node_changed(None, csi_node("second", disk=2))
-    assert world.cluster.snapshot().around.attach_limits == {"c-4x-amd64-linux": {"disk": 2}}
+    assert world.cluster.snapshot().around.attach_limits == {"c-4x-amd64-linux": {"disk": 3}}
+
+
+def test_a_node_teaches_the_type_of_its_nodeclaim_and_of_no_other() -> None:
+    world = World()
+    claimed = {names.INSTANCE_TYPE_LABEL: "c-4x-amd64-linux"}
+    world.cluster.claim_changed(
+        None, claim("a", provider_id="kwok://a", labels={names.NODEPOOL_LABEL: "general", **claimed})
+    )
+    world.cluster.node_changed(None, node("a", labels={names.INSTANCE_TYPE_LABEL: "m-8x-amd64-linux"}))
+    world.cluster.node_changed(None, node("nobodys", labels=claimed))
+    for name in ("a", "nobodys"):
+        world.cluster.csi_node_changed(None, csi_node(name, disk=int(name == "a")))
+    assert world.cluster.snapshot().around.attach_limits == {"c-4x-amd64-linux": {"disk": 1}}
 
 
 # --- daemons --------------------------------------------------------------------------------------------------------

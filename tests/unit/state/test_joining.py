@@ -38,6 +38,15 @@ def test_a_claim_that_loses_its_node_and_a_node_that_loses_its_claim_are_shown_a
     assert keys(world) == {NODE}
 
 
+def test_the_claims_of_an_instance_are_found_when_its_node_has_gone() -> None:
+    world = World()
+    world.machine("a")
+    world.cluster.node_changed(node("a"), None)
+    assert world.cluster.claim_of(node("a")) is None, "joined to a Node that is not there"
+    assert [one.name for one in world.cluster.claims_with("kwok://a")] == ["a"]
+    assert world.cluster.claims_with("") == []
+
+
 def test_a_node_is_joined_when_its_provider_id_comes_later() -> None:
     world = World()
     world.cluster.claim_changed(None, claim("a", provider_id="kwok://a", true=LAUNCHED))

@@ -14,7 +14,7 @@ from provisioner.apis.core import (
     StorageClass,
 )
 from provisioner.apis.meta import LabelSelector
-from provisioner.state.surroundings import SurroundingsKeeper
+from provisioner.state.surroundings import TEACHERS, SurroundingsKeeper
 
 T = TypeVar("T")
 
@@ -123,10 +123,26 @@ def test_a_change_of_limits_is_told_and_nothing_else_of_a_csi_node() -> None:
     assert dict(keeper.limits_of("n")) == {}
 
 
-def test_of_nodes_of_one_type_that_differ_the_least_is_learnt() -> None:
+def test_of_nodes_of_one_type_that_differ_the_median_is_learnt() -> None:
     keeper = SurroundingsKeeper()
-    keeper.learn("m5.large", {"disk": 25})
-    keeper.learn("m5.large", {"disk": 27, "files": 5})
-    keeper.learn("m5.large", {"disk": 24})
-    keeper.learn("c5.large", {"disk": 9})
-    assert keeper.frozen().attach_limits == {"m5.large": {"disk": 24, "files": 5}, "c5.large": {"disk": 9}}
+    keeper.learn("m5.large", "a", {"disk": 25})
+    keeper.learn("m5.large", "b", {"disk": 27, "files": 5})
+    keeper.learn("m5.large", "c", {"disk": 24})
+    keeper.learn("c5.large", "d", {"disk": 9})
+    assert keeper.frozen().attach_limits == {"m5.large": {"disk": 25, "files": 5}, "c5.large": {"disk": 9}}
+
+
+def test_one_kubelet_turns_no_volume_away_from_its_type() -> None:
+    keeper = SurroundingsKeeper()
+    keeper.learn("m5.large", "honest", {"disk": 25})
+    for count in range(100, -1, -1):
+        keeper.learn("m5.large", "liar", {"disk": count})
+    assert keeper.frozen().attach_limits == {"m5.large": {"disk": 25}}
+
+
+def test_the_memory_of_who_taught_what_is_bounded() -> None:
+    keeper = SurroundingsKeeper()
+    for number in range(10 * TEACHERS):
+        keeper.learn("m5.large", f"node-{number}", {"disk": number})
+    assert len(keeper._said["m5.large"]) == TEACHERS
+    assert keeper.frozen().attach_limits["m5.large"]["disk"] >= 9 * TEACHERS

@@ -1,3 +1,4 @@
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -268,6 +269,45 @@ def test_as_many_run_at_once_as_there_are_threads_and_no_more() -> None:
     with pool(3) as threads:
         assert all(outcome.error is None for outcome in run_parallel(threads, work, range(9)))
     assert most == 3
+
+
+def test_a_queue_may_be_stopped_while_it_is_started() -> None:
+    failures: list[BaseException] = []
+
+    def stop(queue: KeyedQueue) -> None:
+        try:
+            assert queue.stop(WAIT)
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            queue = KeyedQueue("q", lambda _: DONE, workers=20)
+            stopping = threading.Thread(target=stop, args=(queue,))
+            stopping.start()
+            queue.start()
+            stopping.join(WAIT)
+    finally:
+        sys.setswitchinterval(before)
+    assert failures == []
+
+
+def test_a_pool_whose_calls_all_hang_is_waited_for_once_and_not_for_each_thread() -> None:
+    let_go = threading.Event()
+    threads = Pool(12, "cloud")
+
+    def hang() -> None:
+        let_go.wait(60)
+
+    for _ in range(12):
+        threads.submit(hang)
+    begun = time.monotonic()
+    assert not threads.close(0.5)
+    assert time.monotonic() - begun < 5
+    let_go.set()
+    assert threads.close(WAIT)
 
 
 def test_a_closed_pool_takes_nothing() -> None:

@@ -521,3 +521,22 @@ def test_a_connection_that_breaks_the_server_is_the_only_one() -> None:
     with serving(handle) as (_, address):
         assert address.peer().send(get("/odd")).is_ended()
         assert address.ask(get()).status == 200
+
+
+def test_a_wake_up_that_comes_after_its_work_was_done_keeps_nobody_awake() -> None:
+    with serving() as (server, address):
+        assert is_answered(address)
+        turns = 0
+        patience = server._patience
+
+        def counted(every: float) -> float:
+            nonlocal turns
+            turns += 1
+            return patience(every)
+
+        server._patience = counted  # type: ignore[method-assign]
+        server._wake_in.send(b"\0")  # as from a thread that was held up between its mark and its byte
+        eventually(lambda: turns, "it is awake")
+        before = turns
+        threading.Event().wait(0.5)
+        assert turns - before < 20, "it never sleeps again"

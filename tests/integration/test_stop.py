@@ -1,0 +1,76 @@
+"""A provisioner that is asked to stop: at any moment of its start, and while the API server says nothing. Kubernetes kills after 30 s."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from provisioner.controllers.main import STOP_SECONDS
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.errors import NotFound
+from provisioner.kube.resources import LEASES
+from tests.support.apiproxy import ApiProxy, Rule
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.plane
+
+#: An idle machine needs a second where nothing hangs, and ten where everything does.
+SECONDS = STOP_SECONDS + 5.0
+
+
+@pytest.fixture
+def proxy(plane: DevCluster, client: Client) -> Iterator[ApiProxy]:
+    with contextlib.closing(ApiProxy(plane)) as one:
+        yield one
+
+
+def start(kubeconfig: str, lease: str, log: Path) -> "subprocess.Popen[bytes]":
+    own = ("--bind-address=127.0.0.1", "--metrics-port=0", "--health-probe-port=0", "--report-port=0")
+    flags = (f"--leader-election-name={lease}", "--leader-election-namespace=default")
+    command = (sys.executable, "-m", "provisioner.cli.main", "provisioner", "--kubeconfig", kubeconfig, *own, *flags)
+    with log.open("wb") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output)
+
+
+def holder(client: Client, lease: str) -> str:
+    try:
+        return client.get(LEASES, lease, "default").spec.holder_identity or ""
+    except NotFound:
+        return ""
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.1, 0.3])
+def test_the_lease_is_given_back_whenever_the_signal_comes(
+    plane: DevCluster, client: Client, tmp_path: Path, pause: float
+) -> None:
+    lease, log = f"of-a-stop-{pause:g}", tmp_path / "log"
+    process = start(str(plane.kubeconfig), lease, log)
+    eventually(lambda: holder(client, lease), "it leads", 60, 0.01)
+    try:
+        process.wait(pause)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+    assert process.wait(SECONDS) == 0, log.read_text()
+    assert holder(client, lease) == "", log.read_text()
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["during its start", "while it leads"])
+def test_an_api_server_that_answers_nothing_holds_up_no_stop(
+    client: Client, proxy: ApiProxy, tmp_path: Path, leads: bool
+) -> None:
+    lease, log = f"of-silence-{leads:d}", tmp_path / "log"
+    silence = Rule("hang", watches=True)
+    if not leads:
+        proxy.add(silence)
+    process = start(proxy.kubeconfig(), lease, log)
+    if leads:
+        eventually(lambda: holder(client, lease), "it leads", 60)
+        proxy.add(silence)
+    eventually(lambda: silence.hits >= 10, "it waits for many answers", 60)
+    process.terminate()
+    assert process.wait(SECONDS) in (0, 1), log.read_text()
+    proxy.remove(silence)

@@ -1,0 +1,89 @@
+"""Which failures are tried again alone, with a pytest of their own in a folder of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.alone import MOST, is_tried_again
+
+REPOSITORY = Path(__file__).parents[2]
+INTEGRATION, UNIT = "tests/integration/test_x.py", "tests/unit/test_y.py"
+BESIDE_OTHERS = """
+import pytest
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_time(n, request):
+    assert n or not hasattr(request.config, "workerinput"), "this machine is crowded"
+"""
+ALWAYS = "def test_wrong():\n    assert False\n"
+FINE = "def test_fine():\n    pass\n"
+#: A defect that only the first run meets; whoever runs it twice hides it.
+ONCE = """
+from pathlib import Path
+
+def test_once():
+    mark = Path(__file__).with_name("mark")
+    seen = mark.exists()
+    mark.touch()
+    assert seen
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "failed", "want"),
+    [
+        (1, [INTEGRATION], True),
+        (1, [f"{INTEGRATION}::test_{n}" for n in range(MOST)], True),
+        (1, [f"{INTEGRATION}::test_{n}" for n in range(MOST + 1)], False),
+        (1, [INTEGRATION, UNIT], False),
+        (1, ["tests/integration_of_others/test_z.py"], False),
+        (1, [], False),
+        (0, [], False),
+        (2, [INTEGRATION], False),
+    ],
+)
+def test_only_a_few_failures_of_integration_are_tried_again(status: int, failed: list[str], want: bool) -> None:
+    assert is_tried_again(status, failed) is want
+
+
+def run(folder: Path, **files: str) -> tuple[int, str]:
+    """Status and output of a run of these files; `unit__y` is tests/unit/test_y.py."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    for name, text in files.items():
+        path = folder / "tests" / name.replace("__", "/test_")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.alone", "-n", "1", "tests"],
+        cwd=folder,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_what_passes_alone_is_named_and_the_run_passes(tmp_path: Path) -> None:
+    status, output = run(tmp_path, integration__x=BESIDE_OTHERS, unit__y=FINE)
+    assert status == 0, output
+    assert output.splitlines()[-1] == f"passed alone, failed beside others: {INTEGRATION}::test_time[0]"
+    assert (tmp_path / "results/flaky.txt").read_text() == f"{INTEGRATION}::test_time[0]\n"
+
+
+def test_what_fails_alone_too_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/flaky.txt").write_text("of an earlier run")
+    status, output = run(tmp_path, integration__x=BESIDE_OTHERS, integration__z=ALWAYS)
+    assert status == 1, output
+    assert "passed alone" not in output
+    assert not (tmp_path / "results/flaky.txt").exists()
+
+
+def test_a_unit_test_is_never_run_again(tmp_path: Path) -> None:
+    status, output = run(tmp_path, integration__x=BESIDE_OTHERS, unit__y=ONCE)
+    assert status == 1, output
+    assert "once more" not in output
