@@ -31,11 +31,16 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Why a node (by its NodeClaim's name), or with "" a pool, is left alone; `str` is the event's message."""
+    """Why a node (by its NodeClaim's name), or with "" a pool, is left alone; `str` is the event's message.
+
+    Attributes:
+        event: the event's reason: DisruptionBlocked, or Unconsolidatable for a node that consolidation leaves alone.
+    """
 
     key: str
     pool: str
     message: str
+    event: str = "DisruptionBlocked"
 
     def __str__(self) -> str:
         return self.message

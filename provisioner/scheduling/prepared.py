@@ -185,7 +185,7 @@ class Prepared:
         Args:
             pods: what needs a place; any order.
             leaving: names of machines that go away: they take no pod, and are domains until they are gone; what stays on them goes
-                with them. The answer is legal before and after.
+                with them, also where the world says that they leave. The answer is legal before and after.
             gone: names of machines that are no more, and nothing that was on them.
             price_below: each new claim must be cheaper, in USD per hour.
             max_new: most new claims.
@@ -246,7 +246,7 @@ class Prepared:
         leaving_now = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
         gone_now = mask_of(self._numbers[name] for name in gone if name in self._numbers)
         marks = self._marks
-        lingering = leaving_now & ~gone_now & ~marks.leaving
+        lingering = leaving_now & ~gone_now
         bins = Bins(
             self._bins,
             self._ground,

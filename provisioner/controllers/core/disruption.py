@@ -178,8 +178,10 @@ class Disruption:
 
     def _run(self, method: Method, snapshot: Snapshot, ledger: Ledger, empty_for: dict[str, timedelta]) -> None:
         """Ask one method, and begin what it proposes."""
-        # a replacement waits, maybe empty, for its command
-        spared = self._commands.spared().union(*(one.record.replacement_names for one in snapshot.commands))
+        # candidates go already; a replacement waits, maybe empty, for its command
+        spared = self._commands.spared().union(
+            *((*one.record.candidate_names, *one.record.replacement_names) for one in snapshot.commands)
+        )
         if method.buys:
             failing = self._commands.pools_backing_off()
             spared |= {node.key.name for node in snapshot.nodes if node.pool in failing}
@@ -302,10 +304,10 @@ class Disruption:
         if not blocked.key:
             found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
             if found is not None:
-                self._recorder.publish(reference_of(found), "Normal", "DisruptionBlocked", str(blocked), ttl=60.0)
+                self._recorder.publish(reference_of(found), "Normal", blocked.event, str(blocked), ttl=60.0)
             return
         claim = self._cluster.claim(blocked.key)
         node: Node | None = self._cluster.node_of(claim) if claim is not None else None
         if claim is not None and node is not None:
             for reference in (reference_of(claim), node_reference(node)):
-                self._recorder.publish(reference, "Normal", "DisruptionBlocked", str(blocked))
+                self._recorder.publish(reference, "Normal", blocked.event, str(blocked))

@@ -1,116 +1,127 @@
-"""Nodes that are no longer what their NodePool asks for, replaced one by one. Pure. Source: core spec 6.2, 6.7, 6.8.
+"""Nodes of dynamic pools that are no longer what their NodePool or NodeClass asks for: replaced first, then drained. Pure. Source: core spec 6.7."""
 
-Differs: Karpenter proposes one node a pass; here a pass proposes all that budgets allow, each legal after those before it.
-"""
-
-from collections import Counter
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Container, Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition, is_true
-from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
+from provisioner.disruption.allowance import Allowance, soonest
+from provisioner.disruption.candidates import Candidate, PodBudgets, candidates
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.validation import blocked_by
+from provisioner.disruption.simulation import Answer, Simulation
 from provisioner.disruption.view import MethodAnswer, View
-from provisioner.state.snapshot import NodeView
+from provisioner.scheduling.result import Result
+from provisioner.scheduling.solution import EFFORT
 
 METHOD: Final = "drift"
-#: A budget's window opens by the clock, and so does the protection of a pod end.
-RECHECK: Final = timedelta(seconds=10)
-_ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MOST: Final = 1_000
+"""Proposals of one pass."""
+_DEAR: Final = 2.0
+"""Several nodes that replace one cost at most so many times as much."""
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def propose(view: View) -> MethodAnswer:
-    """Drifted nodes of dynamic pools within budget: empty ones first, then those that drifted first.
+    """Every drifted node that its pool's budget allows, each with what takes its pods; the longest drifted first, empty ones before all.
 
-    A node that the solver gave pods of one candidate, and a node that is still coming up, take no pods of the next candidate in
-    the same pass; the next pass sees them as they are then.
+    Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice.
 
-    Cost: O(nodes), and a solve for each drifted node within budget.
+    A node that only several can replace, since its pods may not be together on a new one for a while, goes when nothing of its pool is on
+    its way: those after it find the new ones there.
+
+    Differs: Karpenter proposes one node a pass, and begins each pass with the same one, though it failed; here the whole budget is
+    spent in one pass, so a pool that cannot be replaced keeps back nobody else.
+
+    Cost: O(nodes + pods), and a question for each drifted node within budget.
     """
-    snapshot, prepared = view.snapshot, view.prepared
-    if prepared is None:
+    if view.prepared is None:
         return MethodAnswer()
-    pools = {one.pool.metadata.name: one.pool for one in snapshot.pools}
-    spent: Counter[str] = Counter()
-    taken = {str(node.key) for node in snapshot.nodes if node.claim is not None and not node.initialized}
-    proposals: list[Proposal] = []
-    blocked: list[Blocked] = []
-    held: set[str] = set()
-    for node in sorted((one for one in snapshot.nodes if _is_drifted(one, view)), key=_order):
-        pool = pools.get(node.pool)
-        if pool is not None and pool.spec.replicas is not None:
-            continue
-        if reason := _refusal(node, pool, view):
-            blocked.append(Blocked(node.key.name, node.pool, reason))
-            continue
-        if view.allowed(node.pool, names.REASON_DRIFTED) <= spent[node.pool]:
-            held.add(node.pool)
-            continue
-        pods = _moving(node.pods)
-        result = prepared.solve(pods, leaving=taken | {str(node.key)}, stop_at_first_unplaced=True)
-        if result.unplaced:
-            one = result.unplaced[0]
-            why = "; ".join(map(str, one.reasons)) or "no node takes it"
-            blocked.append(Blocked(node.key.name, node.pool, f"Pod {one.pod.key} has no other place: {why}"))
-            continue
-        spent[node.pool] += 1
-        taken |= {str(node.key), *result.existing}
-        proposals.append(Proposal(names.REASON_DRIFTED, METHOD, (node.key.name,), result.claims, dict(result.existing)))
-    blocked += [
-        Blocked("", name, "No allowed disruptions for disruption reason Drifted due to blocking budget")
-        for name in sorted(held)
-        if not spent[name]
+    budgets = PodBudgets(view.snapshot.pod_budgets)
+    found = candidates(view, budgets, eventual=True)
+    drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None and is_drifted(one))
+    blocked = [
+        told
+        for one in found.refused
+        if one.node.claim is not None and is_true(one.node.claim.status.conditions, names.DRIFTED)
+        if (told := one.blocked) is not None
     ]
-    return MethodAnswer(tuple(proposals), tuple(blocked), snapshot.at + RECHECK if blocked or held else None)
-
-
-def _is_drifted(node: NodeView, view: View) -> bool:
-    return (
-        node.claim is not None
-        and is_true(node.claim.status.conditions, names.DRIFTED)
-        and node.claim.metadata.deletion_timestamp is None
-        and not node.command
-        and node.key.name not in view.under_way
+    if not drifted:
+        return MethodAnswer((), tuple(blocked), found.recheck_at)
+    allowance = Allowance(view, names.REASON_DRIFTED)
+    simulation = Simulation(view, view.prepared, budgets, {str(one.node.key) for one in drifted})
+    anywhere: Simulation | None = None
+    moving = _moving(view)
+    proposals: list[Proposal] = []
+    for one in drifted:
+        if len(proposals) >= MOST:
+            break
+        if str(one.node.key) in simulation.destinations or allowance.lacks(one.node.pool):
+            continue
+        answer = _ask(simulation, one)
+        if answer.result is None:
+            anywhere = anywhere or simulation.reopened({str(other.node.key) for other in drifted})
+            answer = _ask(anywhere, one)
+        why = answer.refusal if answer.result is None else _dear(one, answer.result, moving)
+        if answer.result is None or why:
+            blocked.append(Blocked(one.key, one.node.pool, why))
+            continue
+        if len(answer.result.claims) > 1:
+            moving.add(one.node.pool)
+        simulation.accept((one,), answer.result)
+        anywhere = None
+        allowance.take(one.node.pool)
+        proposals.append(
+            Proposal(names.REASON_DRIFTED, METHOD, (one.key,), answer.result.claims, dict(answer.result.existing))
+        )
+    return MethodAnswer(
+        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at)
     )
 
 
-def _order(node: NodeView) -> tuple[bool, datetime, str]:
-    found = condition(node.claim.status.conditions, names.DRIFTED) if node.claim is not None else None
-    since = found.last_transition_time if found is not None else None
-    return bool(_moving(node.pods)), since or _ALWAYS, node.key.name
+def is_drifted(one: Candidate) -> bool:
+    """Whether the claim's condition Drifted is True."""
+    return is_true(one.claim.status.conditions, names.DRIFTED)
 
 
-def _moving(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    return tuple(pod for pod in pods if pod.deleted is None and is_reschedulable(pod))
+def in_order(some: Iterable[Candidate]) -> list[Candidate]:
+    """Empty ones first, then by the time since when they are drifted, then by name."""
+
+    def place(one: Candidate) -> tuple[bool, datetime, str]:
+        drifted = condition(one.claim.status.conditions, names.DRIFTED)
+        since = drifted.last_transition_time if drifted is not None else None
+        return bool(one.pods), since or _FIRST, one.key
+
+    return sorted(some, key=place)
 
 
-def _refusal(node: NodeView, pool: NodePool | None, view: View) -> str:
-    """Why a drifted node is no candidate, in the order of Karpenter; "" where it is one."""
-    now = view.snapshot.at
-    if not node.name:
-        return "Nodeclaim does not have an associated node"
-    if node.ambiguous:
-        return "Several Nodes or NodeClaims have the same provider ID"
-    if not node.initialized:
-        return "Node isn't initialized"
-    if node.deleting:
-        return "Node is deleting or marked for deletion"
-    if node.nominated:
-        return "Node is nominated for a pending pod"
-    if node.do_not_disrupt:
-        return f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation'
-    if pool is None:
-        return f"NodePool not found (NodePool={node.pool})"
-    if node.claim is not None and node.claim.spec.termination_grace_period:
+def _ask(simulation: Simulation, one: Candidate) -> Answer:
+    answer = simulation.ask((one,), late=True)
+    return answer if answer.result is not None else simulation.ask((one,), effort=EFFORT, late=True, thorough=True)
+
+
+def _moving(view: View) -> set[str]:
+    """Pools with nodes that come or go."""
+    return {
+        node.pool
+        for node in view.snapshot.nodes
+        if node.claim is not None and (not node.initialized or node.deleting or node.key.name in view.under_way)
+    }
+
+
+def _dear(one: Candidate, result: Result, moving: Container[str]) -> str:
+    """Why a node that only several can replace stays for now; "" where it goes."""
+    new = len(result.claims)
+    if new <= 1:
         return ""
-    for pod in node.pods:
-        if is_active(pod) and do_not_disrupt(pod, now):
-            return f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
-        budgets = view.snapshot.pod_budgets.get(pod.namespace, ())
-        if is_evictable(pod, now) and (held := blocked_by(pod, budgets)):
-            return held.objection
+    if one.usd_per_hour > 0 and result.usd_per_hour > _DEAR * one.usd_per_hour:
+        return (
+            f"Its pods would need {new} nodes for ${result.usd_per_hour:.2f} per hour while it drains, instead of one for "
+            f"${one.usd_per_hour:.2f}, because a draining node remains a topology domain"
+        )
+    if one.node.pool in moving:
+        return (
+            f"Replacing this node takes {new} nodes; it waits until the nodes of its NodePool that are being launched or "
+            "terminated are done"
+        )
     return ""

@@ -209,6 +209,17 @@ def test_a_leaving_machine_is_a_domain_until_it_is_gone() -> None:
     assert where(prepared.solve(honest, leaving={"m"})) == {"n": ["w-00000"]}
 
 
+def test_a_machine_that_leaves_already_is_a_domain_where_a_question_names_it() -> None:
+    """The world counts what is on it, and not the machine: as it is once it is gone."""
+    old = [running(f"o{number}", "n") for number in range(2)]
+    bins = [node("m", "4", labels={ZONE: "a"}, leaving=True), node("n", "8", labels={ZONE: "b"}, running=old)]
+    asked = pods(1, of_app("web", topology_spread_constraints=(spread(HOST, WEB),)), "w")
+    prepared = prepare(problem((), bins=bins))
+    assert where(prepared.solve(asked)) == {"n": ["w-00000"]}
+    (left,) = prepared.solve(asked, leaving={"m"}).unplaced
+    assert "topology spread" in str(left)
+
+
 def test_whoever_stays_on_a_leaving_machine_goes_with_it() -> None:
     friend = running("friend", "m", "db")
     bins = [node("m", "4", labels={ZONE: "a"}, running=[friend]), node("n", "4", labels={ZONE: "a"})]

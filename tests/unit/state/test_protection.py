@@ -96,3 +96,18 @@ def test_on_an_interrupted_machine_every_pod_leaves(world: World) -> None:
     )
     world.cluster.claim_changed(None, interrupted)
     assert leaving(world) == ["a", "b", "c"]
+
+
+def test_a_snapshot_tells_the_budgets_and_shares_them_while_none_changes() -> None:
+    world = World()
+    first, second = budget("b", maxUnavailable=1), budget("a", maxUnavailable=1)
+    for one in (first, second, budget(namespace="other", maxUnavailable=1)):
+        world.cluster.budget_changed(None, one)
+    told = world.cluster.snapshot().pod_budgets
+    assert {space: [one.metadata.name for one in some] for space, some in told.items()} == {
+        "default": ["a", "b"],
+        "other": ["web"],
+    }
+    assert world.cluster.snapshot().pod_budgets is told
+    world.cluster.budget_changed(first, None)
+    assert [one.metadata.name for one in world.cluster.snapshot().pod_budgets["default"]] == ["a"]

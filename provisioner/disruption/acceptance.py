@@ -1,0 +1,130 @@
+"""Whether a consolidation pays: by what it saves within a horizon, as Karpenter says, or by a pool's Balanced rule. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.pods import is_reschedulable
+from provisioner.disruption import costs
+from provisioner.disruption.candidates import Candidate, Types
+from provisioner.disruption.view import Acceptance, View
+from provisioner.values.quantity import QuantityError
+from provisioner.values.resources import EMPTY, Resources
+
+BALANCED: Final = "Balanced"
+HORIZON: Final = timedelta(hours=1)
+"""A saving counts for so long, and no longer than the nodes that go would have lived."""
+EVICTION_USD: Final = 0.002
+"""What the eviction of an ordinary pod may cost; see `costs.eviction_cost`."""
+OVERLAP: Final = timedelta(minutes=3)
+"""For so long a replacement runs beside what it replaces."""
+THRESHOLD: Final = 0.5
+"""The least score of a Balanced pool: the share of its cost that is saved, by the share of its disruption that it takes."""
+_HOUR: Final = timedelta(hours=1)
+_FULL: Final = 0.95
+"""A node whose pods ask for less than this share of what it was bought for is not what it was bought for."""
+_OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)
+
+
+class Rule:
+    """Says which moves pay. A move of nodes of a Balanced pool needs that pool's consent, others what the flag demands.
+
+    Cost: the sums of a Balanced pool are taken once, over all of its nodes.
+    """
+
+    def __init__(self, view: View, types: Types) -> None:
+        self._view: Final = view
+        self._types: Final = types
+        self._totals: Final[dict[str, tuple[float, float]]] = {}
+
+    def gain(self, some: Sequence[Candidate], saving: float, new_usd: float) -> float:
+        """USD that the move brings within the horizon less what it costs; only where this is above 0 it pays.
+
+        Args:
+            some: the nodes that go.
+            saving: USD per hour.
+            new_usd: price of what takes their place, USD per hour.
+        """
+        if saving <= 0:
+            return saving
+        worth = saving * (self._hours(some))
+        if self._view.settings.acceptance is Acceptance.KARPENTER or all(_is_balanced(one) for one in some):
+            return worth
+        evictions = EVICTION_USD * sum(max(0.0, costs.eviction_cost(pod)) for one in some for pod in one.pods)
+        return worth - evictions - new_usd * (OVERLAP / _HOUR)
+
+    def refusal(self, some: Sequence[Candidate], saving: float, new_usd: float) -> str:
+        """Why the move does not pay, as users read it; "" where it does."""
+        if saving <= 0:
+            return "Can't replace with a cheaper node"
+        if self.gain(some, saving, new_usd) <= 0:
+            return f"Saving ${saving:.2f} per hour does not pay for moving {sum(len(one.pods) for one in some)} pods"
+        for pool, score in self.scores(some, saving).items():
+            if score < THRESHOLD:
+                return (
+                    f'NodePool "{pool}" balances savings with disruption: score {score:.2f} < threshold {THRESHOLD:.2f}'
+                )
+        return ""
+
+    def scores(self, some: Sequence[Candidate], saving: float) -> Mapping[str, float]:
+        """The score of a move by name of each Balanced pool that it takes nodes of. Source: core spec 6.12."""
+        whole = sum(one.usd_per_hour for one in some)
+        found = {}
+        for name in sorted({one.node.pool for one in some if _is_balanced(one)}):
+            mine = [one for one in some if one.node.pool == name]
+            share = sum(one.usd_per_hour for one in mine) / whole if whole > 0 else 0.0
+            found[name] = self._score(name, saving * share, sum(one.cost for one in mine))
+        return found
+
+    def _score(self, pool: str, saving: float, disruption: float) -> float:
+        price, total = self._total(pool)
+        if price <= 0 or total <= 0 or saving <= 0:
+            return 0.0
+        return math.inf if disruption <= 0 else (saving / price) / (disruption / total)
+
+    def _total(self, pool: str) -> tuple[float, float]:
+        found = self._totals.get(pool)
+        if found is None:
+            nodes = [one for one in self._view.snapshot.nodes if one.claim is not None and one.pool == pool]
+            price = sum(costs.price_of(one.labels, self._types.of(one)) for one in nodes)
+            disruption = sum(costs.reschedule_cost(pod for pod in one.pods if is_reschedulable(pod)) for one in nodes)
+            found = self._totals[pool] = price, disruption
+        return found
+
+    def _hours(self, some: Iterable[Candidate]) -> float:
+        left = [costs.time_left(one.claim, self._view.snapshot.at) for one in some]
+        shortest = min((one for one in left if one is not None), default=HORIZON)
+        return max(0.0, min(HORIZON, shortest) / _HOUR)
+
+
+def _is_balanced(one: Candidate) -> bool:
+    return one.pool.spec.disruption.consolidation_policy == BALANCED
+
+
+def is_settled(one: Candidate, view: View) -> bool:
+    """Whether a node is so young, and still so much what it was bought for, that it is not replaced yet.
+
+    Bought for means: of the type, zone and capacity type that were planned, and its pods ask for no less than they did. Such a node may be
+    deleted where its pods fit elsewhere.
+    """
+    created = one.claim.metadata.creation_timestamp
+    if created is None or view.snapshot.at - created >= HORIZON:
+        return False
+    return _as_planned(one) and _as_full(one)
+
+
+def _as_planned(one: Candidate) -> bool:
+    planned = one.claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION)
+    have = [one.node.labels.get(key, "") for key in _OFFERING]
+    return planned is None or planned.split("/") == have
+
+
+def _as_full(one: Candidate) -> bool:
+    try:
+        bought = Resources.parse(one.claim.spec.resources.requests)
+    except QuantityError:
+        bought = EMPTY
+    now = one.node.used
+    return all(now.amount(key) >= _FULL * bought.amount(key) for key in (names.CPU, names.MEMORY))

@@ -1,0 +1,55 @@
+"""What the budgets of pools leave a method in one pass. Pure."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from provisioner.disruption.proposal import Blocked
+from provisioner.disruption.view import View
+
+RECHECK: Final = timedelta(seconds=10)
+"""A budget's window opens by the clock."""
+
+
+class Allowance:
+    """How many nodes of each pool one method may still propose."""
+
+    def __init__(self, view: View, reason: str) -> None:
+        self._view: Final = view
+        self._reason: Final = reason
+        self._allowed: Final[dict[str, int]] = {}
+        self._taken: Final[dict[str, int]] = {}
+        self._short: Final[set[str]] = set()
+
+    def left(self, pool: str) -> int:
+        """Nodes of the pool that may still be proposed."""
+        allowed = self._allowed.get(pool)
+        if allowed is None:
+            allowed = self._allowed[pool] = max(0, self._view.allowed(pool, self._reason))
+        return allowed - self._taken.get(pool, 0)
+
+    def lacks(self, pool: str, nodes: int = 1) -> bool:
+        """Whether the budget leaves fewer; it is remembered that one was held back."""
+        if self.left(pool) >= nodes:
+            return False
+        self._short.add(pool)
+        return True
+
+    def take(self, pool: str, nodes: int = 1) -> None:
+        """So many nodes of the pool are proposed."""
+        self._taken[pool] = self._taken.get(pool, 0) + nodes
+
+    @property
+    def blocked(self) -> tuple[Blocked, ...]:
+        """Pools whose budget allowed nothing at all, though there was a candidate."""
+        text = f"No allowed disruptions for disruption reason {self._reason} due to blocking budget"
+        return tuple(Blocked("", pool, text) for pool in sorted(self._short) if not self._allowed[pool])
+
+    @property
+    def recheck_at(self) -> datetime | None:
+        """When to ask again, because a budget held somebody back; None where none did."""
+        return self._view.snapshot.at + RECHECK if self._short else None
+
+
+def soonest(*times: datetime | None) -> datetime | None:
+    """The first of some instants."""
+    return min((one for one in times if one is not None), default=None)

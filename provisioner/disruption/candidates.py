@@ -1,0 +1,314 @@
+"""Which nodes may be disrupted, and why each other one may not. Pure. Source: core spec 6.2."""
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import selects
+from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption import costs
+from provisioner.disruption.proposal import Blocked
+from provisioner.disruption.view import View
+from provisioner.state.snapshot import NodeView
+from provisioner.values.duration import DurationError, parse_duration
+
+
+class Obstacle(enum.StrEnum):
+    """Why a node is no candidate."""
+
+    UNDER_WAY = "under-way"
+    UNMANAGED = "unmanaged"
+    AMBIGUOUS = "ambiguous"
+    NO_NODE = "no-node"
+    NOT_INITIALIZED = "not-initialized"
+    DELETING = "deleting"
+    NOMINATED = "nominated"
+    NODE_PROTECTED = "node-protected"
+    NO_POOL_LABEL = "no-pool-label"
+    NO_POOL = "no-pool"
+    POD_PROTECTED = "pod-protected"
+    SEVERAL_POD_BUDGETS = "several-pod-budgets"
+    POD_BUDGET = "pod-budget"
+
+
+_UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED})
+"""Of which nobody needs to hear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A node that is no candidate; `str` is the event's message.
+
+    Attributes:
+        node: it.
+        obstacle: why, for programs.
+        message: why, for people.
+        until: when the clock alone lifts it; None when only an event can.
+    """
+
+    node: NodeView
+    obstacle: Obstacle
+    message: str
+    until: datetime | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """As it is told; None where nobody needs to hear."""
+        return None if self.obstacle in _UNTOLD else Blocked(self.node.key.name, self.node.pool, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that may be disrupted.
+
+    Attributes:
+        node: it.
+        claim: its NodeClaim.
+        pool: its NodePool.
+        pods: those that need another place, by name.
+        instance_type: None where its pool's catalogue has none of that name.
+        usd_per_hour: what it costs; 0 where unknown.
+        cost: of having its pods placed anew; see `costs.reschedule_cost`.
+    """
+
+    node: NodeView
+    claim: NodeClaim
+    pool: NodePool
+    pods: tuple[Pod, ...]
+    instance_type: InstanceType | None
+    usd_per_hour: float
+    cost: float
+
+    @property
+    def key(self) -> str:
+        """The NodeClaim's name."""
+        return self.claim.metadata.name
+
+    @property
+    def ratio(self) -> float:
+        """What is saved for each unit of disruption: most first is the order of consolidation."""
+        return self.usd_per_hour / self.cost
+
+    @property
+    def spot(self) -> bool:
+        """Whether it is a spot instance."""
+        return self.node.labels.get(names.CAPACITY_TYPE_LABEL) == names.CAPACITY_SPOT
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All nodes of a snapshot.
+
+    Attributes:
+        eligible: by name of the NodeClaim.
+        refused: likewise.
+        recheck_at: when the clock alone makes one of the refused eligible; None when it does not.
+    """
+
+    eligible: tuple[Candidate, ...]
+    refused: tuple[Refused, ...]
+    recheck_at: datetime | None
+
+    @property
+    def blocked(self) -> tuple[Blocked, ...]:
+        """The refused, as they are told."""
+        return tuple(told for one in self.refused if (told := one.blocked) is not None)
+
+
+class PodBudgets:
+    """PodDisruptionBudgets, asked pod by pod; what equal pods are told is remembered."""
+
+    def __init__(self, by_namespace: Mapping[str, tuple[PodDisruptionBudget, ...]]) -> None:
+        self._by_namespace: Final = by_namespace
+        self._indexed: Final[dict[str, _Index]] = {}
+        self._known: Final[dict[tuple[str, str], tuple[PodDisruptionBudget, ...]]] = {}
+
+    def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
+        """Those that select the pod, by name."""
+        if pod.namespace not in self._by_namespace:
+            return ()
+        index = self._indexed.get(pod.namespace)
+        if index is None:
+            index = self._indexed[pod.namespace] = _Index(self._by_namespace[pod.namespace])
+        if index.by_pod:
+            return index.selecting(pod.labels)
+        key = pod.namespace, pod.shape.key
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = index.selecting(pod.labels)
+        return found
+
+    def holds_one_by_one(self, pod: Pod) -> bool:
+        """Whether a budget may keep the pod until successors of its brothers are ready."""
+        return bool(self.of(pod))
+
+    def refusal(self, pods: Iterable[Pod], now: datetime) -> tuple[Obstacle, str] | None:
+        """What the first pod that a budget holds back is held by; None where every pod can be evicted.
+
+        Only pods that the drain would evict are asked. A budget with `unhealthyPodEvictionPolicy: AlwaysAllow` lets pods go that are not Ready.
+        """
+        for pod in pods:
+            mine = self.of(pod) if is_evictable(pod, now) else ()
+            if len(mine) > 1:
+                return Obstacle.SEVERAL_POD_BUDGETS, "Eviction does not support multiple PDBs"
+            for one in mine:
+                unhealthy = one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready
+                if one.status.disruptions_allowed <= 0 and not unhealthy:
+                    name = f"{one.metadata.namespace}/{one.metadata.name}"
+                    return Obstacle.POD_BUDGET, f"Pdb prevents pod evictions (PodDisruptionBudget={name})"
+        return None
+
+
+class _Index:
+    """The budgets of a namespace by one label that they demand."""
+
+    def __init__(self, budgets: tuple[PodDisruptionBudget, ...]) -> None:
+        self._by_label: Final[defaultdict[tuple[str, str], list[PodDisruptionBudget]]] = defaultdict(list)
+        self._others: Final[list[PodDisruptionBudget]] = []
+        self.by_pod = False
+        for one in budgets:
+            selector = one.spec.selector
+            if selector is None:
+                continue
+            keys = {*selector.match_labels, *(each.key for each in selector.match_expressions)}
+            self.by_pod = self.by_pod or bool(keys & names.PER_POD_LABELS)
+            if selector.match_labels:
+                self._by_label[min(selector.match_labels.items())].append(one)
+            else:
+                self._others.append(one)
+
+    def selecting(self, labels: Mapping[str, str]) -> tuple[PodDisruptionBudget, ...]:
+        found = [*self._others]
+        for pair in labels.items():
+            found += self._by_label.get(pair, ())
+        mine = (one for one in found if selects(one.spec.selector, labels))
+        return tuple(sorted(mine, key=lambda one: one.metadata.name))
+
+
+def candidates(view: View, budgets: PodBudgets, *, eventual: bool) -> Candidates:
+    """Who may be disrupted now, whatever for.
+
+    Args:
+        view: the instant.
+        budgets: its PodDisruptionBudgets.
+        eventual: the disruption must come to pass (drift): a NodeClaim with a terminationGracePeriod is disrupted though pods or
+            their budgets object.
+
+    Cost: O(nodes + pods on them).
+    """
+    pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools}
+    types = Types(view)
+    eligible: list[Candidate] = []
+    refused: list[Refused] = []
+    for node in view.snapshot.nodes:
+        why = refusal(node, view, pools, budgets, eventual=eventual)
+        if why is not None:
+            refused.append(why)
+        elif node.claim is not None:
+            pods = tuple(pod for pod in node.pods if is_reschedulable(pod))
+            kind = types.of(node)
+            eligible.append(
+                Candidate(
+                    node=node,
+                    claim=node.claim,
+                    pool=pools[node.pool],
+                    pods=pods,
+                    instance_type=kind,
+                    usd_per_hour=costs.price_of(node.labels, kind),
+                    cost=costs.reschedule_cost(pods),
+                )
+            )
+    eligible.sort(key=lambda one: one.node.key)
+    refused.sort(key=lambda one: one.node.key)
+    return Candidates(
+        tuple(eligible), tuple(refused), min((one.until for one in refused if one.until is not None), default=None)
+    )
+
+
+def refusal(
+    node: NodeView, view: View, pools: Mapping[str, NodePool], budgets: PodBudgets, *, eventual: bool
+) -> Refused | None:
+    """Why `node` is no candidate; None where it is one. Arguments as of `candidates`."""
+    found = _of_node(node, view, pools)
+    if found is not None:
+        return Refused(node, *found)
+    claim = node.claim
+    if eventual and claim is not None and claim.spec.termination_grace_period:
+        return None
+    now = view.snapshot.at
+    for pod in node.pods:
+        if is_active(pod) and do_not_disrupt(pod, now):
+            text = f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
+            return Refused(node, Obstacle.POD_PROTECTED, text, _protected_until(pod))
+    held = budgets.refusal(node.pods, now)
+    return None if held is None else Refused(node, *held)
+
+
+def _of_node(node: NodeView, view: View, pools: Mapping[str, NodePool]) -> tuple[Obstacle, str] | None:
+    """What the node itself is refused for; the order is Karpenter's."""
+    if node.key.of_claim and node.key.name in view.under_way:
+        return Obstacle.UNDER_WAY, "Node is being disrupted already"
+    if node.claim is None:
+        return Obstacle.UNMANAGED, "Node isn't managed by karpenter"
+    if node.ambiguous:
+        return Obstacle.AMBIGUOUS, "Several Nodes or NodeClaims have the same provider ID"
+    if not node.name:
+        return Obstacle.NO_NODE, "Nodeclaim does not have an associated node"
+    if not node.initialized:
+        return Obstacle.NOT_INITIALIZED, "Node isn't initialized"
+    if node.deleting:
+        return Obstacle.DELETING, "Node is deleting or marked for deletion"
+    if node.nominated:
+        return Obstacle.NOMINATED, "Node is nominated for a pending pod"
+    if node.do_not_disrupt:
+        return Obstacle.NODE_PROTECTED, f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation'
+    if not node.pool:
+        return Obstacle.NO_POOL_LABEL, f'Node does not have label "{names.NODEPOOL_LABEL}"'
+    if node.pool not in pools:
+        return Obstacle.NO_POOL, f"NodePool not found (NodePool={node.pool})"
+    return None
+
+
+def _protected_until(pod: Pod) -> datetime | None:
+    try:
+        return (
+            None if pod.start_time is None else pod.start_time + parse_duration(pod.annotations[names.DO_NOT_DISRUPT])
+        )
+    except (DurationError, OverflowError):
+        return None  # for good
+
+
+class Types:
+    """Instance types by name for the nodes of each pool."""
+
+    def __init__(self, view: View) -> None:
+        self._view: Final = view
+        usable = view.prepared.world.pools if view.prepared is not None else ()
+        self._lists: Final = {pool.name: pool.instance_types for pool in usable}
+        self._pools: Final = {one.pool.metadata.name: one.pool for one in view.snapshot.pools}
+        self._by_name: Final[dict[str, dict[str, InstanceType]]] = {}
+
+    def of_pool(self, name: str) -> Mapping[str, InstanceType]:
+        """By name; nothing for a pool that is not there."""
+        found = self._by_name.get(name)
+        if found is None:
+            pool = self._pools.get(name)
+            types = self._lists.get(name)
+            if types is None:
+                types = () if pool is None else self._view.types_of(pool)
+            found = self._by_name[name] = {one.name: one for one in types}
+        return found
+
+    def of(self, node: NodeView) -> InstanceType | None:
+        """The type of a node; None where its pool has none of that name."""
+        return self.of_pool(node.pool).get(node.labels.get(names.INSTANCE_TYPE_LABEL, ""))

@@ -1,0 +1,207 @@
+"""What the methods of consolidation have in common: who may be consolidated, what a move of some nodes brings, and what was found out on the way. Pure.
+
+Source: core spec 6.5, 6.8-6.12. Differs: many moves of one pass, each judged after those before it; a move may make as many nodes as it takes
+less one, and one node may become two; what cannot pay by a proved bound is not asked.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NEVER
+from provisioner.apis.pods import is_reschedulable
+from provisioner.disruption import replacement
+from provisioner.disruption.acceptance import Rule, is_settled
+from provisioner.disruption.allowance import Allowance, soonest
+from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
+from provisioner.disruption.emptiness import consolidatable_at
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.simulation import Simulation
+from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.waste import Openings, Rates
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.result import Result
+
+UNCONSOLIDATABLE: Final = "Unconsolidatable"
+_REFRESH: Final = 64
+"""Accepted moves after which the largest rooms are looked up anew; until then they are larger than they are, which is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Nodes that could go together.
+
+    Attributes:
+        some: they.
+        result: where their pods go.
+        saving: USD per hour.
+        gain: see `acceptance.Rule.gain`.
+    """
+
+    some: tuple[Candidate, ...]
+    result: Result
+    saving: float
+    gain: float
+
+
+class Consolidation:
+    """One pass of one method.
+
+    Attributes:
+        order: who may be consolidated, most saved for each unit of disruption first, pools taking turns.
+        proposals: accepted so far.
+    """
+
+    def __init__(self, view: View, prepared: Prepared) -> None:
+        self._view: Final = view
+        budgets = PodBudgets(view.snapshot.pod_budgets)
+        self._found: Final = candidates(view, budgets, eventual=False)
+        self._types: Final = Types(view)
+        self._rule: Final = Rule(view, self._types)
+        self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
+        self._rechecks: Final[list[datetime]] = []
+        self._blocked: Final[list[Blocked]] = []
+        self.order: Final = _in_turns(self._consolidatable(self._found))
+        self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
+        self.proposals: Final[list[Proposal]] = []
+        self._gone: Final[set[str]] = set()
+        last = [str(one.node.key) for one in self.order]
+        self._simulation = Simulation(view, prepared, budgets, self._closed(view), last) if self.order else None
+        self._openings = (
+            Openings(self._simulation.prepared.world.bins) if self._simulation is not None else Openings(())
+        )
+
+    # ------------------------------------------------------------------ who
+
+    def _consolidatable(self, found: Candidates) -> Iterable[Candidate]:
+        for one in found.eligible:
+            why = _unconsolidatable(one)
+            if why:
+                self._blocked.append(Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE))
+            if why is not None:
+                continue
+            due = consolidatable_at(one.node, one.pool)
+            if due is not None and due <= self._view.snapshot.at:
+                yield one
+            elif due is not None:
+                self._rechecks.append(due)
+
+    def _closed(self, view: View) -> set[str]:
+        """Nodes that take no pod of a candidate: those that saw a pod come or go of late, and empty ones that will go themselves."""
+        pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools}
+        empty = {one.key for one in self._found.eligible if not one.pods}
+        closed = set()
+        for node in view.snapshot.nodes:
+            pool = pools.get(node.pool)
+            due = consolidatable_at(node, pool) if pool is not None and node.claim is not None else None
+            if due is not None and (due > view.snapshot.at or node.key.name in empty):
+                closed.add(str(node.key))
+        return closed
+
+    def free(self, one: Candidate) -> bool:
+        """Whether nothing that was proposed so far has to do with the node."""
+        simulation = self._simulation
+        return one.key not in self._gone and not (
+            simulation is not None and str(one.node.key) in simulation.destinations
+        )
+
+    # ------------------------------------------------------------------ what
+
+    def can_pay(self, some: Sequence[Candidate]) -> bool:
+        """Whether it is possible at all that a move of these nodes pays; a proof where it is not.
+
+        Pods that fit into the largest rooms of others are taken to cost nothing, the rest the least that any nodes for them cost.
+        """
+        pods = [pod for one in some for pod in one.pods if not self._openings.fits(pod)]
+        least = self._rates.at_least(pods)
+        saving = sum(one.usd_per_hour for one in some) - least
+        return self._rule.gain(some, saving, least) > 0
+
+    def judge(self, some: Sequence[Candidate], *, max_new: int) -> Move | str:
+        """What comes of it if these nodes go together; else why they do not, as users read it. One question."""
+        if self._simulation is None:
+            return ""
+        total = sum(one.usd_per_hour for one in some)
+        answer = self._simulation.ask(some, price_below=total, max_new=max_new)
+        if answer.result is None:
+            return answer.refusal
+        result = answer.result
+        planned = result.usd_per_hour
+        if result.claims:
+            if any(is_settled(one, self._view) for one in some):
+                return "Node was launched a short while ago for the pods that it runs"
+            if len(result.claims) > 1 and planned >= total:
+                return f"Can't remove without creating {len(result.claims)} candidates"
+            if why := self._rule.refusal(some, total - planned, planned):
+                return why
+            claims = replacement.settled(some, result.claims, self._types, self._view.settings)
+            if isinstance(claims, str):
+                return claims
+            result = Result(claims, result.existing, ())
+            planned = result.usd_per_hour
+        saving = total - planned
+        if why := self._rule.refusal(some, saving, planned):
+            return why
+        return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
+
+    def accept(self, move: Move, method: str) -> None:
+        """Propose a move; budgets must leave room for it."""
+        if self._simulation is None:
+            return
+        self._simulation.accept(move.some, move.result)
+        for one in move.some:
+            self._gone.add(one.key)
+            self.allowance.take(one.node.pool)
+        self.proposals.append(
+            Proposal(
+                names.REASON_UNDERUTILIZED,
+                method,
+                tuple(sorted(one.key for one in move.some)),
+                move.result.claims,
+                dict(move.result.existing),
+                move.saving,
+            )
+        )
+        if not len(self.proposals) % _REFRESH:
+            self._openings = Openings(self._simulation.prepared.world.bins)
+
+    def refuse(self, one: Candidate, why: str) -> None:
+        """Say why a node stays."""
+        self._blocked.append(Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE))
+
+    def answer(self) -> MethodAnswer:
+        """All that was found out."""
+        return MethodAnswer(
+            tuple(self.proposals),
+            (*self._found.blocked, *self._blocked, *self.allowance.blocked),
+            soonest(self._found.recheck_at, self.allowance.recheck_at, *self._rechecks),
+        )
+
+
+def _unconsolidatable(one: Candidate) -> str | None:
+    """Why consolidation leaves a node alone, "" where nobody needs to hear; None where it does not. Source: core spec 6.5."""
+    pool, labels = one.pool, one.node.labels
+    if pool.spec.replicas is not None:
+        return ""
+    if one.instance_type is None:
+        return f'Instance Type "{labels.get(names.INSTANCE_TYPE_LABEL, "")}" not found'
+    for key in (names.CAPACITY_TYPE_LABEL, names.ZONE_LABEL):
+        if not labels.get(key):
+            return f'Node does not have label "{key}"'
+    if pool.spec.disruption.consolidate_after == NEVER:
+        return f'NodePool "{pool.metadata.name}" has consolidation disabled'
+    if not any(is_reschedulable(pod) for pod in one.pods):
+        return ""
+    if pool.spec.disruption.consolidation_policy == "WhenEmpty":
+        return f'NodePool "{pool.metadata.name}" has consolidation policy WhenEmpty, but node is not empty'
+    return None
+
+
+def _in_turns(some: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    by_pool: dict[str, list[Candidate]] = {}
+    for one in sorted(some, key=lambda one: (-one.ratio, one.key)):
+        by_pool.setdefault(one.node.pool, []).append(one)
+    ranked = [(turn, pool, one) for pool, mine in by_pool.items() for turn, one in enumerate(mine)]
+    return tuple(one for _, _, one in sorted(ranked, key=lambda entry: entry[:2]))

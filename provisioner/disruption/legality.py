@@ -1,0 +1,204 @@
+"""Whether a node can be drained eviction by eviction. Pure.
+
+kube-scheduler counts a tainted Node as a topology domain until its Node object is gone (nodeTaintsPolicy is Ignore by default), and the pods that are still
+on it count too. Where a PodDisruptionBudget lets pods go one after another, the next goes only when the successor of the one before runs:
+if that one has no legal place, the drain never ends. So each single eviction must leave its successor one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from msgspec.structs import replace as changed
+
+from provisioner.apis import names
+from provisioner.apis.meta import LabelSelector, selects
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling.judging import Design
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import Bin, Changes
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint
+
+_STEPS: Final = 20_000
+"""Of the solver for one pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wedge:
+    """An eviction after which the drain would stand still; `str` is the reason as users read it.
+
+    Attributes:
+        pod: whose successor has no legal place.
+        reason: what keeps it out.
+    """
+
+    pod: Pod
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"Evicting pod {self.pod.key} would leave its replacement without a node while this node drains, "
+            f"because a draining node remains a topology domain: {self.reason}"
+        )
+
+
+def wedge(prepared: Prepared, result: Result, leaving: Iterable[str]) -> Wedge | None:
+    """The first eviction that leaves its successor no legal place; None where every one does.
+
+    Args:
+        prepared: the world before the first eviction, without the planned claims.
+        result: where the pods are to be, once all of them are moved; legal.
+        leaving: names of all nodes that leave.
+
+    Only pods that some other of them has to do with are looked at: the others are as well off alone as together.
+    Every class is tried as the first to go, then all of them in one order, each where it is planned if that is legal by then.
+
+    Cost: nothing where no two pods are tied; else a question for each pod.
+    """
+    goals = _goals(result)
+    moving = [pod for pod, _ in goals]
+    tied = tied_shapes(moving)
+    if not tied:
+        return None
+    gone = tuple(leaving)
+    new = {name_of(number): opened(claim, number) for number, claim in enumerate(result.claims)}
+    world = prepared.updated(Changes(bins=new)) if new else prepared
+    bins = {one.name: one for one in world.world.bins}
+    where = {one.node_name: one.name for one in bins.values() if one.node_name}
+    order = sorted((pair for pair in goals if pair[0].shape.key in tied), key=lambda pair: (pair[0].key, pair[0].uid))
+    firsts = {pod.shape.key: (pod, goal) for pod, goal in reversed(order)}
+    for pod, goal in firsts.values():
+        if isinstance(found := _place(world, pod, goal, gone), Wedge):
+            return found
+    for pod, goal in order:
+        found = _place(world, pod, goal, gone)
+        if isinstance(found, Wedge):
+            return found
+        changes = {found: with_pods(bins[found], (pod,))}
+        home = where.get(pod.node_name)
+        if home is not None and home != found:
+            changes[home] = without(bins[home], (pod,))
+        bins |= changes
+        world = world.updated(Changes(bins=changes))
+    return None
+
+
+def _place(world: Prepared, pod: Pod, goal: str, leaving: Sequence[str]) -> str | Wedge:
+    """The name of the bin that takes the pod by now."""
+    if world.judge(Design(existing={goal: (pod,)}), leaving=leaving).legal:
+        return goal
+    result = world.solve([pod], leaving=leaving, max_new=0, effort=0, budget=_STEPS)
+    return next(iter(result.existing)) if result.existing else Wedge(pod, str(result.unplaced[0]))
+
+
+def _goals(result: Result) -> list[tuple[Pod, str]]:
+    goals = [(pod, name) for name, pods in result.existing.items() for pod in pods]
+    return goals + [(pod, name_of(number)) for number, claim in enumerate(result.claims) for pod in claim.pods]
+
+
+def tied_shapes(pods: Iterable[Pod]) -> frozenset[str]:
+    """Keys of the shapes whose pods have to do with others among `pods`: hard terms of the one select the other.
+
+    Namespaces are not looked at, so some may be named that have not.
+    """
+    counts: dict[str, list[Pod]] = {}
+    for pod in pods:
+        counts.setdefault(pod.shape.key, []).append(pod)
+    shapes = {key: some[0].shape for key, some in counts.items()}
+    tied: set[str] = set()
+    for key, shape in shapes.items():
+        selectors = _hard_selectors(shape)
+        if not selectors:
+            continue
+        for other, some in counts.items():
+            if (other != key or len(some) > 1) and any(selects(one, some[0].labels) for one in selectors):
+                tied |= {key, other}
+    return frozenset(tied)
+
+
+def _hard_selectors(shape: PodShape) -> tuple[LabelSelector | None, ...]:
+    found = [one.label_selector for one in shape.spread if one.when_unsatisfiable != "ScheduleAnyway"]
+    affinity = shape.affinity
+    if affinity is not None:
+        for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            if side is not None:
+                found += [term.label_selector for term in side.required]
+    return tuple(found)
+
+
+def follows(pods: Iterable[Pod], moved: Mapping[str, Pod]) -> bool:
+    """Whether some of `pods` must be near some of the others, or the other way round, by a required pod affinity.
+
+    Who leads must be settled before anybody follows: evicted at once, both would have to follow whoever stays.
+
+    Args:
+        pods: of a node.
+        moved: one of each shape of the pods that move already.
+
+    Namespaces are not looked at, so some may be named that need not.
+    """
+    mine = {pod.shape.key: pod for pod in pods}
+    return any(_near(mine.values(), moved.values())) or any(_near(moved.values(), mine.values()))
+
+
+def _near(some: Iterable[Pod], others: Iterable[Pod]) -> Iterable[bool]:
+    for pod in some:
+        affinity = pod.shape.affinity
+        if affinity is not None and affinity.pod_affinity is not None:
+            for term in affinity.pod_affinity.required:
+                yield any(selects(term.label_selector, other.labels) for other in others)
+
+
+# --- bins as they become ---
+
+
+def name_of(number: int) -> str:
+    """The bin of a claim that is not made yet; no NodeClaim can be called so."""
+    return f"planned claim {number}"
+
+
+def opened(claim: PlannedClaim, number: int) -> Bin:
+    """The node that a planned claim will be, as planned, without its pods."""
+    own = Resources.of({})
+    for pod in claim.pods:
+        own += pod.shape.requests
+    daemons = (claim.requests - own).maximum(Resources.of({}))
+    return Bin(
+        name=name_of(number),
+        labels=labels_of(claim),
+        room=claim.allocatable - daemons,
+        taints=_taints(claim),
+        pool=claim.pool,
+    )
+
+
+def labels_of(claim: PlannedClaim) -> Mapping[str, str]:
+    """The labels that the planned node has, as far as they are known."""
+    single = {key: one.is_single for key, one in claim.requirements.items() if one.is_single is not None}
+    planned = {
+        names.INSTANCE_TYPE_LABEL: claim.planned_type,
+        names.ZONE_LABEL: claim.planned_zone,
+        names.CAPACITY_TYPE_LABEL: claim.planned_capacity_type,
+    }
+    return {**single, **claim.labels, names.NODEPOOL_LABEL: claim.pool, **{k: v for k, v in planned.items() if v}}
+
+
+def _taints(claim: PlannedClaim) -> tuple[Taint, ...]:
+    return tuple(getattr(claim.template, "taints", ()))
+
+
+def with_pods(one: Bin, pods: Iterable[Pod]) -> Bin:
+    """The bin with more pods on it."""
+    moved = tuple(changed(pod, node_name=one.node_name) for pod in pods)
+    room = one.room
+    for pod in moved:
+        room -= pod.shape.requests
+    return replace(one, pods=one.pods + moved, room=room)
+
+
+def without(one: Bin, pods: Iterable[Pod]) -> Bin:
+    """The bin without some of its pods; it leaves, so its room does not matter."""
+    gone = {pod.uid for pod in pods}
+    return replace(one, pods=tuple(pod for pod in one.pods if pod.uid not in gone))

@@ -1,0 +1,121 @@
+"""Drifted nodes of static pools: each gets one node from the pool's template first. Pure. Source: core spec 6.7."""
+
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool, requirements_of
+from provisioner.apis.meta import is_true
+from provisioner.cloudprovider.types import InstanceType, by_price
+from provisioner.disruption.allowance import Allowance, soonest
+from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
+from provisioner.disruption.methods.drift import in_order, is_drifted
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.view import MethodAnswer, View
+from provisioner.scheduling.result import PlannedClaim
+from provisioner.values.quantity import QuantityError
+from provisioner.values.requirement import RequirementError, Requirements
+from provisioner.values.resources import EMPTY, Resources
+
+METHOD: Final = "static_drift"
+
+
+def propose(view: View) -> MethodAnswer:
+    """As many drifted nodes of each static pool as its budget and its limit of nodes allow, the longest drifted first.
+
+    A pool that has more nodes than replicas, those that leave counted, is left alone: it scales down, or rolls already. What pods there are does not
+    matter: the new node is like the old one.
+
+    Differs: the order is that of drift; Karpenter's is arbitrary.
+
+    Cost: O(nodes + pods).
+    """
+    pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools if one.pool.spec.replicas is not None}
+    if not pools:
+        return MethodAnswer()
+    found = candidates(view, PodBudgets(view.snapshot.pod_budgets), eventual=True)
+    types = Types(view)
+    allowance = Allowance(view, names.REASON_DRIFTED)
+    proposals: list[Proposal] = []
+    blocked = [
+        told
+        for one in found.refused
+        if one.node.pool in pools
+        and one.node.claim is not None
+        and is_true(one.node.claim.status.conditions, names.DRIFTED)
+        if (told := one.blocked) is not None
+    ]
+    for name, pool in sorted(pools.items()):
+        mine = in_order(one for one in found.eligible if one.node.pool == name and is_drifted(one))
+        if not mine or _count(view, name) > (pool.spec.replicas or 0):
+            continue
+        template = _claim(pool, tuple(types.of_pool(name).values()))
+        if isinstance(template, str):
+            blocked += [Blocked(one.key, name, template) for one in mine]
+            continue
+        room = _room(view, pool)
+        for one in mine:
+            if room is not None and room <= 0:
+                blocked.append(Blocked(one.key, name, f'NodePool "{name}" has reached its limit of nodes'))
+            elif not allowance.lacks(name):
+                allowance.take(name)
+                room = None if room is None else room - 1
+                proposals.append(_proposal(one, template))
+    return MethodAnswer(
+        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at)
+    )
+
+
+def _proposal(one: Candidate, claim: PlannedClaim) -> Proposal:
+    return Proposal(names.REASON_DRIFTED, METHOD, (one.key,), (claim,))
+
+
+def _count(view: View, pool: str) -> int:
+    """Nodes of the pool that are not deleted yet, those that a command replaces among them."""
+    mine = (one.claim for one in view.snapshot.nodes if one.pool == pool and one.claim is not None)
+    return sum(1 for one in mine if one.metadata.deletion_timestamp is None)
+
+
+def _room(view: View, pool: NodePool) -> int | None:
+    """How many nodes the pool's limit still admits; None without one, 0 where it cannot be read."""
+    if names.NODES not in pool.spec.limits:
+        return None
+    try:
+        limit = Resources.parse({names.NODES: pool.spec.limits[names.NODES]})[names.NODES]
+    except QuantityError:
+        return 0
+    there = sum(1 for one in view.snapshot.nodes if one.pool == pool.metadata.name and one.claim is not None)
+    return max(0, limit - there)
+
+
+def _claim(pool: NodePool, types: tuple[InstanceType, ...]) -> PlannedClaim | str:
+    """A node of the pool's template, planned as the cheapest that it admits; the provider chooses among all types. Else why there is none."""
+    reference = pool.node_class_ref
+    labels = {
+        **pool.labels,
+        names.NODEPOOL_LABEL: pool.metadata.name,
+        names.nodeclass_label(reference.group, reference.kind): reference.name,
+    }
+    try:
+        asked = requirements_of(pool.spec.template.spec.requirements)
+    except RequirementError as error:
+        return str(error)
+    ways = by_price(types, asked.merged(Requirements.from_labels(labels)))
+    if not ways:
+        return f'No instance type meets the requirements of NodePool "{pool.metadata.name}"'
+    kind, offering = ways[0]
+    return PlannedClaim(
+        pool=pool.metadata.name,
+        template=pool,
+        requirements=asked,
+        labels=labels,
+        requests=EMPTY,
+        pods=(),
+        instance_types=tuple(dict.fromkeys(one.name for one, _ in ways)),
+        planned_type=kind.name,
+        planned_zone=offering.zone,
+        planned_capacity_type=offering.capacity_type,
+        usd_per_hour=offering.price,
+        capacity=kind.capacity,
+        allocatable=kind.allocatable,
+        charge=Resources.of({names.NODES: 1}),
+    )

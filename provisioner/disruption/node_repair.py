@@ -1,0 +1,111 @@
+"""Which nodes are broken for good, by what the provider says of their conditions. Pure. Source: core spec 6.15."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from provisioner.apis.meta import Condition, condition
+from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.disruption.proposal import Blocked
+from provisioner.state.snapshot import NodeView, Snapshot
+
+SHARE_PERCENT: Final = 20
+"""Where more of a pool's nodes are unhealthy, rounded up, it is not the nodes: nothing is repaired."""
+AGAIN: Final = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A node to be replaced.
+
+    Attributes:
+        key: name of its NodeClaim.
+        pool: name of its NodePool, "" where it stands alone.
+        condition: the Node condition that has lasted too long.
+        status: its status.
+    """
+
+    key: str
+    pool: str
+    condition: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairDecision:
+    """What to do about broken nodes.
+
+    Attributes:
+        repair: by name; their NodeClaims get a termination timestamp of now, unless they have an earlier one, and are deleted.
+        blocked: broken nodes that stay, for the event NodeRepairBlocked.
+        recheck_at: when the clock alone changes this; None when only events can.
+    """
+
+    repair: tuple[Repair, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    recheck_at: datetime | None = None
+
+
+def decide_repairs(
+    snapshot: Snapshot, policies: Sequence[RepairPolicy], conditions: Mapping[str, tuple[Condition, ...]]
+) -> RepairDecision:
+    """Nodes on which a condition has lasted for its toleration, where no more than 20 % of their pool's nodes are unhealthy.
+
+    Budgets, PodDisruptionBudgets, do-not-disrupt and the terminationGracePeriod are not asked: pods of a broken node do not run.
+    A node whose NodeClaim stands alone is judged by all nodes of ours.
+
+    Args:
+        snapshot: the instant.
+        policies: of the provider.
+        conditions: of each Node, by its name.
+
+    Cost: O(nodes x policies).
+    """
+    nodes = [one for one in snapshot.nodes if one.claim is not None and one.name and not one.ambiguous]
+    broken = [(one, found) for one in nodes if (found := _earliest(conditions.get(one.name, ()), policies)) is not None]
+    unhealthy, whole = Counter(one.pool for one, _ in broken), Counter(one.pool for one in nodes)
+    repair: list[Repair] = []
+    blocked: list[Blocked] = []
+    rechecks: list[datetime] = []
+    for node, (due, policy) in broken:
+        if _is_going(node):
+            continue
+        if due > snapshot.at:
+            rechecks.append(due)
+        elif not _within(*((unhealthy[node.pool], whole[node.pool]) if node.pool else (len(broken), len(nodes)))):
+            where = f'of NodePool "{node.pool}"' if node.pool else "of the cluster"
+            text = f"More than {SHARE_PERCENT}% of the nodes {where} are unhealthy"
+            blocked.append(Blocked(node.key.name, node.pool, text, "NodeRepairBlocked"))
+            rechecks.append(snapshot.at + AGAIN)
+        else:
+            repair.append(Repair(node.key.name, node.pool, policy.condition_type, policy.condition_status))
+    return RepairDecision(
+        tuple(sorted(repair, key=lambda one: one.key)),
+        tuple(sorted(blocked, key=lambda one: one.key)),
+        min(rechecks, default=None),
+    )
+
+
+def _earliest(
+    conditions: tuple[Condition, ...], policies: Sequence[RepairPolicy]
+) -> tuple[datetime, RepairPolicy] | None:
+    """The policy whose toleration ends first among those that match, and when; None for a healthy node."""
+    found = []
+    for number, policy in enumerate(policies):
+        one = condition(conditions, policy.condition_type)
+        if one is not None and one.status == policy.condition_status and one.last_transition_time is not None:
+            found.append((one.last_transition_time + policy.toleration, number))
+    if not found:
+        return None
+    due, number = min(found)
+    return due, policies[number]
+
+
+def _within(unhealthy: int, nodes: int) -> bool:
+    return unhealthy <= -(-nodes * SHARE_PERCENT // 100)
+
+
+def _is_going(node: NodeView) -> bool:
+    return node.claim is None or node.claim.metadata.deletion_timestamp is not None

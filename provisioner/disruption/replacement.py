@@ -1,0 +1,130 @@
+"""Which instance types a replacement may have so that it is surely cheaper. Pure. Source: core spec 6.9-6.11."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace as changed
+
+from provisioner.apis import names
+from provisioner.cloudprovider.types import InstanceType, by_price, min_values_served, worst_launch_price
+from provisioner.disruption.candidates import Candidate, Types
+from provisioner.disruption.view import Settings
+from provisioner.scheduling.result import PlannedClaim
+from provisioner.values.requirement import Operator, Requirement, Requirements
+
+SPOT_TYPES: Final = 15
+"""So many cheaper types a spot node needs before it is replaced by another, and so many the new one is launched from, so that one
+replacement does not follow another."""
+NOT_CHEAPER: Final = "Can't replace with a cheaper node"
+SPOT_DISABLED: Final = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+
+
+def settled(
+    some: Sequence[Candidate], claims: Sequence[PlannedClaim], types: Types, settings: Settings
+) -> tuple[PlannedClaim, ...] | str:
+    """The claims with only those types whose launch costs less than the candidates whatever becomes of it; else why there are none.
+
+    Each of several claims may cost its share of what the candidates cost, by its planned price. Where spot and on-demand remain,
+    spot is demanded, so that a shortage never ends in a dearer on-demand node.
+
+    Args:
+        some: the nodes that go.
+        claims: what takes their place, at least one.
+        types: of the pools.
+        settings: the feature gate.
+    """
+    total = sum(one.usd_per_hour for one in some)
+    planned = sum(one.usd_per_hour for one in claims)
+    if planned >= total or total <= 0:
+        return NOT_CHEAPER
+    found: list[PlannedClaim] = []
+    for claim in claims:
+        share = total / len(claims) if planned <= 0 else total * claim.usd_per_hour / planned
+        one = _settled(some, claim, types.of_pool(claim.pool), settings, share, alone=len(some) == len(claims) == 1)
+        if isinstance(one, str):
+            return one
+        found.append(one)
+    return tuple(found)
+
+
+def _settled(
+    some: Sequence[Candidate],
+    claim: PlannedClaim,
+    catalogue: Mapping[str, InstanceType],
+    settings: Settings,
+    below: float,
+    *,
+    alone: bool,
+) -> PlannedClaim | str:
+    asked = claim.requirements
+    types = [catalogue[name] for name in claim.instance_types if name in catalogue]
+    spot, others = _with(asked, names.CAPACITY_SPOT), _buys(types, asked, names.CAPACITY_ON_DEMAND)
+    may_be_spot = spot is not None and _buys(types, asked, names.CAPACITY_SPOT)
+    from_spot = spot is not None and may_be_spot and all(one.spot for one in some)
+    if from_spot:
+        if not settings.spot_to_spot:
+            return SPOT_DISABLED
+        asked = spot or asked
+    cheaper = [one for one in types if worst_launch_price(one.offerings, asked) < below]
+    if len(some) > 1:
+        cheaper = _no_type_again(some, cheaper, asked)
+    if not cheaper:
+        return NOT_CHEAPER
+    if from_spot and alone:
+        if len(cheaper) < SPOT_TYPES:
+            return (
+                f"SpotToSpotConsolidation requires {SPOT_TYPES} cheaper instance type options than the current candidate "
+                f"to consolidate, got {len(cheaper)}"
+            )
+        cheaper = cheaper[: max(SPOT_TYPES, min_values_served(cheaper, asked).needed)]
+    missing = min_values_served(cheaper, asked).missing
+    if missing:
+        return "Filtering by price: minValues requirement is not met for label(s) " + ", ".join(sorted(missing))
+    if not from_spot and spot is not None and may_be_spot and others:
+        asked = spot
+        cheaper = [one for one in cheaper if worst_launch_price(one.offerings, asked) < below]
+    return _narrowed(claim, cheaper, asked)
+
+
+def _narrowed(claim: PlannedClaim, types: Sequence[InstanceType], asked: Requirements) -> PlannedClaim | str:
+    listed = [one.name for one in types]
+    asked = asked.merged(Requirements.of([Requirement.of(names.INSTANCE_TYPE_LABEL, Operator.IN, sorted(listed))]))
+    ways = by_price(types, asked)
+    if not ways:
+        return NOT_CHEAPER
+    kind, offering = ways[0]
+    buyable = {one.name for one, _ in ways}
+    return changed(
+        claim,
+        requirements=asked,
+        instance_types=tuple(name for name in listed if name in buyable),
+        planned_type=kind.name,
+        planned_zone=offering.zone,
+        planned_capacity_type=offering.capacity_type,
+        usd_per_hour=offering.price,
+        capacity=kind.capacity,
+        allocatable=kind.allocatable,
+    )
+
+
+def _with(asked: Requirements, capacity_type: str) -> Requirements | None:
+    """With this capacity type alone; None where it is not allowed."""
+    if not asked.requirement(names.CAPACITY_TYPE_LABEL).has(capacity_type):
+        return None
+    return asked.merged(Requirements.of([Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.IN, [capacity_type])]))
+
+
+def _buys(types: Sequence[InstanceType], asked: Requirements, capacity_type: str) -> bool:
+    only = _with(asked, capacity_type)
+    return only is not None and any(math.isfinite(worst_launch_price(one.offerings, only)) for one in types)
+
+
+def _no_type_again(some: Sequence[Candidate], types: Sequence[InstanceType], asked: Requirements) -> list[InstanceType]:
+    """Where a type of the nodes that go is among them, only what is cheaper than the cheapest such node: else one of them could stay."""
+    prices: dict[str, float] = {}
+    for one in some:
+        if one.instance_type is not None:
+            prices[one.instance_type.name] = min(prices.get(one.instance_type.name, math.inf), one.usd_per_hour)
+    least = min((prices[one.name] for one in types if one.name in prices), default=math.inf)
+    return [one for one in types if worst_launch_price(one.offerings, asked) < least]

@@ -1,0 +1,269 @@
+"""The world of one pass of a method, as it becomes with each thing that is proposed. Pure. Source: core spec 6.8."""
+
+import copy
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption.candidates import Candidate, PodBudgets
+from provisioner.disruption.legality import Wedge, follows, labels_of, name_of, wedge, with_pods, without
+from provisioner.disruption.view import View
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.problem import Bin, Changes
+from provisioner.scheduling.reasons import NOT_TRIED
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.values.resources import Resources
+
+STEPS: Final = 50_000
+"""Of the solver for one question."""
+_EFFORTS: Final = 40
+"""Questions of one pass for which lots may be drawn; a false no is asked again in the next pass."""
+_MOST_TOLD: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What becomes of the pods of some nodes.
+
+    Attributes:
+        result: where they go; None where they cannot.
+        refusal: why not, as users read it; "" with a result.
+        late: pods find their places only when the node is gone: until then it remains a topology domain.
+    """
+
+    result: Result | None
+    refusal: str = ""
+    late: bool = False
+
+
+class Simulation:
+    """Asked what becomes of nodes' pods; what is accepted is there for the questions after it.
+
+    Pods that wait for a node, and those on nodes that leave already, come first: room that they will take is nobody else's. Whether they
+    have a place blocks nothing.
+
+    Args:
+        view: the instant.
+        prepared: its world.
+        budgets: its PodDisruptionBudgets.
+        closed: names of nodes that take no pod of a candidate; nodes that are not initialized are closed besides.
+        last: names of nodes in the order in which they would rather go: the first of them takes pods after all other nodes.
+
+    Attributes:
+        destinations: names of the nodes that are to take pods: of accepted questions, and those that wait.
+        questions: asked so far.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        prepared: Prepared,
+        budgets: PodBudgets,
+        closed: Collection[str] = (),
+        last: Sequence[str] = (),
+    ) -> None:
+        self._now: Final = view.snapshot.at
+        self._budgets: Final = budgets
+        self._prepared = _reordered(prepared, last) if last else prepared
+        self._bins = {one.name: one for one in prepared.world.bins}
+        self._where: Final = {one.node_name: one.name for one in prepared.world.bins if one.node_name}
+        self._leaving: Final[set[str]] = set()
+        self._made = 0
+        self._held: Final[set[str]] = set()
+        self._moved: Final[dict[str, Pod]] = {}  # one of each shape
+        self.destinations: Final[set[str]] = set()
+        self.questions = 0
+        self._efforts = _EFFORTS
+        self._begin(view, set(closed))
+
+    def _begin(self, view: View, closed: set[str]) -> None:
+        planned = {pod.uid for node in view.snapshot.nodes for pod in node.assigned}
+        waiting = list(view.snapshot.pending)
+        for node in view.snapshot.nodes:
+            going = node.key.of_claim and node.key.name in view.under_way
+            if node.deleting or going:
+                self._leaving.add(str(node.key))
+                self._moved.update((pod.shape.key, pod) for pod in node.pods if is_reschedulable(pod))
+            if going and not node.deleting:
+                waiting += [pod for pod in node.pods if pod.uid not in planned and is_reschedulable(pod)]
+            if node.claim is not None and not node.initialized:
+                closed.add(str(node.key))
+        waiting += view.snapshot.leaving
+        if waiting:
+            first = self._prepared.solve(waiting, leaving=self._leaving, effort=0, explain=False, budget=STEPS)
+            self._apply(waiting, first)
+        changes = {name: replace(self._bins[name], closed=True) for name in sorted(closed) if name in self._bins}
+        if changes:
+            self._update(changes, ())
+
+    @property
+    def prepared(self) -> Prepared:
+        """The world as it is by now."""
+        return self._prepared
+
+    def ask(
+        self,
+        some: Sequence[Candidate],
+        *,
+        price_below: float | None = None,
+        max_new: int | None = None,
+        effort: int = 0,
+        late: bool = False,
+        thorough: bool = False,
+    ) -> Answer:
+        """What becomes of the pods of `some` if these nodes leave together.
+
+        Args:
+            some: of which none was accepted.
+            price_below: in USD per hour; each new claim must be cheaper.
+            max_new: most new claims.
+            effort: as of `Prepared.solve`; a question that is refused without any may be worth another with `EFFORT`.
+            thorough: every pod is tried, so that the refusal says of each why it has no place.
+            late: it is enough that pods find their places once the nodes are gone, where no PodDisruptionBudget waits for it.
+        """
+        names = {str(one.node.key) for one in some}
+        pods = [pod for one in some for pod in one.pods]
+        self.questions += 1
+        if effort:
+            effort = effort if self._efforts > 0 else 0
+            self._efforts -= 1
+        if not pods:
+            return Answer(Result((), {}, ()))
+        if follows(pods, self._moved):
+            return Answer(
+                None, "Its pods have affinity to pods of other nodes that are being disrupted; it waits for these"
+            )
+        leaving = self._leaving | names
+        result = self._prepared.solve(
+            pods,
+            leaving=leaving,
+            price_below=price_below,
+            max_new=max_new,
+            stop_at_first_unplaced=not thorough,
+            effort=effort,
+            explain=False,
+            budget=STEPS,
+        )
+        stuck: Wedge | None = None
+        if not result.unplaced:
+            taken = self._taken(result)
+            if taken:
+                return Answer(None, f"capacity reservation {taken} is held for another replacement")
+            stuck = wedge(self._prepared, result, leaving)
+            if stuck is None:
+                return Answer(result)
+        if late and self._at_once(pods):
+            after = self._prepared.solve(
+                pods,
+                leaving=self._leaving,
+                gone=names,
+                effort=effort,
+                stop_at_first_unplaced=True,
+                explain=False,
+                budget=STEPS,
+            )
+            if not after.unplaced and not self._taken(after):
+                return Answer(after, late=True)
+        return Answer(None, str(stuck) if stuck is not None else told(result))
+
+    def reopened(self, closed: Collection[str]) -> "Simulation":
+        """The same world by now, where nodes that were closed for this pass take pods again, as far as they stay."""
+        other = copy.copy(self)
+        other._bins = dict(self._bins)
+        other._update(
+            {
+                name: replace(self._bins[name], closed=False)
+                for name in sorted(closed)
+                if name in self._bins and name not in self._leaving
+            },
+            (),
+        )
+        return other
+
+    def accept(self, some: Iterable[Candidate], result: Result) -> None:
+        """From now on these nodes leave, and their pods are where `result` has them. New claims take no other pod: a command depends on no other."""
+        listed = list(some)
+        self._moved.update((pod.shape.key, pod) for one in listed for pod in one.pods)
+        self._leaving.update(str(one.node.key) for one in listed)
+        self._apply([pod for one in listed for pod in one.pods], result)
+
+    def _apply(self, pods: Iterable[Pod], result: Result) -> None:
+        placed = {pod.uid for some in result.existing.values() for pod in some}
+        placed |= {pod.uid for claim in result.claims for pod in claim.pods}
+        homes: dict[str, list[Pod]] = {}
+        for pod in pods:
+            home = self._where.get(pod.node_name) if pod.node_name else None
+            if home is not None and pod.uid in placed:
+                homes.setdefault(home, []).append(pod)
+        changes = {name: without(self._bins[name], some) for name, some in homes.items()}
+        for name, some in result.existing.items():
+            changes[name] = with_pods(changes.get(name, self._bins[name]), some)
+            self.destinations.add(name)
+        for claim in result.claims:
+            self._made += 1
+            one = Bin(
+                name=name_of(-self._made),  # counted down: `wedge` counts up
+                labels=labels_of(claim),
+                room=claim.allocatable - claim.requests,
+                pool=claim.pool,
+                pods=claim.pods,
+                closed=True,
+            )
+            changes[one.name] = one
+            self._held.update(claim.reservations)
+        self._update(changes, result.claims)
+
+    def _update(self, changes: dict[str, Bin], claims: Sequence[PlannedClaim]) -> None:
+        self._bins.update(changes)
+        pools = self._prepared.world.pools
+        charged = {claim.pool for claim in claims if claim.charge}
+        if charged:
+            pools = tuple(
+                replace(
+                    pool,
+                    remaining=pool.remaining - sum_of(claims, pool.name, pool.remaining),
+                )
+                if pool.name in charged and pool.remaining is not None
+                else pool
+                for pool in pools
+            )
+        self._prepared = self._prepared.updated(Changes(bins=changes, pools=pools if charged else None))
+
+    def _taken(self, result: Result) -> str:
+        return next((one for claim in result.claims for one in claim.reservations if one in self._held), "")
+
+    def _at_once(self, pods: Iterable[Pod]) -> bool:
+        """Whether nothing keeps these pods from being evicted all at once."""
+        wanted: dict[str, int] = {}
+        allowed: dict[str, int] = {}
+        for pod in pods:
+            for one in self._budgets.of(pod):
+                key = f"{one.metadata.namespace}/{one.metadata.name}"
+                wanted[key] = wanted.get(key, 0) + 1
+                allowed[key] = one.status.disruptions_allowed
+        return all(count <= allowed[key] for key, count in wanted.items())
+
+
+def _reordered(prepared: Prepared, last: Sequence[str]) -> Prepared:
+    """The same world with another order of preference."""
+    places = {name: -number for number, name in enumerate(last, start=-len(last))}
+    bins = sorted(prepared.world.bins, key=lambda one: places.get(one.name, 0))
+    return prepare(replace(prepared.world, bins=tuple(bins)), prepared)
+
+
+def sum_of(claims: Iterable[PlannedClaim], pool: str, like: Resources) -> Resources:
+    """What these claims take of the limits of a pool."""
+    found = Resources.of(dict.fromkeys(like, 0))
+    for claim in claims:
+        if claim.pool == pool:
+            found += claim.charge
+    return found
+
+
+def told(result: Result) -> str:
+    """Why pods have no place, as users read it."""
+    left = [one for one in result.unplaced if one.reasons != (NOT_TRIED,)] or result.unplaced
+    reasons = [f"{one.pod.key} => {one}" for one in left[:_MOST_TOLD]]
+    more = f" and {len(left) - _MOST_TOLD} more pods" if len(left) > _MOST_TOLD else ""
+    return "not all pods would schedule, " + "; ".join(reasons) + more

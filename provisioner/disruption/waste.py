@@ -1,0 +1,132 @@
+"""What pods cost at the least, and so what a move can save at the most. Pure.
+
+Rates are prices per resource at which no instance type is worth more than it costs: pods at these rates cost no more than they do on any
+nodes whatever, so what a node costs above its pods is the most that can be saved by giving them other new nodes.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod, is_daemon, is_mirror
+from provisioner.cloudprovider.types import InstanceType, cheapest_offering
+from provisioner.disruption.candidates import Types
+from provisioner.disruption.view import View
+from provisioner.scheduling.problem import Bin
+from provisioner.values.resources import Resources
+
+_ANGLES: Final = 33
+_Point = tuple[int, int]
+"""CPU in thousandths, memory in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Price bounds that hold for every set of new nodes.
+
+    Attributes:
+        pairs: USD per hour for a thousandth of a CPU, and for a byte; each pair is a bound of its own.
+        cheapest: (USD per hour, most CPU, most memory) of the types, cheapest first, only those that hold more than all before them in
+            something.
+    """
+
+    pairs: tuple[tuple[float, float], ...]
+    cheapest: tuple[tuple[float, int, int], ...]
+
+    @classmethod
+    def of(cls, types: Iterable[InstanceType]) -> "Rates":
+        """Of all that can be bought now. Cost: O(types), and a few dozen multiplications each."""
+        priced: dict[tuple[int, int], float] = {}
+        for one in types:
+            offering = cheapest_offering(one)
+            if offering is None:
+                continue
+            size = _size(one.allocatable)
+            priced[size] = min(priced.get(size, math.inf), max(0.0, offering.price))
+        return cls(_pairs(priced), _staircase(priced))
+
+    def at_least(self, pods: Sequence[Pod]) -> float:
+        """USD per hour that new nodes for these pods cost, whatever they are; infinity where nothing holds one of them."""
+        if not pods:
+            return 0.0
+        sizes = [_size(pod.shape.requests) for pod in pods]
+        cpu, memory = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
+        together = max((a * cpu + b * memory for a, b in self.pairs), default=math.inf)
+        return max(together, *map(self._alone, set(sizes)))
+
+    def _alone(self, size: _Point) -> float:
+        return next((price for price, cpu, memory in self.cheapest if cpu >= size[0] and memory >= size[1]), math.inf)
+
+
+class Openings:
+    """The largest rooms of nodes that may take pods; those who fit into none need a new node."""
+
+    def __init__(self, bins: Iterable[Bin]) -> None:
+        points = sorted(
+            {_size(one.room) for one in bins if not (one.closed or one.leaving) and one.room.amount(names.PODS) > 0},
+            reverse=True,
+        )
+        frontier: list[_Point] = []
+        for point in points:
+            if not frontier or point[1] > frontier[-1][1]:
+                frontier.append(point)
+        self._frontier: Final = frontier
+
+    def fits(self, pod: Pod) -> bool:
+        """Whether there is room for the pod on some node; nothing else is looked at."""
+        cpu, memory = _size(pod.shape.requests)
+        return any(point[0] >= cpu and point[1] >= memory for point in self._frontier)
+
+
+def potential_usd_per_hour(view: View) -> float:
+    """What all nodes of ours together cost above the least that their pods can cost; the proved most that consolidation could save.
+
+    0 where nothing can be said. Cost: O(pods).
+    """
+    if view.prepared is None:
+        return 0.0
+    kinds = Types(view)
+    rates = Rates.of(kind for pool in view.prepared.world.pools for kind in pool.instance_types)
+    spent, pods = 0.0, []
+    for node in view.snapshot.nodes:
+        kind = kinds.of(node)
+        if node.claim is None or kind is None:
+            continue
+        zone, capacity_type = node.labels.get(names.ZONE_LABEL, ""), node.labels.get(names.CAPACITY_TYPE_LABEL, "")
+        price = next((o.price for o in kind.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)), 0.0)
+        spent += 0.0 if math.isnan(price) else price
+        pods += [pod for pod in node.pods if not (is_daemon(pod) or is_mirror(pod))]
+    least = rates.at_least(pods)
+    return max(0.0, spent - least) if math.isfinite(least) else 0.0
+
+
+def _size(amounts: Resources) -> _Point:
+    return amounts.amount(names.CPU), amounts.amount(names.MEMORY)
+
+
+def _pairs(priced: dict[_Point, float]) -> tuple[tuple[float, float], ...]:
+    """For each of some directions, the largest rates at which no type is worth more than its price."""
+    sizes = [(cpu, memory, price) for (cpu, memory), price in priced.items() if cpu > 0 or memory > 0]
+    if not sizes:
+        return ()
+    scale_cpu = max(1, *(cpu for cpu, _, _ in sizes))
+    scale_memory = max(1, *(memory for _, memory, _ in sizes))
+    found = []
+    for step in range(_ANGLES):
+        angle = step / (_ANGLES - 1) * math.pi / 2
+        a, b = math.cos(angle) / scale_cpu, math.sin(angle) / scale_memory
+        worth = [(a * cpu + b * memory, price) for cpu, memory, price in sizes]
+        rate = min((price / value for value, price in worth if value > 1e-12), default=0.0)
+        if rate > 0:
+            found.append((a * rate, b * rate))
+    return tuple(found)
+
+
+def _staircase(priced: dict[_Point, float]) -> tuple[tuple[float, int, int], ...]:
+    steps: list[tuple[float, int, int]] = []
+    for (cpu, memory), price in sorted(priced.items(), key=lambda item: (item[1], item[0])):
+        if not any(other[1] >= cpu and other[2] >= memory for other in steps):
+            steps.append((price, cpu, memory))
+    return tuple(steps)

@@ -1,0 +1,386 @@
+"""Consolidation of one node: core spec 6.5, 6.9, 6.11, 6.12, rows 101-103, 105-108."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.disruption.methods import consolidation_single as single
+from provisioner.disruption.view import Acceptance, Settings
+from provisioner.values.requirement import Requirements
+from tests.support.clock import NOON
+from tests.support.fleets import (
+    ABC,
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TINY,
+    Fleet,
+    budget,
+    gist,
+    gone,
+    pool,
+    running,
+    several,
+    told,
+)
+from tests.support.problems import app, instance_type, near, of_app, shape, spread
+
+HALF = shape("500m", "512Mi")
+
+
+def two(**of_pool: Any) -> Fleet:
+    """A full node, and one with a pod that fits on it."""
+    fleet = Fleet([pool(**of_pool)])
+    fleet.node("full", several(3, "f"))
+    fleet.node("slack", several(1, "s"), kind=SMALL)
+    return fleet
+
+
+def test_row_103_a_node_whose_pods_fit_elsewhere_goes() -> None:
+    (one,) = single.propose(two().view()).proposals
+    assert gist(one) == (("slack",), [], {"full": 1})
+    assert (one.reason, one.method) == ("Underutilized", "single")
+    assert one.saving_usd_per_hour == pytest.approx(0.1)
+
+
+def test_nodes_that_go_without_a_new_one_come_before_those_that_need_one() -> None:
+    """The full node saves as much for each pod, by a launch and three moves."""
+    answer = single.propose(two().view())
+    assert [gist(one)[:2] for one in answer.proposals] == [(("slack",), [])]
+
+
+def test_row_103_a_node_is_replaced_by_a_cheaper_one() -> None:
+    fleet = Fleet()
+    fleet.node("big", several(2, "w"), kind=LARGE)
+    (one,) = single.propose(fleet.view()).proposals
+    assert gist(one) == (("big",), ["small"], {})
+    assert one.saving_usd_per_hour == pytest.approx(0.3)
+    assert one.replacements[0].instance_types == ("small", "medium")
+
+
+def test_a_node_that_is_right_stays_and_says_so() -> None:
+    fleet = Fleet()
+    fleet.node("a", several(2, "w"), kind=SMALL)
+    answer = single.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer)["a"] == single.NEVER_PAYS
+    assert {one.event for one in answer.blocked} == {"Unconsolidatable"}
+
+
+def test_one_node_becomes_two_where_that_is_cheaper() -> None:
+    """Karpenter never does that; here spot prices make two small ones cheaper than one large one."""
+    dear = instance_type("dear", "4", "8Gi", 0.5, zones=ABC, capacity_types=("on-demand",))
+    fleet = Fleet(types=(SMALL, dear))
+    fleet.node("a", several(4, "w"), kind=dear)
+    (one,) = single.propose(fleet.view()).proposals
+    assert gist(one) == (("a",), ["small", "small"], {})
+    assert one.saving_usd_per_hour == pytest.approx(0.3)
+
+
+def test_two_nodes_that_cost_as_much_are_no_replacement() -> None:
+    fleet = Fleet(types=(SMALL, MEDIUM))
+    fleet.node("a", several(4, "w"), kind=MEDIUM)
+    assert single.propose(fleet.view()).proposals == ()
+
+
+UNCONSOLIDATABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
+    "row 101: policy WhenEmpty": (
+        {"disruption": {"consolidationPolicy": "WhenEmpty"}},
+        {},
+        'NodePool "general" has consolidation policy WhenEmpty, but node is not empty',
+    ),
+    "row 102: consolidateAfter Never": (
+        {"disruption": {"consolidateAfter": "Never"}},
+        {},
+        'NodePool "general" has consolidation disabled',
+    ),
+    "an unknown type": (
+        {},
+        {"labels": {names.INSTANCE_TYPE_LABEL: "gone"}},
+        'Instance Type "gone" not found',
+    ),
+    "no zone": ({}, {"labels": {names.ZONE_LABEL: ""}}, f'Node does not have label "{names.ZONE_LABEL}"'),
+    "no capacity type": (
+        {},
+        {"labels": {names.CAPACITY_TYPE_LABEL: ""}},
+        f'Node does not have label "{names.CAPACITY_TYPE_LABEL}"',
+    ),
+    "a static pool, of which nothing is said": ({"replicas": 2}, {}, None),
+}
+
+
+@pytest.mark.parametrize(("of_pool", "of_node", "message"), UNCONSOLIDATABLE.values(), ids=UNCONSOLIDATABLE)
+def test_who_is_left_alone(of_pool: dict[str, Any], of_node: dict[str, Any], message: str | None) -> None:
+    fleet = Fleet([pool(**of_pool)])
+    fleet.node("a", several(1, "w"), kind=LARGE, **of_node)
+    answer = single.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer) == ({} if message is None else {"a": message})
+
+
+def test_row_102_a_node_that_saw_a_pod_of_late_waits_and_takes_none() -> None:
+    fleet = two(disruption={"consolidateAfter": "30s"})
+    fleet.nodes = [replace(one, last_pod_event=NOON - timedelta(seconds=10)) for one in fleet.nodes[:1]] + fleet.nodes[
+        1:
+    ]
+    answer = single.propose(fleet.view())
+    assert answer.proposals == (), "its only destination saw a pod come"
+    assert answer.recheck_at == NOON + timedelta(seconds=20)
+
+
+def test_empty_nodes_are_left_to_emptiness_and_take_nothing() -> None:
+    fleet = Fleet()
+    fleet.node("void")
+    fleet.node("a", several(2, "w"), kind=SMALL)
+    assert single.propose(fleet.view()).proposals == ()
+
+
+def test_row_89_budgets_hold_for_all_proposals_together() -> None:
+    fleet = Fleet([pool(disruption={"budgets": [{"nodes": "1"}]})])
+    for number in range(3):
+        fleet.node(f"n{number}", several(1, f"p{number}"), kind=LARGE)
+    answer = single.propose(fleet.view())
+    assert len(answer.proposals) == 1
+    assert answer.recheck_at is not None
+
+
+def test_pools_take_turns_under_one_order() -> None:
+    fleet = Fleet([pool("one"), pool("two")])
+    for number in range(2):
+        fleet.node(f"a{number}", several(1, f"p{number}"), kind=LARGE, of="one")
+        fleet.node(f"b{number}", several(2, f"q{number}"), kind=LARGE, of="two")
+    found = [one for names_ in gone(single.propose(fleet.view())) for one in names_]
+    assert found[:2] == ["a0", "b0"]
+
+
+def test_a_node_that_takes_pods_of_another_is_not_moved_in_the_same_pass() -> None:
+    fleet = Fleet()
+    fleet.node("a", several(1, "a"), kind=SMALL)
+    fleet.node("b", several(1, "b"), kind=SMALL)
+    assert [gist(one) for one in single.propose(fleet.view()).proposals] == [(("a",), [], {"b": 1})]
+
+
+def test_pods_that_nobody_may_evict_keep_their_node() -> None:
+    fleet = Fleet()
+    fleet.node("a", several(1, "w", of_app("web")), kind=LARGE)
+    fleet.budgets = [budget("pdb", "web", 0)]
+    answer = single.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer) == {"a": "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb)"}
+
+
+# --- what pays ---
+
+
+def test_a_saving_that_does_not_pay_for_the_move_is_left() -> None:
+    """120 pods for two cents an hour: Karpenter moves them."""
+    fleet = Fleet(types=(MEDIUM, instance_type("almost", "4", "8Gi", 0.18, zones=ABC, capacity_types=("on-demand",))))
+    fleet.node("a", several(80, "w", shape("40m", "64Mi")))
+    answer = single.propose(fleet.view())
+    assert answer.proposals == ()
+    fleet.settings = Settings(acceptance=Acceptance.KARPENTER)
+    assert [gist(one)[1] for one in single.propose(fleet.view()).proposals] == [["almost"]]
+
+
+def test_a_node_that_ends_soon_anyway_is_not_replaced() -> None:
+    fleet = Fleet()
+    life = {"expireAfter": "24h3m"}
+    fleet.node("a", several(8, "w", HALF), kind=LARGE, claim_spec=life)
+    assert single.propose(fleet.view()).proposals == ()
+
+
+def test_a_node_just_bought_is_not_replaced_but_may_be_deleted() -> None:
+    young = NOON - timedelta(minutes=5)
+    spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
+    fleet = Fleet()
+    fleet.node("a", several(2, "w"), kind=LARGE, created=young, claim_spec=spec)
+    answer = single.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer)["a"] == "Node was launched a short while ago for the pods that it runs"
+    fleet.node("room", several(2, "x"))
+    assert gone(single.propose(fleet.view())) == [("a",)]
+
+
+BOUGHT: dict[str, tuple[dict[str, Any], bool]] = {
+    "its pods are what it was bought for": ({}, False),
+    "half of its pods have gone": ({"claim_spec": {"resources": {"requests": {"cpu": "4", "memory": "4Gi"}}}}, True),
+    "it is of the offering that was planned": (
+        {"annotations": {names.PLANNED_OFFERING_ANNOTATION: "large/a/on-demand"}},
+        False,
+    ),
+    "it is of another offering than was planned": (
+        {"annotations": {names.PLANNED_OFFERING_ANNOTATION: "small/a/on-demand"}},
+        True,
+    ),
+    "it is old": ({"created": NOON - timedelta(hours=2)}, True),
+}
+
+
+@pytest.mark.parametrize(("more", "goes"), BOUGHT.values(), ids=BOUGHT)
+def test_what_makes_a_young_node_replaceable(more: dict[str, Any], goes: bool) -> None:
+    fleet = Fleet()
+    spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
+    fleet.node("a", several(2, "w"), kind=LARGE, **{"created": NOON - timedelta(minutes=5), "claim_spec": spec, **more})
+    assert bool(single.propose(fleet.view()).proposals) is goes
+
+
+# --- spot and reserved ---
+
+
+def spot_types(count: int) -> tuple[InstanceType, ...]:
+    """So many types, each a cent dearer, spot and on-demand."""
+    return tuple(instance_type(f"t{n:02d}", "4", "8Gi", 0.2 + 0.02 * n, zones=ABC) for n in range(count))
+
+
+def test_row_105_spot_is_not_replaced_by_spot_unless_the_gate_is_open() -> None:
+    types = spot_types(20)
+    fleet = Fleet(types=types)
+    fleet.node("a", several(2, "w"), kind=types[-1], capacity_type="spot")
+    answer = single.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer)["a"] == "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+    fleet.settings = Settings(spot_to_spot=True)
+    (one,) = single.propose(fleet.view()).proposals
+    claim = one.replacements[0]
+    assert claim.instance_types == tuple(f"t{n:02d}" for n in range(15)), (
+        "cut, so that one replacement does not follow another"
+    )
+    assert claim.requirements.requirement(names.CAPACITY_TYPE_LABEL).is_single == "spot"
+
+
+def test_row_105_fifteen_cheaper_types_are_needed() -> None:
+    types = spot_types(10)
+    fleet = Fleet(types=types, settings=Settings(spot_to_spot=True))
+    fleet.node("a", several(2, "w"), kind=types[-1], capacity_type="spot")
+    answer = single.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer)["a"] == (
+        "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 9"
+    )
+
+
+def test_row_105_spot_may_be_deleted_whatever_the_gate_says() -> None:
+    types = spot_types(3)
+    fleet = Fleet(types=types)
+    fleet.node("a", several(1, "w"), kind=types[0], capacity_type="spot")
+    fleet.node("b", several(2, "x"), kind=types[0], capacity_type="spot")
+    assert len(single.propose(fleet.view()).proposals) == 1
+
+
+def test_row_106_on_demand_is_replaced_by_spot_alone_where_both_would_do() -> None:
+    types = spot_types(3)
+    fleet = Fleet(types=types)
+    fleet.node("a", several(2, "w"), kind=types[-1])
+    (one,) = single.propose(fleet.view()).proposals
+    claim = one.replacements[0]
+    assert claim.requirements.requirement(names.CAPACITY_TYPE_LABEL).is_single == "spot"
+    assert claim.planned_capacity_type == "spot"
+
+
+def test_no_type_is_named_whose_dearest_offering_is_not_cheaper() -> None:
+    odd = instance_type(
+        "odd",
+        "2",
+        "4Gi",
+        offerings=[_offer("a", 0.05), _offer("b", 0.9)],
+    )
+    fleet = Fleet(types=(odd, SMALL, LARGE))
+    fleet.node("a", several(2, "w"), kind=LARGE)
+    (one,) = single.propose(fleet.view()).proposals
+    assert one.replacements[0].instance_types == ("small",)
+
+
+def test_reserved_capacity_is_taken_first() -> None:
+    labels = {names.ZONE_LABEL: "a", names.CAPACITY_TYPE_LABEL: "reserved"}
+    free = Offering(Requirements.from_labels(labels), 0.0001, reservation_capacity=1)
+    held = instance_type("held", "4", "8Gi", offerings=[_offer("a", 0.2), free])
+    fleet = Fleet(types=(held,))
+    fleet.node("a", several(4, "w"), kind=held)
+    fleet.node("b", several(4, "x"), kind=held)
+    (one,) = single.propose(fleet.view()).proposals
+    assert one.replacements[0].planned_capacity_type == "reserved"
+
+
+def _offer(zone: str, price: float) -> Offering:
+    return Offering(Requirements.from_labels({names.ZONE_LABEL: zone, names.CAPACITY_TYPE_LABEL: "on-demand"}), price)
+
+
+# --- minValues ---
+
+
+def test_min_values_are_kept_by_what_is_left_after_the_price_filter() -> None:
+    key = "provider.example/cpu"
+    wanted = ({"key": key, "operator": "Exists", "minValues": 2},)
+    fleet = Fleet([pool(requirements=wanted)], types=(SMALL, MEDIUM, LARGE))
+    fleet.node("a", several(1, "w"), kind=MEDIUM)
+    assert single.propose(fleet.view()).proposals == ()
+    fleet.types = (TINY, SMALL, MEDIUM, LARGE)
+    (one,) = single.propose(fleet.view()).proposals
+    assert one.replacements[0].instance_types == ("tiny", "small")
+
+
+# --- Balanced ---
+
+
+@pytest.mark.parametrize(("pods", "goes"), [(2, True), (8, False)])
+def test_row_108_a_balanced_pool_weighs_savings_against_disruption(pods: int, goes: bool) -> None:
+    """One node of four would be replaced at half its price; it has a share of the pool's pods that is small, or too large."""
+    fleet = Fleet([pool(disruption={"consolidationPolicy": "Balanced"})])
+    small = shape("100m", "128Mi")
+    fleet.node("a", several(pods, "w", small))
+    for number in range(3):
+        fleet.node(f"n{number}", several(2, f"p{number}"), kind=SMALL, do_not_disrupt=True)
+    fleet.types = (SMALL, MEDIUM)
+    answer = single.propose(fleet.view())
+    assert bool(answer.proposals) is goes
+    if not goes:
+        assert "balances savings with disruption: score" in told(answer)["a"]
+
+
+# --- spread while a node drains (issue 11, part 5) ---
+
+
+def test_consolidation_to_two_nodes_would_wedge_and_is_not_proposed() -> None:
+    web = of_app(
+        "web", cpu="500m", memory="512Mi", topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app("web")),)
+    )
+    fleet = Fleet()
+    for name in "xyz":
+        fleet.node(name, several(4, f"w{name}", web))
+    fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
+    assert single.propose(fleet.view()).proposals == ()
+
+
+def test_a_pod_that_honours_taints_may_be_consolidated() -> None:
+    constraint = spread(names.HOSTNAME_LABEL, app("web"), node_taints_policy="Honor")
+    web = of_app("web", cpu="500m", memory="512Mi", topology_spread_constraints=(constraint,))
+    fleet = Fleet()
+    for name in "xyz":
+        fleet.node(name, several(4, f"w{name}", web))
+    assert len(single.propose(fleet.view()).proposals) == 1
+
+
+def test_the_order_is_what_is_saved_for_each_disruption() -> None:
+    fleet = Fleet()
+    fleet.node("many", several(4, "m", HALF), kind=LARGE)
+    fleet.node("few", several(1, "f"), kind=LARGE)
+    fleet.node("cheap", [running("c")], kind=SMALL)
+    found = [name for one in gone(single.propose(fleet.view())) for name in one]
+    assert found[0] == "few"
+
+
+def test_followers_wait_until_those_that_they_follow_have_moved() -> None:
+    """Evicted at once, both would have to follow the third, in another zone."""
+    together = of_app("web", cpu="900m", memory="1Gi", affinity=near(names.ZONE_LABEL, app("web")))
+    fleet = Fleet()
+    fleet.node("far", [running("third", together)], kind=TINY, zone="b", do_not_disrupt=True)
+    fleet.node("room", several(5, "r"), kind=LARGE, do_not_disrupt=True)
+    for name in "xy":
+        fleet.node(name, [running(name, together)], kind=SMALL)
+    answer = single.propose(fleet.view())
+    assert gone(answer) == [("x",)]
+    assert told(answer)["y"].startswith("Its pods have affinity to pods of other nodes that are being disrupted")

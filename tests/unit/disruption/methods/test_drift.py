@@ -1,0 +1,220 @@
+"""Drifted nodes of dynamic pools: core spec 6.7, rows 94, 96-100."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.disruption.methods import drift
+from tests.support.clock import NOON
+from tests.support.fleets import LARGE, MEDIUM, SMALL, Fleet, budget, gist, gone, pool, running, several, told
+from tests.support.problems import apart, app, near, of_app, shape, spread
+
+SINCE = NOON - timedelta(hours=1)
+ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
+
+
+def drifted(fleet: Fleet, *some: tuple[str, Iterable[Pod]], **more: Any) -> Fleet:
+    for age, (name, pods) in enumerate(some):
+        fleet.node(name, pods, drifted=SINCE - timedelta(minutes=age), **more)
+    return fleet
+
+
+def test_row_100_a_drifted_node_gets_its_replacement_first() -> None:
+    fleet = drifted(Fleet(), ("a", several(2, "w")))
+    (one,) = drift.propose(fleet.view()).proposals
+    assert (one.reason, one.method) == ("Drifted", "drift")
+    assert gist(one) == (("a",), ["small"], {})
+    assert {pod.name for pod in one.replacements[0].pods} == {"w-0", "w-1"}
+
+
+def test_a_node_that_has_not_drifted_stays() -> None:
+    fleet = Fleet()
+    fleet.node("a", several(2, "w"))
+    assert drift.propose(fleet.view()).proposals == ()
+
+
+def test_row_100_empty_ones_go_first_then_the_longest_drifted() -> None:
+    fleet = drifted(Fleet(), ("young", several(1, "y")), ("old", several(1, "o")), ("void", ()))
+    assert gone(drift.propose(fleet.view())) == [("void",), ("old",), ("young",)]
+
+
+def test_the_whole_budget_is_spent_in_one_pass() -> None:
+    fleet = Fleet([pool(disruption={"budgets": [{"nodes": "2"}]})])
+    drifted(fleet, *((f"n{number}", several(1, f"p{number}")) for number in range(5)))
+    answer = drift.propose(fleet.view())
+    assert gone(answer) == [("n4",), ("n3",)]
+    assert answer.recheck_at == NOON + timedelta(seconds=10)
+
+
+def test_row_89_a_budget_of_none_is_said_of_the_pool() -> None:
+    fleet = drifted(Fleet([pool(disruption={"budgets": [{"nodes": "0", "reasons": ["Drifted"]}]})]), ("a", ()))
+    answer = drift.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer) == {"": "No allowed disruptions for disruption reason Drifted due to blocking budget"}
+
+
+def test_pods_do_not_move_to_another_drifted_node() -> None:
+    fleet = drifted(Fleet(), ("a", several(1, "w")), ("b", several(1, "x")))
+    found = drift.propose(fleet.view()).proposals
+    assert [gist(one) for one in found] == [(("b",), ["small"], {}), (("a",), ["small"], {})]
+
+
+def test_pods_move_to_a_drifted_node_where_the_limits_leave_nothing_else() -> None:
+    fleet = drifted(Fleet([pool(limits={"nodes": "2"})]), ("a", several(1, "w")), ("b", several(1, "x")))
+    found = drift.propose(fleet.view()).proposals
+    assert [gist(one) for one in found] == [(("b",), [], {"a": 1})]
+
+
+def test_the_room_of_others_is_used_once() -> None:
+    """Two nodes of two pods each, and room for two: only one of them goes without a new node."""
+    fleet = drifted(Fleet(), ("a", several(2, "w")), ("b", several(2, "x")))
+    fleet.node("c", several(2, "y"))
+    found = drift.propose(fleet.view()).proposals
+    assert [gist(one) for one in found] == [(("b",), [], {"c": 2}), (("a",), ["small"], {})]
+
+
+def test_the_limits_of_a_pool_hold_for_all_replacements_together() -> None:
+    fleet = drifted(Fleet([pool(limits={"nodes": "4"})]), *((f"n{n}", several(3, f"p{n}")) for n in range(3)))
+    answer = drift.propose(fleet.view())
+    assert gone(answer) == [("n2",)]
+    assert "limit" in told(answer)["n0"]
+
+
+def test_pending_pods_keep_the_room_that_they_will_take() -> None:
+    fleet = drifted(Fleet([pool(limits={"nodes": "2"})]), ("a", several(2, "w")), kind=SMALL)
+    fleet.node("c", several(2, "y"))
+    fleet.pending = [running(f"new-{n}", phase="Pending", scheduled=False, unschedulable=True) for n in range(2)]
+    answer = drift.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer)["a"].startswith("not all pods would schedule, default/w-")
+
+
+def test_a_pod_that_nothing_can_hold_keeps_its_node_and_says_why() -> None:
+    fleet = drifted(Fleet(), ("a", several(1, "w", shape(selector={"gpu": "yes"}))), labels={"gpu": "yes"})
+    answer = drift.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer)["a"].startswith("not all pods would schedule, default/w-0 => ")
+
+
+def test_one_that_cannot_be_replaced_keeps_nobody_back() -> None:
+    """Karpenter begins every pass with the same node."""
+    fleet = drifted(Fleet(), ("new", several(1, "w")))
+    drifted(fleet, ("stuck", several(1, "s", shape(selector={"gpu": "yes"}))), labels={"gpu": "yes"})
+    assert gone(drift.propose(fleet.view())) == [("new",)]
+
+
+def test_row_93_a_blocking_budget_of_pods_is_said() -> None:
+    fleet = drifted(Fleet(), ("a", several(1, "w", of_app("web"))))
+    fleet.budgets = [budget("pdb", "web", 0)]
+    answer = drift.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer) == {"a": "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb)"}
+
+
+def test_row_94_a_grace_period_overrides_it() -> None:
+    fleet = drifted(Fleet(), ("a", several(1, "w", of_app("web"))), claim_spec={"terminationGracePeriod": "1h"})
+    fleet.budgets = [budget("pdb", "web", 0)]
+    assert gone(drift.propose(fleet.view())) == [("a",)]
+
+
+def test_static_pools_are_not_its_business() -> None:
+    fleet = drifted(Fleet([pool(replicas=1)]), ("a", several(1, "w")))
+    assert drift.propose(fleet.view()).proposals == ()
+
+
+def test_nodes_that_are_not_initialized_take_no_pod() -> None:
+    fleet = drifted(Fleet(), ("a", several(1, "w")))
+    fleet.node("coming", initialized=False)
+    (one,) = drift.propose(fleet.view()).proposals
+    assert gist(one) == (("a",), ["small"], {})
+
+
+def test_anti_affinity_holds_between_the_replacements_of_one_pass() -> None:
+    """300 pods apart by hostname in the issue's figure; here 30."""
+    alone = of_app("db", cpu="1500m", affinity=apart(HOST, app("db")))
+    fleet = drifted(Fleet(), *((f"n{number:02d}", several(1, f"p{number}", alone)) for number in range(30)))
+    found = drift.propose(fleet.view()).proposals
+    assert len(found) == 30
+    assert all(gist(one)[1:] == (["small"], {}) for one in found)
+
+
+# --- spread while a node drains (issue 11, part 5) ---
+
+
+def web(key: str, **more: Any) -> PodShape:
+    return of_app("web", cpu="500m", memory="512Mi", topology_spread_constraints=(spread(key, app("web"), **more),))
+
+
+def three(of: PodShape, *, zones: str = "abc", drift: bool = True, allowed: int | None = 1) -> Fleet:
+    """12 pods on three nodes, each in a zone of its own, under a PodDisruptionBudget of maxUnavailable 1."""
+    fleet = Fleet(types=(SMALL, MEDIUM, LARGE))
+    for name, zone in zip("xyz", zones, strict=True):
+        pods = several(4, f"w{name}", of)
+        fleet.node(name, pods, kind=LARGE, zone=zone, drifted=SINCE if drift else None)
+    fleet.budgets = [budget("pdb", "web", allowed, maxUnavailable=1)] if allowed is not None else []
+    return fleet
+
+
+def test_drift_of_three_nodes_spread_over_hosts_does_not_wedge() -> None:
+    """One new node would stand still at 1/4/4/2: the draining node is the emptiest domain, so the new one may take no third pod.
+
+    Each eviction has a place where four new ones take a pod each; the other two nodes wait until these are there.
+    """
+    answer = drift.propose(three(web(HOST)).view())
+    (one,) = answer.proposals
+    assert (one.candidates, [len(claim.pods) for claim in one.replacements]) == (("x",), [1, 1, 1, 1])
+    assert told(answer)["y"].startswith("Replacing this node takes 4 nodes; it waits")
+    assert told(answer)["z"].startswith("Replacing this node takes 4 nodes; it waits")
+
+
+def test_a_node_is_not_replaced_by_a_crowd_only_to_keep_a_spread() -> None:
+    fleet = three(web(HOST))
+    fleet.types = (LARGE,)
+    answer = drift.propose(fleet.view())
+    assert answer.proposals == ()
+    assert "4 nodes for $1.60 per hour while it drains, instead of one for $0.40" in told(answer)["x"]
+
+
+def test_where_no_node_can_be_made_a_node_that_would_wedge_is_no_candidate() -> None:
+    fleet = three(web(HOST))
+    fleet.pools = [pool(limits={"nodes": "4"})]
+    answer = drift.propose(fleet.view())
+    assert answer.proposals == ()
+    assert "topology spread" in told(answer)["x"]
+
+
+def test_drift_of_three_nodes_spread_over_zones_goes_on_within_each_zone() -> None:
+    found = drift.propose(three(web(ZONE)).view()).proposals
+    assert [one.candidates for one in found] == [("x",), ("y",), ("z",)]
+    assert [one.replacements[0].planned_zone for one in found] == ["a", "b", "c"]
+
+
+def test_who_honours_taints_does_not_count_a_draining_node() -> None:
+    found = drift.propose(three(web(HOST, node_taints_policy="Honor")).view()).proposals
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(("allowed", "may"), [(None, True), (4, True), (3, False)])
+def test_pods_that_can_all_be_evicted_at_once_find_their_places_when_the_node_is_gone(
+    allowed: int | None, may: bool
+) -> None:
+    fleet = three(web(HOST), allowed=allowed)
+    fleet.pools = [pool(limits={"nodes": "4"})]
+    found = drift.propose(fleet.view()).proposals
+    assert [[len(claim.pods) for claim in one.replacements] for one in found] == ([[4]] if may else [])
+
+
+def test_friends_of_one_host_under_a_budget_cannot_be_moved_one_by_one() -> None:
+    """All at once they would be the first of their kind on the new node; the first alone must follow those that are still there."""
+    together = of_app("db", cpu="500m", memory="512Mi", affinity=near(HOST, app("db")))
+    fleet = drifted(Fleet(), ("a", several(3, "db", together)))
+    fleet.budgets = [budget("pdb", "db", 1)]
+    answer = drift.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer)["a"].startswith("Evicting pod default/db-0 would leave its replacement without a node")
+    fleet.budgets = []
+    assert gone(drift.propose(fleet.view())) == [("a",)]

@@ -1,0 +1,69 @@
+"""Drift of static pools: core spec 6.7, row 12."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.disruption.methods import static_drift
+from tests.support.clock import NOON
+from tests.support.fleets import Fleet, gone, pool, several, told
+
+
+def a_pool(nodes: int, drifted: int, **spec: Any) -> Fleet:
+    fleet = Fleet([pool(**{"replicas": nodes, **spec})])
+    for number in range(nodes):
+        since = NOON - timedelta(minutes=number) if number < drifted else None
+        fleet.node(f"n{number}", several(1, f"p{number}"), drifted=since)
+    return fleet
+
+
+def test_each_drifted_node_gets_one_from_the_template() -> None:
+    found = static_drift.propose(a_pool(3, 2).view()).proposals
+    assert [(one.candidates, one.reason, one.method) for one in found] == [
+        (("n1",), "Drifted", "static_drift"),
+        (("n0",), "Drifted", "static_drift"),
+    ]
+    claim = found[0].replacements[0]
+    assert (len(claim.pods), claim.planned_type, dict(claim.charge)) == (0, "small", {names.NODES: 1})
+    assert names.INSTANCE_TYPE_LABEL not in claim.requirements, "the provider chooses"
+
+
+LEFT: dict[str, tuple[dict[str, Any], int]] = {
+    "nothing in the way": ({}, 3),
+    "a budget of two": ({"disruption": {"budgets": [{"nodes": "2"}]}}, 2),
+    "a budget of none": ({"disruption": {"budgets": [{"nodes": "0"}]}}, 0),
+    "a limit that leaves one": ({"limits": {"nodes": "5"}}, 1),
+    "a limit that is reached": ({"limits": {"nodes": "4"}}, 0),
+    "more nodes than replicas": ({"replicas": 3}, 0),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), LEFT.values(), ids=LEFT)
+def test_how_many_go(spec: dict[str, Any], want: int) -> None:
+    assert len(static_drift.propose(a_pool(4, 3, **spec).view()).proposals) == want
+
+
+def test_a_limit_that_is_reached_is_said() -> None:
+    answer = static_drift.propose(a_pool(2, 1, limits={"nodes": "2"}).view())
+    assert told(answer) == {"n0": 'NodePool "general" has reached its limit of nodes'}
+
+
+def test_requirements_that_nothing_meets_are_said() -> None:
+    wanted = ({"key": names.ARCH_LABEL, "operator": "In", "values": ["riscv"]},)
+    answer = static_drift.propose(a_pool(1, 1, requirements=wanted).view())
+    assert told(answer) == {"n0": 'No instance type meets the requirements of NodePool "general"'}
+
+
+def test_a_command_that_is_under_way_counts() -> None:
+    """The replacement is there, and the node that it replaces: one more than replicas."""
+    fleet = a_pool(3, 3)
+    fleet.node("new")
+    assert static_drift.propose(fleet.view(under_way=["n0"])).proposals == ()
+
+
+def test_dynamic_pools_are_not_its_business() -> None:
+    fleet = Fleet()
+    fleet.node("a", drifted=NOON)
+    assert gone(static_drift.propose(fleet.view())) == []
