@@ -83,6 +83,9 @@ LAUNCH_ANNOTATION: Final = "dovetail.dev/launch"
 HOSTNAME_DOMAINS: Final = "dovetail.dev/hostname-domains"
 PLANNED_OFFERING_ANNOTATION: Final = "dovetail.dev/planned-offering"
 INTERRUPTION_ANNOTATION: Final = "dovetail.dev/interruption"
+COMMAND_ANNOTATION: Final = "dovetail.dev/command"
+COMMAND_MEMBER_ANNOTATION: Final = "dovetail.dev/command-member"
+REPLACES_ANNOTATION: Final = "dovetail.dev/replaces"
 
 # Ours: stamping. Annotations on a pod, labels on a namespace.
 STAMPED_ANNOTATION: Final = "dovetail.dev/stamped"

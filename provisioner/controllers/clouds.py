@@ -8,6 +8,7 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.terminator import Terminator
@@ -32,6 +33,7 @@ class Parts:
         plan_again: plan what waits again; the word says why.
         taints: closes Nodes to new pods.
         terminator: the only one who ends instances.
+        ledger: of disruption budgets, for whatever keeps them.
     """
 
     cluster: Cluster
@@ -45,6 +47,7 @@ class Parts:
     plan_again: Callable[[str], None]
     taints: DisruptedTaints
     terminator: Terminator
+    ledger: BudgetLedger
 
 
 class Term(Protocol):

@@ -110,6 +110,16 @@ class Metrics:
         self._eligible = gauge(
             f"{_PREFIX}voluntary_disruption_eligible_nodes", "Nodes that a method could disrupt now.", ("reason",)
         )
+        self._failed_validations = counter(
+            f"{_PREFIX}voluntary_disruption_failed_validations_total",
+            "Candidates of disruptions that were called off since they were not valid any more.",
+            ("consolidation_type",),
+        )
+        self._queue_failures = counter(
+            f"{_PREFIX}voluntary_disruption_queue_failures_total",
+            "Replacements that were not initialized when their disruption was called off.",
+            ("decision", "reason", "consolidation_type"),
+        )
         self._node_count = gauge(f"{_PREFIX}cluster_state_node_count", "Machines in the cluster state", ())
         self._synced = gauge(f"{_PREFIX}cluster_state_synced", "Whether the cluster state is complete", ())
         self._unsynced = gauge(
@@ -131,9 +141,9 @@ class Metrics:
         self._plan_cost = gauge("dovetail_plan_cost", "Price of the machines of the last plan, USD/h", ())
         self._reports = counter("dovetail_reports_total", "Unschedulable pods reported by the extender", ())
 
-    def claim_created(self, pool: str, *, min_values_relaxed: bool = False) -> None:
-        """A NodeClaim was created for pods."""
-        self._created.labels("provisioned", pool, "true" if min_values_relaxed else "false").inc()
+    def claim_created(self, pool: str, reason: str = "provisioned", *, min_values_relaxed: bool = False) -> None:
+        """A NodeClaim was created for pods, or to replace one that is disrupted: then `reason` is why, in lower case."""
+        self._created.labels(reason, pool, "true" if min_values_relaxed else "false").inc()
 
     def claim_disrupted(self, claim: NodeClaim, reason: str, pods: int = 0) -> None:
         """A NodeClaim's end was begun by us; `reason` in snake_case, `pods` that were bound there and can move."""
@@ -241,6 +251,14 @@ class Metrics:
     def eligible_nodes(self, reason: str, count: int) -> None:
         """How many nodes a method could disrupt now, budgets left aside."""
         self._eligible.labels(reason).set(count)
+
+    def validation_failed(self, consolidation_type: str, candidates: int) -> None:
+        """A command was called off, since so many candidates may not go any more."""
+        self._failed_validations.labels(consolidation_type).inc(candidates)
+
+    def queue_failed(self, decision: str, reason: str, consolidation_type: str, replacements: int) -> None:
+        """A command was called off while so many replacements were not initialized."""
+        self._queue_failures.labels(decision, reason, consolidation_type).inc(replacements)
 
     def plan(self, usd_per_hour: float) -> None:
         """One plan was made."""

@@ -15,12 +15,15 @@ from provisioner.apis.reports import Report
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.clouds import Cloud, Parts
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.consistency import Consistency
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.disruption import Disruption
 from provisioner.controllers.core.drain import Evictions
+from provisioner.controllers.core.drift import DriftController
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.lifecycle import Lifecycle
@@ -35,6 +38,7 @@ from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
 from provisioner.controllers.core.termination import Termination
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.core.transitions import Transitions
+from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.freshness import behind, stale
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer
@@ -410,15 +414,38 @@ class Controllers:
             longest=options.batch_max_duration,
             grace=options.intake_grace,
         )
-        self._disruption = Disruption(
+        self._commands = CommandQueue(
             cluster,
+            client,
             self._writer,
+            creator,
+            self._plans,
             recorder,
             metrics,
             taints,
             terminator,
             clock,
             stale=lambda: stale(caches.behind_disruption),
+            timeout=options.command_timeout,
+        )
+        ledger = BudgetLedger(cluster)
+        self._disruption = Disruption(
+            cluster,
+            self._writer,
+            recorder,
+            metrics,
+            self._commands,
+            ledger,
+            clock,
+            stale=lambda: stale(caches.behind_disruption),
+            worlds=Worlds(metered(provider, "disruption", clock), policies),
+        )
+        self._drift = DriftController(
+            cluster,
+            metered(provider, "nodeclaim.disruption", clock),
+            self._writer,
+            clock,
+            pool=caches.pools.store.get,
         )
         self._transitions = Transitions(recorder, clock)
         self._scheduler_liveness = SchedulerLiveness(cluster.waiting, recorder, clock)
@@ -435,6 +462,7 @@ class Controllers:
                 plan_again=self._intake.trigger,
                 taints=taints,
                 terminator=terminator,
+                ledger=ledger,
             )
         )
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
@@ -460,6 +488,7 @@ class Controllers:
                     self._tell_unreadable(one.resource, bad.identity, bad.problem)
         self._caches.listen(self._heard)
         self._caches.listen(self._transitions.heard)
+        self._caches.listen(self._drift.heard)
         self._caches.listen(self._scheduler_liveness.heard)
         if self._observer is not None:
             self._caches.listen(self._observer.heard)
@@ -482,6 +511,7 @@ class Controllers:
             self._node_plans.seen(node)
         self._carry_out(self._cluster.unneeded())  # nobody carried out what a standby was told
         self._intake.start()
+        self._drift.start()
         self._disruption.start()
         self._housekeeper.start()
 
@@ -490,7 +520,7 @@ class Controllers:
         self._stop.set()
         if self._observer is not None:
             self._observer.stop()
-        parts = (self._intake, self._disruption, self._own, self._registrar, *self._queues)
+        parts = (self._intake, self._disruption, self._drift, self._own, self._registrar, *self._queues)
         ended = stop_all((part.stop for part in parts), STOP_SECONDS)
         ended &= stop_all((pool.close for pool in (self._creates, self._notes, self._workers)), WRITERS_STOP_SECONDS)
         if not ended:
@@ -516,6 +546,7 @@ class Controllers:
             if isinstance(claim, NodeClaim):
                 self._claims.add(claim.name)
                 self._pool_changed(claim.pool)
+                self._commands.heard(claim)
                 if new is not None:
                     self._consistency.seen(claim)
                     self._hydration.seen(claim)

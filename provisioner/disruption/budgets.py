@@ -1,5 +1,10 @@
-"""How many nodes of a pool may be disrupted now. Source: core spec 6.4."""
+"""How many nodes of each pool may be disrupted now, for every reason alike. Source: core spec 6.4.
 
+What is taken away already counts whoever took it: a command of any method, an expiration, an interruption, a user, a machine
+that is not ready. So one figure of a pool serves all reasons, and only what budgets allow differs between them.
+"""
+
+from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,7 +12,7 @@ from datetime import datetime
 from msgspec import UNSET
 
 from provisioner.apis import names
-from provisioner.apis.karpenter import Budget, NodePool
+from provisioner.apis.karpenter import Budget
 from provisioner.apis.meta import is_true
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
@@ -24,26 +29,65 @@ class PoolBudget:
     consuming: int
 
 
-def pool_budget(pool: NodePool, snapshot: Snapshot, reason: str, under_way: Container[str] = ()) -> PoolBudget:
-    """What the budgets of `pool` allow at the instant of `snapshot`. Cost: O(nodes).
+class Ledger:
+    """What budgets leave at one instant, less what was spent since. Not thread-safe; whoever acts on it holds a lock.
 
     Args:
-        pool: the pool.
-        snapshot: one instant.
-        reason: Empty, Drifted or Underutilized.
-        under_way: keys of machines whose disruption has begun, though the snapshot may not show it yet.
+        snapshot: the instant; candidates of commands under way are `deleting` in it.
+        taken: names of NodeClaims whose disruption has begun, though the snapshot may not show it yet.
+
+    Cost: O(nodes) once, then O(budgets of the pool) a question.
     """
-    name = pool.metadata.name
-    nodes = [
-        node
-        for node in snapshot.nodes
-        if node.pool == name and node.claim is not None and node.initialized and not _ending(node)
-    ]
-    consuming = sum(1 for node in nodes if node.deleting or not node.ready or node.key.name in under_way)
-    allowed = allowed_disruptions(
-        pool.spec.disruption.budgets, reason=reason, nodes=len(nodes), consuming=consuming, now=snapshot.at
-    )
-    return PoolBudget(name, len(nodes), allowed, consuming)
+
+    def __init__(self, snapshot: Snapshot, taken: Container[str] = ()) -> None:
+        self._now = snapshot.at
+        self._pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
+        self._nodes: Counter[str] = Counter()
+        self._consuming: Counter[str] = Counter()
+        self._free: dict[str, str] = {}  # nodes that consume nothing yet, with their pool
+        for node in snapshot.nodes:
+            if node.claim is None or not node.initialized or _ending(node):
+                continue
+            self._nodes[node.pool] += 1
+            if node.deleting or not node.ready or node.key.name in taken:
+                self._consuming[node.pool] += 1
+            else:
+                self._free[node.key.name] = node.pool
+
+    def budget(self, pool: str, reason: str) -> PoolBudget:
+        """One pool's budget; it allows nothing where the pool is unknown."""
+        found, nodes, consuming = self._pools.get(pool), self._nodes[pool], self._consuming[pool]
+        if found is None:
+            return PoolBudget(pool, nodes, 0, consuming)
+        budgets = found.spec.disruption.budgets
+        allowed = allowed_disruptions(budgets, reason=reason, nodes=nodes, consuming=consuming, now=self._now)
+        return PoolBudget(pool, nodes, allowed, consuming)
+
+    def budgets(self, reason: str) -> tuple[PoolBudget, ...]:
+        """Of every pool, by name."""
+        return tuple(self.budget(name, reason) for name in sorted(self._pools))
+
+    def allowed(self, pool: str, reason: str) -> int:
+        """How many nodes of a pool may still be disrupted for a reason."""
+        return self.budget(pool, reason).allowed
+
+    def knows(self, pool: str) -> bool:
+        """Whether the pool exists."""
+        return pool in self._pools
+
+    def refusal(self, those: Iterable[str], reason: str) -> str:
+        """The first pool, by name, that does not allow to disrupt all of these nodes together now; "" where all do.
+
+        A node that consumes already, for whatever reason, costs nothing more.
+        """
+        wanted = Counter(pool for name in set(those) if (pool := self._free.get(name)) is not None)
+        return next((pool for pool in sorted(wanted) if wanted[pool] > self.allowed(pool, reason)), "")
+
+    def spend(self, those: Iterable[str]) -> None:
+        """These nodes are taken from now on."""
+        for name in those:
+            if (pool := self._free.pop(name, None)) is not None:
+                self._consuming[pool] += 1
 
 
 def allowed_disruptions(budgets: Iterable[Budget], *, reason: str, nodes: int, consuming: int, now: datetime) -> int:

@@ -1,7 +1,7 @@
 """Which machines hold nothing worth keeping, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,30 +10,14 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
-from provisioner.disruption.budgets import PoolBudget, pool_budget
-from provisioner.disruption.proposal import Blocked
-from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.view import MethodAnswer, View
+from provisioner.state.snapshot import NodeView
 from provisioner.values.duration import parse_duration
 
+METHOD: Final = "empty"
 #: A budget's window opens by the clock, and so does the protection of a pod end.
 RECHECK: Final = timedelta(seconds=10)
-
-
-@dataclass(frozen=True, slots=True)
-class EmptinessDecision:
-    """What to do about empty machines.
-
-    Attributes:
-        delete: names of the NodeClaims to disrupt now, in a fixed order, within every budget.
-        blocked: candidates that stay, each with its reason.
-        budgets: by pool name.
-        recheck_at: when the clock alone may change this answer; None when only events can.
-    """
-
-    delete: tuple[str, ...]
-    blocked: tuple[Blocked, ...]
-    budgets: tuple[PoolBudget, ...]
-    recheck_at: datetime | None
 
 
 def consolidate_after(pool: NodePool) -> timedelta | None:
@@ -59,31 +43,19 @@ def consolidatable_at(node: NodeView, pool: NodePool) -> datetime | None:
     return None if wait is None or since is None else since + wait
 
 
-def decide_emptiness(
-    snapshot: Snapshot,
-    *,
-    empty_for: Mapping[str, timedelta],
-    validation: timedelta,
-    under_way: Container[str] = (),
-) -> EmptinessDecision:
-    """Empty, consolidatable machines within budget.
-
-    Args:
-        snapshot: one instant.
-        empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
-        validation: how long it must have been (validation as data, not as a sleep).
-        under_way: keys of machines whose disruption has begun; they count against budgets and are not chosen again.
+def emptiness(view: View) -> MethodAnswer:
+    """Empty, consolidatable nodes within budget, each a command of its own: none of them waits for another.
 
     Cost: O(nodes + pods on them).
     """
-    pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
-    budgets = {name: pool_budget(pool, snapshot, names.REASON_EMPTY, under_way) for name, pool in pools.items()}
-    left = {name: budget.allowed for name, budget in budgets.items()}
-    delete: list[str] = []
+    snapshot = view.snapshot
+    pools = {one.pool.metadata.name: one.pool for one in snapshot.pools}
+    spent: Counter[str] = Counter()
+    proposals: list[Proposal] = []
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
     held: set[str] = set()
-    for node in _candidates(snapshot.nodes, under_way):
+    for node in _candidates(snapshot.nodes, view.under_way):
         pool = pools.get(node.pool)
         if pool is None:
             blocked.append(Blocked(node.key.name, node.pool, f"NodePool not found (NodePool={node.pool})"))
@@ -91,27 +63,25 @@ def decide_emptiness(
         due = consolidatable_at(node, pool)
         if due is None:
             continue
-        due = max(due, snapshot.at + validation - empty_for.get(node.key.name, timedelta(0)))
+        due = max(due, snapshot.at + view.validation - view.empty_for.get(node.key.name, timedelta(0)))
         if due > snapshot.at:
             rechecks.append(due)
             continue
         if reason := refusal(node.pods, snapshot.at, do_not_disrupt=node.do_not_disrupt):
             blocked.append(Blocked(node.key.name, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
-        elif left[node.pool] <= 0:
+        elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool]:
             held.add(node.pool)
             rechecks.append(snapshot.at + RECHECK)  # a budget's window opens by the clock
         else:
-            left[node.pool] -= 1
-            delete.append(node.key.name)
+            spent[node.pool] += 1
+            proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
     blocked.extend(
         Blocked("", name, "No allowed disruptions for disruption reason Empty due to blocking budget")
         for name in sorted(held)
-        if budgets[name].allowed == 0
+        if not spent[name]
     )
-    return EmptinessDecision(
-        tuple(delete), tuple(blocked), tuple(budgets[name] for name in sorted(budgets)), min(rechecks, default=None)
-    )
+    return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None))
 
 
 def is_empty(pods: Iterable[Pod]) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.pods import Pod, is_reschedulable
-from provisioner.disruption.budgets import pool_budget
+from provisioner.disruption.budgets import Ledger
 from provisioner.state.snapshot import NodeView, Snapshot
 
 BUDGET_RECHECK = timedelta(seconds=10)
@@ -121,9 +121,7 @@ def _refusal(node: NodeView, left: Mapping[str, int]) -> str:
 
 def _budgets(snapshot: Snapshot, concerned: set[str]) -> dict[str, int]:
     """How many machines of each pool may still be disrupted now; a pool that is gone has no budgets."""
-    pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
-    return {
-        name: pool_budget(pool, snapshot, names.REASON_SCHEDULED_CHANGE).allowed
-        for name in concerned
-        if (pool := pools.get(name)) is not None
-    }
+    if not concerned:
+        return {}
+    budgets = Ledger(snapshot).budgets(names.REASON_SCHEDULED_CHANGE)
+    return {one.pool: one.allowed for one in budgets if one.pool in concerned}

@@ -58,6 +58,7 @@ def survey(
     resource: Resource[Any],
     *,
     decode: Callable[[bytes], T],
+    namespace: str = "",
     field_selector: str = "",
     page: int = PAGE_SIZE,
 ) -> Survey[T]:
@@ -65,7 +66,8 @@ def survey(
 
     Args:
         client: to the server.
-        resource: the kind, in all namespaces.
+        resource: the kind.
+        namespace: "" is all of them.
         decode: what is wanted of each object, fields left out that are nested too deeply; whatever it raises makes it `Unreadable`.
         field_selector: in the API's own syntax, "spec.nodeName=a".
         page: objects a request.
@@ -75,7 +77,7 @@ def survey(
     """
     found: list[T] = []
     unreadable: list[Unreadable] = []
-    for item in _items(client, resource, field_selector, page):
+    for item in _items(client, resource, namespace, field_selector, page):
         try:
             found.append(jsontext.decode_trimmed(decode, item)[0])
         except Exception as error:
@@ -85,11 +87,13 @@ def survey(
     return Survey(tuple(found), tuple(unreadable))
 
 
-def _items(client: Client, resource: Resource[Any], field_selector: str, page: int) -> Iterator[msgspec.Raw]:
+def _items(
+    client: Client, resource: Resource[Any], namespace: str, field_selector: str, page: int
+) -> Iterator[msgspec.Raw]:
     token = ""
     while True:
         query = {"fieldSelector": field_selector, "limit": str(page), "continue": token}
-        path = resource.path()
+        path = resource.path(namespace)
         answer = read_page(
             client.raw("GET", path, query=query, read_timeout=READ_TIMEOUT_SECONDS, tries=TRIES), f"GET {path}"
         )

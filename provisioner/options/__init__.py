@@ -463,6 +463,11 @@ class Options:
         _POSITIVE_DURATION,
         "Longest time that a planned pod keeps its place on a node that never initializes.",
     )
+    command_timeout: timedelta = _own(
+        timedelta(minutes=10),
+        _POSITIVE_DURATION,
+        "Time without progress after which a disruption command is called off and its nodes take pods again.",
+    )
     aws_region: str = _setting("", _TEXT, "Region of the cluster; empty is the region of this machine.")
     spot_refresh_interval: timedelta = _own(
         timedelta(minutes=10), _Parser(_minute, "DURATION"), "How old spot prices may be."

@@ -7,6 +7,7 @@ the same facts at once. Slow: O(cluster) an event. For tests, and for hunting a 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 
+from provisioner.apis.command import CommandRecord, command_on
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
@@ -19,7 +20,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.support.clock import Clock
 
-_PARTS = ("nodes", "pools", "daemons", "pending", "leaving", "around", "avoided", "stopped", "pod_budgets")
+_PARTS = ("nodes", "pools", "daemons", "pending", "leaving", "around", "avoided", "stopped", "pod_budgets", "commands")
 
 
 class StateDriftError(AssertionError):
@@ -44,6 +45,8 @@ def rebuilt(cluster: Cluster) -> Cluster:
     fresh._pod_event_at = dict(cluster._pod_event_at)
     for pool in cluster._usage.frozen():
         fresh._usage.pool_changed(None, pool.pool)
+    for command in cluster._commands.frozen():  # of two that name one candidate the first one known counts
+        fresh._commands._put(command)
     fresh._plans._claims, fresh._plans.misses = cluster._plans._claims, cluster._plans.misses
     fresh._plans.assignments = _assignments_of(cluster._plans.assignments)
     for pod in fresh._pods.all():
@@ -63,6 +66,11 @@ def differences(cluster: Cluster) -> Iterator[str]:
             yield from _compared(f"node of {name}", cluster.node_of(claim), fresh.node_of(claim))
             yield from _compared(f"rivals of {name}", cluster.rivals(claim), fresh.rivals(claim))
             yield from _compared(f"plan of {name}", cluster.plan_of(NodeKey(name)), fresh.plan_of(NodeKey(name)))
+            held, written = cluster.command_held_by(name), command_on(claim)
+            if held is not None and held.written:
+                yield from _compared(f"command on {name}", held.record, written)
+            elif held is None and written is not None and not cluster._commands.is_refused(written):
+                yield f"command {written.id} on {name} is not known"
         for node in cluster._joining.nodes.values():
             name = node.metadata.name
             yield from _compared(f"claim of {name}", cluster.claim_of(node), fresh.claim_of(node))
@@ -181,6 +189,16 @@ class CheckedCluster(Cluster):
 
     def claim_failed(self, name: str) -> list[Effect]:
         effects = super().claim_failed(name)
+        self.check()
+        return effects
+
+    def command_begun(self, record: CommandRecord) -> bool:
+        begun = super().command_begun(record)
+        self.check()
+        return begun
+
+    def command_dropped(self, record: CommandRecord) -> list[Effect]:
+        effects = super().command_dropped(record)
         self.check()
         return effects
 

@@ -12,11 +12,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.command import CommandRecord
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_terminal
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.state.commands import Command, Commands
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.effects import Effect
 from provisioner.state.joining import Joining, Rivals
@@ -29,7 +31,7 @@ from provisioner.state.pool_usage import PoolUsage
 from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
-from provisioner.state.views import Inputs, most_of, view_of
+from provisioner.state.views import Inputs, is_disrupted, most_of, view_of
 from provisioner.support.clock import Clock
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
@@ -60,7 +62,15 @@ class Cluster:
         self._lock = threading.RLock()
         self._settled = False
         self._joining, self._pods = Joining(), PodIndex()
-        self._plans = Plans(self._joining, self._pods, self._assignment_changed, hold_ttl=hold_ttl, plan_ttl=plan_ttl)
+        self._commands = Commands()
+        self._plans = Plans(
+            self._joining,
+            self._pods,
+            self._commands,
+            self._assignment_changed,
+            hold_ttl=hold_ttl,
+            plan_ttl=plan_ttl,
+        )
         self._daemons = DaemonSets()
         self._around = SurroundingsKeeper()
         self._protection = Protection()
@@ -173,6 +183,32 @@ class Cluster:
         with self._lock:
             claim = self._joining.claims.get(name)
             return self._drop_claim(name) if claim is not None and not claim.metadata.uid else []
+
+    def command_begun(self, record: CommandRecord) -> bool:
+        """A disruption command is about to be written, or one that is not written yet got its replacements.
+
+        From now on its candidates take no pods, count against budgets and belong to it. Told again with the same ID, what was
+        told before is replaced.
+
+        Returns:
+            False, and nothing changes, where a candidate is not there, belongs to another command, is going, or keeps room for
+            pods.
+        """
+        with self._lock:
+            known = self._commands.held_by(record.holder)
+            if known is None or known.record.id != record.id:
+                self._refresh()
+                views = [self._views.get(NodeKey(name)) for name in record.candidate_names]
+                if any(view is None or view.deleting or view.nominated or view.claim is None for view in views):
+                    return False
+            marked = self._commands.begin(record)
+            self._dirty.update(map(NodeKey, marked))
+            return bool(marked)
+
+    def command_dropped(self, record: CommandRecord) -> list[Effect]:
+        """A command that was begun came to nothing; what is written on claims is told by these."""
+        with self._lock:
+            return self._command_over(record, self._commands.drop(record))
 
     def pool_changed(self, old: NodePool | None, new: NodePool | None) -> list[Effect]:
         """A NodePool was added, changed or removed."""
@@ -288,6 +324,26 @@ class Cluster:
         with self._lock:
             return self._joining.rivals(claim.status.provider_id)
 
+    def command_held_by(self, claim: str) -> Command | None:
+        """The command whose record is, or will be, on this claim."""
+        with self._lock:
+            return self._commands.held_by(claim)
+
+    def command_of(self, claim: str) -> Command | None:
+        """The command of which this claim is a candidate."""
+        with self._lock:
+            return self._commands.of(claim)
+
+    def command_waiting_for(self, claim: str) -> Command | None:
+        """The command of which this claim is a replacement."""
+        with self._lock:
+            return self._commands.for_which(claim)
+
+    def commands(self) -> tuple[Command, ...]:
+        """Every command under way, by its first candidate."""
+        with self._lock:
+            return self._commands.frozen()
+
     def bound_to(self, node_name: str) -> tuple[Pod, ...]:
         """The unfinished pods on one Node, terminating ones included, by name."""
         with self._lock:
@@ -349,25 +405,56 @@ class Cluster:
                 avoided=self._plans.misses.avoided(now),
                 stopped=self._plans.misses.stopped(now),
                 pod_budgets=self._protection.frozen(),
+                commands=self._commands.frozen(),
             )
 
     # ------------------------------------------------------------------ entering
 
     def _put_node(self, node: Node, *, own: bool) -> list[Effect]:
+        before = self._joining.nodes.get(node.metadata.name)
         touched = self._joining.put_node(node, self._clock.monotonic(), own=own)
-        return self._touch(touched) if touched is not None else []
+        if touched is None:
+            return []
+        effects = self._touch(touched)
+        if self._settled and is_disrupted(before) and not is_disrupted(node):
+            effects += self._plans.stays(self._joining.key_of(node), self._clock.monotonic())
+        return effects
 
     def _put_claim(self, claim: NodeClaim, *, own: bool) -> list[Effect]:
         now = self._clock.monotonic()
         touched = self._joining.put_claim(claim, now, own=own)
         if touched is None:
             return []
-        effects = self._plans.claim_changed(claim, now) if self._settled else []
+        effects = self._commands_changed(claim)  # first: whose pods are going is asked of the plans
+        if self._settled:
+            effects += self._plans.claim_changed(claim, now)
         return effects + self._touch(touched)
 
     def _drop_claim(self, name: str) -> list[Effect]:
-        touched = self._joining.drop_claim(name)
-        return self._plans.claim_gone(name) + self._touch(touched)
+        touched, known = self._joining.drop_claim(name), self._commands.held_by(name)
+        over = self._commands.claim_gone(name)
+        effects = self._command_over(known.record, over) if known is not None else []
+        return effects + self._plans.claim_gone(name) + self._touch(touched)
+
+    def _commands_changed(self, claim: NodeClaim) -> list[Effect]:
+        """What is written on a claim about commands may be other than before."""
+        known = self._commands.held_by(claim.metadata.name)
+        changed = self._commands.claim_changed(claim)
+        self._dirty.update(map(NodeKey, changed))
+        now = self._commands.held_by(claim.metadata.name)
+        if known is None or not changed or (now is not None and now.record.id == known.record.id):
+            return []
+        return self._command_over(known.record, changed)
+
+    def _command_over(self, record: CommandRecord, candidates: Iterable[str]) -> list[Effect]:
+        """A command does not count any more: pods of candidates that stay need no other place, replacements may be unneeded."""
+        keys = sorted(map(NodeKey, candidates))
+        self._dirty.update(keys)
+        if not self._settled or not keys:
+            return []
+        now = self._clock.monotonic()
+        effects = [effect for key in keys for effect in self._plans.stays(key, now)]
+        return effects + [effect for name in record.replacement_names for effect in self._plans.review(NodeKey(name))]
 
     def _touch(self, keys: Iterable[NodeKey]) -> list[Effect]:
         """Nodes are others now: look at them again before the next snapshot, and at who is planned there at once."""
@@ -441,6 +528,7 @@ class Cluster:
         name = node.metadata.name if node is not None else ""
         pool = claim.metadata.labels.get(names.NODEPOOL_LABEL, "") if claim is not None else ""
         types = self._types_of(pool) if claim is not None else {}
+        command = self._commands.of(key.name) if key.of_claim else None
         provider_id = (
             claim.status.provider_id if claim is not None else node.spec.provider_id if node is not None else ""
         )
@@ -460,6 +548,7 @@ class Cluster:
                 types=types,
                 due=lambda labels, taints, pods: self._daemons_due(key, labels, taints, pods),
                 most=lambda claim: self._peak(pool, claim, types),
+                command=command.record.id if command is not None else "",
             )
         )
 

@@ -64,6 +64,8 @@ class Leaving:
         # a pod that cannot be evicted would leave the node made for it empty; one that is interrupted ends all the same
         claim = view.claim
         ends = claim is not None and names.INTERRUPTION_ANNOTATION in claim.metadata.annotations
+        if view.command and not ends and claim is not None and claim.metadata.deletion_timestamp is None:
+            return (), False  # the command gave them places, or gives up
         free = [
             pod for pod in view.pods if pod.deleted is None and not self._is_assigned(pod.uid) and is_reschedulable(pod)
         ]

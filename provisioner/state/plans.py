@@ -11,12 +11,14 @@ from datetime import timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan, PlanEntry, PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.state import effects
 from provisioner.state.assignments import VACANT_SECONDS, Assignment, Assignments, Family
+from provisioner.state.commands import Commands
 from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PodMissed, PodSettled
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
@@ -68,6 +70,7 @@ class Plans:
     Args:
         joining: Nodes and claims.
         pods: every pod.
+        commands: the disruption commands under way.
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most.
         plan_ttl: how long a node that is not keeps it.
@@ -77,6 +80,7 @@ class Plans:
         self,
         joining: Joining,
         pods: PodIndex,
+        commands: Commands,
         changed: Callable[[NodeKey, str], None],
         *,
         hold_ttl: timedelta,
@@ -84,7 +88,7 @@ class Plans:
     ) -> None:
         self.assignments = Assignments()
         self.misses = Misses()
-        self._joining, self._pods, self._changed = joining, pods, changed
+        self._joining, self._pods, self._commands, self._changed = joining, pods, commands, changed
         self._hold_seconds, self._plan_seconds = hold_ttl.total_seconds(), plan_ttl.total_seconds()
         self._claims: dict[str, _Claim] = {}
         self._doors: dict[NodeKey, _Door] = {}  # of nodes that have assignments
@@ -96,7 +100,7 @@ class Plans:
         """A claim is about to be created for these pods; False where none of them needs it any more. Without pods it is needed."""
         key, asked = NodeKey(claim.metadata.name), tuple(pods)
         found = [pod for one in asked if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
-        if asked and not found:
+        if asked and not found and self._commands.for_which(key.name) is None:
             return False
         self._claims[key.name] = _Claim(
             text=claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""), announced=True, for_pods=bool(asked)
@@ -130,9 +134,13 @@ class Plans:
         return done
 
     def is_unneeded(self, name: str) -> bool:
-        """Whether a claim was made for pods none of which needs it any more, and is not launched."""
+        """Whether a claim was made for pods none of which needs it any more, and is not launched.
+
+        A command waits for its replacements whatever becomes of the pods.
+        """
         one = self._claims.get(name)
-        return one is not None and one.for_pods and not self.assignments.has(NodeKey(name))
+        planned = one is not None and one.for_pods and not self.assignments.has(NodeKey(name))
+        return planned and self._commands.for_which(name) is None
 
     def unneeded(self) -> list[Effect]:
         """`ClaimUnneeded` for every such claim that exists. Cost: claims."""
@@ -199,6 +207,17 @@ class Plans:
         """End every assignment of a node."""
         return [effect for one in self.assignments.on(key) for effect in self._end(one, outcome)]
 
+    def stays(self, key: NodeKey, now: float) -> list[Effect]:
+        """A node that was a candidate of a command is none any more: where it stays its pods need no other place. O(its pods)."""
+        pair = self._joining.pair(key)
+        node = pair[0] if pair is not None else None
+        done: list[Effect] = []
+        for pod in self._pods.on(node.metadata.name) if node is not None else ():
+            one = self.assignments.of_pod(pod.uid)
+            if one is not None and self._found_place(pod):
+                done += self._close(one, pod, now)
+        return done
+
     def displace(self, view: NodeView) -> list[Effect]:
         """End assignments of a node on which others have taken the room: their pods must be planned again."""
         done: list[Effect] = []
@@ -264,6 +283,8 @@ class Plans:
             for one in self.assignments.on(key):
                 since = one.made_at if coming or ready is None else max(one.made_at, ready)
                 if now - since > (self._plan_seconds if coming else self._hold_seconds):
+                    if self._is_on_candidate(one):
+                        continue  # a command may wait long for its other replacements, or for a budget
                     done += self._end(one, effects.EXPIRED)
                 elif is_open and one.open_since is not None and (pod := self._pods.get(one.uid)) is not None:
                     cause = verdict(self._look(one, pod, now)) if not pod.node_name else None
@@ -274,6 +295,13 @@ class Plans:
         return done
 
     # ------------------------------------------------------------------ helpers
+
+    def _is_on_candidate(self, one: Assignment) -> bool:
+        """Whether the pod still runs on a candidate of a command, so that its place is kept as long as that lives."""
+        pod = self._pods.get(one.uid)
+        node = self._joining.nodes.get(pod.node_name) if pod is not None else None
+        claim = self._joining.claim_of(node) if node is not None else None
+        return claim is not None and self._commands.of(claim.metadata.name) is not None
 
     def _adopt(self, claim: NodeClaim, one: _Claim, text: str, now: float) -> None:
         """Read a plan that somebody else wrote: another leader, or this process before it was started again."""
@@ -325,12 +353,15 @@ class Plans:
         if not pod.node_name:
             return False
         node = self._joining.nodes.get(pod.node_name)
-        return node is None or not is_going(node, self._joining.claim_of(node))
+        return node is None or not self._is_going(node, self._joining.claim_of(node))
+
+    def _is_going(self, node: Node | None, claim: NodeClaim | None) -> bool:
+        return is_going(node, claim) or (claim is not None and self._commands.of(claim.metadata.name) is not None)
 
     def _takes(self, key: NodeKey) -> bool:
         """Whether pods may be planned onto a node: it is known, stays, and is one."""
         pair = self._joining.pair(key)
-        if pair is None or is_going(*pair):
+        if pair is None or self._is_going(*pair):
             return False
         claim = pair[1]
         return claim is None or self._joining.rivals(claim.status.provider_id) is None

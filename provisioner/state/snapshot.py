@@ -8,6 +8,7 @@ from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PodDi
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.state.commands import Command
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import Stop
 from provisioner.values.resources import EMPTY, Resources
@@ -33,7 +34,8 @@ class NodeView:
         pods: the pods bound here that still use room, by name.
         assigned: pods that are planned here, by name; all of them are unbound, or about to leave another node.
         attach_limits: how many volumes of each CSI driver the node takes; a driver that is absent has no limit.
-        deleting: the Node or its claim is going, or carries the disrupted taint.
+        deleting: the Node or its claim is going, carries the disrupted taint, or is a candidate of a command.
+        command: the ID of the disruption command of which its claim is a candidate; "" for none.
         last_pod_event: the last bind or end of a pod that is no daemon; None when none was seen.
         do_not_disrupt: the Node or its claim carries karpenter.sh/do-not-disrupt: "true".
         nominated: room is kept here for some pod.
@@ -66,6 +68,7 @@ class NodeView:
     attach_limits: Mapping[str, int] = field(default_factory=dict)
     charge: Resources = EMPTY
     ambiguous: bool = False
+    command: str = ""
 
     def __repr__(self) -> str:
         state = "deleting" if self.deleting else "initialized" if self.initialized else "in flight"
@@ -117,11 +120,13 @@ class Snapshot:
         pools: by name; every NodePool, usable or not.
         daemons: one shape a DaemonSet.
         pending: unbound pods that a machine could help, less those a live plan covers; by age, then UID.
-        leaving: reschedulable pods on deleting nodes that can be evicted, or lose their node anyway, and that no plan covers yet.
+        leaving: reschedulable pods on deleting nodes that can be evicted, or lose their node anyway, and that no plan covers yet;
+            those of candidates belong to their command until these are deleted.
         around: volumes, namespaces and selectors.
         avoided: by pod UID, names of the Nodes on which kube-scheduler did not bind it as planned.
         stopped: by key, the classes that are not planned for a while, since kube-scheduler did not follow their plans.
         pod_budgets: PodDisruptionBudgets by namespace, each namespace's by name; the same object while none changed.
+        commands: the disruption commands under way, by the name of the first candidate.
     """
 
     at: datetime
@@ -134,3 +139,4 @@ class Snapshot:
     avoided: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stopped: Mapping[str, Stop] = field(default_factory=dict)
     pod_budgets: Mapping[str, tuple[PodDisruptionBudget, ...]] = field(default_factory=dict)
+    commands: tuple[Command, ...] = ()

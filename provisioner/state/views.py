@@ -38,6 +38,7 @@ class Inputs:
         types: instance types of the claim's pool by name.
         due: what DaemonSets still need of a node with these labels and taints, whose pods are these.
         most: what limits are charged with for a claim that is not launched yet.
+        command: the ID of the command of which the claim is a candidate, "" for none.
     """
 
     key: NodeKey
@@ -54,6 +55,7 @@ class Inputs:
     types: Mapping[str, InstanceType]
     due: Callable[[Mapping[str, str], tuple[Taint, ...], tuple[Pod, ...]], Resources]
     most: Callable[[NodeClaim], Resources | None]
+    command: str = ""
 
 
 def view_of(given: Inputs) -> NodeView:
@@ -89,7 +91,7 @@ def view_of(given: Inputs) -> NodeView:
         registered=registered,
         initialized=initialized,
         ready=node is not None and is_true(node.status.conditions, names.READY),
-        deleting=any(meta.deletion_timestamp is not None for meta in both) or is_disrupted(node),
+        deleting=any(meta.deletion_timestamp is not None for meta in both) or is_disrupted(node) or bool(given.command),
         do_not_disrupt=any(meta.annotations.get(names.DO_NOT_DISRUPT) == "true" for meta in both),
         nominated=given.nominated,
         last_pod_event=max((at for at in (given.last_pod_event, told) if at is not None), default=None),
@@ -97,6 +99,7 @@ def view_of(given: Inputs) -> NodeView:
         attach_limits=given.attach_limits,
         charge=_charge(claim, capacity, given.most),
         ambiguous=given.ambiguous,
+        command=given.command,
     )
 
 

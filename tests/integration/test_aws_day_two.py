@@ -25,6 +25,7 @@ from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.garbage import MachineCollector
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2.health import DENIED_SECONDS, HealthPoller, read_statuses
@@ -198,6 +199,7 @@ def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> N
             Metrics(),
             workers,
             clock,
+            ledger=BudgetLedger(server.world.cluster),
             plan=lambda _: None,
         )
         reader = QueueReader(
@@ -275,6 +277,7 @@ def test_while_ec2_does_not_say_nobody_is_marked(cloud: Cloud, kind: Any) -> Non
             Metrics(),
             workers,
             server.world.clock,
+            ledger=BudgetLedger(server.world.cluster),
             plan=lambda _: None,
         )
         settings = AwsSettings(cluster_name=CLUSTER, region=cloud.ec2.region)

@@ -123,11 +123,14 @@ def test_a_claim_says_when_its_class_has_changed(aws: AwsCluster) -> None:
         return drifted.reason if drifted is not None else ""
 
     assert reason() == ""
+    held = [{"nodes": "0"}]
+    aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": held}}})
     aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": {"team": "shop"}}})
     aws.eventually(lambda: reason() == "NodeClassDrift", "the claim has drifted", 60.0)
-    assert [one.name for one in standing(aws.claims())] == [claim.name], "that is all that happens"
+    assert [one.name for one in standing(aws.claims())] == [claim.name], "the budget holds it"
     aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": None}})
     aws.eventually(lambda: reason() == "", "the claim has drifted no more", 60.0)
+    aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
 
 
 def test_a_machine_is_tagged_with_its_node(aws: AwsCluster) -> None:

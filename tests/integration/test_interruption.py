@@ -10,13 +10,12 @@ from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.controllers.clouds import KwokCloud, Parts, Term
-from provisioner.controllers.core.drift import DriftController
 from provisioner.controllers.core.garbage import ClaimCollector
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.poller import Poller
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.resources import NODECLAIMS, NODEPOOLS
+from provisioner.kube.resources import NODECLAIMS
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import Pool
 from tests.support.eventually import eventually
@@ -38,14 +37,8 @@ class InterruptibleTerm:
             parts.metrics,
             self.workers,
             parts.clock,
+            ledger=parts.ledger,
             plan=parts.plan_again,
-        )
-        self.drift = DriftController(
-            parts.cluster,
-            cloud.provider,
-            parts.writer,
-            parts.clock,
-            pool=lambda name: parts.client.get(NODEPOOLS, name),
         )
         self.garbage = Poller(
             "claim-garbage", ClaimCollector(parts.cluster, cloud.provider, parts.writer, parts.metrics).poll
@@ -53,17 +46,15 @@ class InterruptibleTerm:
 
     def start(self) -> None:
         self.interruptions.start()
-        self.drift.start()
         self.garbage.start()
 
     def stop(self) -> None:
         self.garbage.stop()
-        self.drift.stop()
         self.interruptions.stop()
         self.workers.close(2.0)
 
     def heard(self, what: str, old: object, new: object) -> None:
-        self.drift.heard(what, old, new)
+        """Nothing to do."""
 
 
 class InterruptibleCloud(KwokCloud):
@@ -167,7 +158,7 @@ def test_when_no_replacement_comes_pods_are_evicted_by_the_deadline_and_deleted_
 
 
 def test_a_claim_says_that_it_has_drifted_and_that_it_has_not(plot: Plot) -> None:
-    pool = plot.pool()
+    pool = plot.pool(disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]})
     plot.deploy("web", 1)
     plot.await_running(1)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis import names
+from provisioner.apis.command import Candidate, CommandRecord, Replacement, encode_command
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
@@ -180,6 +181,39 @@ def assign(key: NodeKey, uids: list[str]) -> Step:
     return lambda world: world.cluster.assign(key, pods_of(world, uids))
 
 
+def record(candidates: list[str], replacement: str, number: int) -> CommandRecord:
+    return CommandRecord(
+        id=f"command-{number}",
+        reason="Drifted",
+        method="drift",
+        candidates=tuple(Candidate(name, f"uid-{name}") for name in sorted(candidates)),
+        replacements=(Replacement(replacement),) if replacement else (),
+    )
+
+
+def begin_command(candidates: list[str], replacement: str, number: int) -> Step:
+    return lambda world: world.cluster.command_begun(record(candidates, replacement, number))
+
+
+def drop_command(candidates: list[str], number: int) -> Step:
+    return lambda world: world.cluster.command_dropped(record(candidates, "", number))
+
+
+def write_command(candidates: list[str], replacement: str, number: int, *, going: bool) -> Step:
+    """The record comes by the watch: on a node that may be there already, with others in it that may not."""
+    one = record(candidates, replacement, number)
+    changes: dict[str, Any] = {"deletionTimestamp": NOON.isoformat()} if going else {}
+
+    def step(world: World) -> object:
+        known = world.cluster.claim(one.holder)
+        provider_id = known.status.provider_id if known is not None else f"kwok://{one.holder}"
+        annotations = {names.COMMAND_ANNOTATION: encode_command(one)}
+        put = claim(one.holder, provider_id=provider_id, true=STAGES[2], annotations=annotations, **changes)
+        return world.cluster.claim_changed(known, put)
+
+    return step
+
+
 def wait(seconds: float) -> Step:
     def step(world: World) -> object:
         world.clock.advance(seconds)
@@ -188,6 +222,7 @@ def wait(seconds: float) -> Step:
     return step
 
 
+some_claims = st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True)
 keys = st.builds(NodeKey, st.sampled_from(NAMES), st.booleans())
 steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(put_node, st.sampled_from(NAMES), st.sampled_from(PROVIDER_IDS), st.integers(0, 3), going=st.booleans()),
@@ -220,6 +255,15 @@ steps: st.SearchStrategy[Step] = st.one_of(
     ),
     st.builds(drop_pod, st.sampled_from(PODS)),
     st.builds(assign, keys, some_pods),
+    st.builds(begin_command, some_claims, st.sampled_from(("", "c", "d")), st.integers(0, 1)),
+    st.builds(drop_command, some_claims, st.integers(0, 1)),
+    st.builds(
+        write_command,
+        some_claims,
+        st.sampled_from(("", "c", "d")),
+        st.integers(0, 1),
+        going=st.sampled_from((False, False, True)),
+    ),
     st.builds(wait, st.sampled_from((0.0, 2.0, 31.0, 121.0, 901.0, 3700.0))),
     st.builds(daemon_set, st.sampled_from(("100m", "2")), st.booleans()),
     st.builds(limit_range, st.sampled_from(("1Gi", "2Gi")), st.booleans()),
@@ -263,6 +307,7 @@ def test_a_pod_waits_or_has_a_place_and_every_place_is_on_a_node_that_stays(hist
         assert not assigned & {one.uid for one in snapshot.leaving}
         for view in snapshot.nodes:
             gone = view.claim is not None and view.claim.metadata.deletion_timestamp is not None
+            assert view.deleting or not view.command
             assert not (view.nominated and (gone or (view.ambiguous and view.claim is not None)))
 
 

@@ -167,12 +167,16 @@ def pool(name: str = "general", *, requirements: tuple[Mapping[str, Any], ...] =
 
 
 class World:
-    """A settled state on a clock that stands still; after every event it is compared with one made anew."""
+    """A settled state on a clock that stands still; after every event it is compared with one made anew.
 
-    def __init__(self) -> None:
+    One that is not settled yet waits for `cluster.settle`, as a process that reads its first lists.
+    """
+
+    def __init__(self, *, settled: bool = True) -> None:
         self.clock = FakeClock()
         self.cluster = CheckedCluster(lambda _: _TYPES, self.clock)
-        self.cluster.settle()
+        if settled:
+            self.cluster.settle()
 
     def machine(self, name: str, *, pods: tuple[Pod, ...] = (), age: float = 0.0, **claim_fields: Any) -> None:
         """A launched, registered and initialised machine named `name`, its claim planned for `pods`."""

@@ -44,6 +44,7 @@ from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 
 SECONDS = 90.0
+OWN_PORTS = ("--bind-address", "127.0.0.1", "--metrics-port", "0", "--health-probe-port", "0", "--report-port", "0")
 TEAM = "dovetail.example/plot"
 SYSTEM_NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dovetail-system"}}
 
@@ -103,8 +104,7 @@ class InProcess:
 def start_child(cluster: DevCluster, name: str, *flags: str) -> Record:
     """`dovetail provisioner` as a child of the cluster, on free ports; ended with `cluster.stop(name)`."""
     command = [sys.executable, "-m", "provisioner.cli.main", "provisioner", "--kubeconfig", str(cluster.kubeconfig)]
-    own = ("--bind-address", "127.0.0.1", "--metrics-port", "0", "--health-probe-port", "0", "--report-port", "0")
-    return cluster.start_program(name, [*command, *own, *flags])
+    return cluster.start_program(name, [*command, *OWN_PORTS, *flags])
 
 
 def prepare(client: Client) -> None:

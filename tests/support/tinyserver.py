@@ -28,6 +28,7 @@ _PATH = re.compile(
     r"/(?:api/v1|apis/karpenter.sh/v1)/(?P<kind>nodeclaims|nodes)(?:/(?P<name>[^/]+))?(?P<status>/status)?"
 )
 _GUARDS = frozenset({"uid", "resourceVersion"})
+_PDBS = re.compile(r"/apis/policy/v1/namespaces/(?P<namespace>[^/]+)/poddisruptionbudgets")
 _POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)(?P<eviction>/eviction)?")
 
 
@@ -56,7 +57,9 @@ class TinyServer:
     Attributes:
         world: what our caches have; `tell` off, the server knows more than they.
         pods: what is bound, by UID, as the server encodes it; evicted and deleted ones are gone at once.
+        budgets: PodDisruptionBudgets, as JSON.
         refuse: status to answer to writes of objects by name, instead of doing them.
+        refuse_creates: status to answer to every creation; 0 creates.
         done: requests that changed something, as "METHOD kind/name".
         dies_after: how many of those there may be before everything raises `ServerDied`; None never dies.
     """
@@ -65,7 +68,9 @@ class TinyServer:
         self.world = world
         self.objects: dict[tuple[str, str], Any] = {}
         self.pods: dict[str, tuple[str, bytes]] = {}  # UID -> (Node, JSON)
+        self.budgets: list[Any] = []
         self.refuse: dict[str, int] = {}
+        self.refuse_creates = 0
         self.done: list[str] = []
         self.dies_after: int | None = None
         self.tell = True
@@ -136,12 +141,17 @@ class TinyServer:
             self.pods.pop(found["name"], None)
             self.done.append(f"{sent.method} {'evictions' if found['eviction'] else 'pods'}/{found['name']}")
             return ok({"kind": "Status", "status": "Success"})
+        if found := _PDBS.fullmatch(sent.path):
+            items = [one for one in self.budgets if one["metadata"]["namespace"] == found["namespace"]]
+            return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
         path = _PATH.fullmatch(sent.path)
         assert path is not None, f"nobody expected {sent.method} {sent.path}"
         kind, name = path["kind"], path["name"]
         if name is None:
             if kind in self.refuse:
                 return refusal(self.refuse[kind])
+            if sent.method == "POST":
+                return self._create(kind, sent.body)
             items = [thing for (one, _), thing in sorted(self.objects.items()) if one == kind]
             return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
         if sent.method != "GET" and name in self.refuse:
@@ -167,6 +177,23 @@ class TinyServer:
         else:
             changed = _merged(known, sent.body)
         return ok(self._store(kind, name, changed))
+
+    def _create(self, kind: str, body: Any) -> FakeAnswer:
+        name = body["metadata"]["name"]
+        if self.refuse_creates:
+            return refusal(self.refuse_creates)
+        if (kind, name) in self.objects:
+            return refusal(409, "AlreadyExists")
+        if self.dies_after is not None and len(self.done) >= self.dies_after:
+            raise ServerDied
+        self.done.append(f"POST {kind}/{name}")
+        made = copy.deepcopy(body)
+        made["metadata"] |= {
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "creationTimestamp": self.world.clock.now().isoformat(),
+        }
+        return ok(self._store(kind, name, made))
 
     def _list_pods(self, sent: Sent) -> FakeAnswer:
         """Those of one Node, as a quorum read: a request that allows old answers is a defect."""

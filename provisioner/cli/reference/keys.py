@@ -55,6 +55,24 @@ OWN: Final = (
         "An interruption that EC2 announced; removing it calls the drain off.",
     ),
     Key(
+        names.COMMAND_ANNOTATION,
+        "NodeClaim annotation",
+        "provisioner",
+        "The disruption command of which it is the first candidate: reason, candidates, replacements, phase; removing it calls the command off.",
+    ),
+    Key(
+        names.COMMAND_MEMBER_ANNOTATION,
+        "NodeClaim annotation",
+        "provisioner",
+        "ID of the disruption command of which it is another candidate.",
+    ),
+    Key(
+        names.REPLACES_ANNOTATION,
+        "NodeClaim annotation",
+        "provisioner",
+        "ID of the disruption command that it was created for.",
+    ),
+    Key(
         names.HOLD_RELEASED_ANNOTATION,
         "Node annotation",
         "extender",

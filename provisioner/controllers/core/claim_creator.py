@@ -81,8 +81,12 @@ class ClaimCreator:
                 return None
         raise NoFreeNameError(pool)
 
-    def create(self, new: NewClaim) -> NodeClaim | None:
+    def create(self, new: NewClaim, reason: str = "provisioned") -> NodeClaim | None:
         """Write an announced claim; where that fails the state is told that it never came to be.
+
+        Args:
+            new: what was announced.
+            reason: what for, for metrics.
 
         Returns:
             The claim; None where its pods found other places meanwhile, and nothing was written.
@@ -107,7 +111,7 @@ class ClaimCreator:
         key = NodeKey(new.name)
         if len(self._cluster.assigned(key)) > len(new.pods):  # a later batch came before the claim was there
             self._plans.changed(key)
-        self._metrics.claim_created(new.pool, min_values_relaxed=new.min_values_relaxed)
+        self._metrics.claim_created(new.pool, reason, min_values_relaxed=new.min_values_relaxed)
         self._created(claim)
         return claim
 

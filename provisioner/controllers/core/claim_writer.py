@@ -108,6 +108,10 @@ class ClaimWriter:
             return
         self._effects(self._cluster.claim_deleted(claim))
 
+    def take(self, effects: Iterable[Effect]) -> None:
+        """What the state wants done about something that was told to it without a write."""
+        self._effects(effects)
+
     def node_written(self, node: Node) -> Node:
         """The answer to a write to a Node that somebody else made: told to the state before the watch tells it."""
         self._effects(self._cluster.node_written(node))

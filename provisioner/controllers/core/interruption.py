@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of, merged
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import is_reschedulable
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import deadline_of
@@ -42,6 +43,7 @@ class Interruptions:
     Args:
         taints: closes Nodes.
         workers: for this alone, so that nothing else holds it up.
+        ledger: of the budgets, which an interruption that has time keeps like everybody else.
         plan: asks the provisioner for a run; its argument names what for.
         patience: seconds that a pass waits for its calls.
     """
@@ -56,13 +58,14 @@ class Interruptions:
         workers: Workers,
         clock: Clock,
         *,
+        ledger: BudgetLedger,
         plan: Callable[[str], None],
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._patience = patience
         self._cluster, self._taints, self._writer, self._recorder = cluster, taints, writer, recorder
         self._metrics, self._workers, self._clock = metrics, workers, clock
-        self._plan = plan
+        self._plan, self._ledger = plan, ledger
         self._planned_at: dict[str, float] = {}
         self._busy: set[str] = set()  # keys of steps that have no answer yet
         self._locks = tuple(threading.Lock() for _ in range(16))
@@ -183,10 +186,15 @@ class Interruptions:
         node = self._cluster.node_of(claim) if claim is not None else None
         if node is None:
             return
+        asks = mark.budgeted and (mark.evicts is None or self._clock.now() < mark.evicts)
+        if asks and not self._ledger.take(key, names.REASON_SCHEDULED_CHANGE):
+            return  # somebody else was faster
         try:
-            self._taints.close(node)
+            self._taints.close(node)  # told to the state at once, where it counts from then on
         except NotFound:
             return
+        finally:
+            self._ledger.release(key)
         _log.info("closed an interrupted machine", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
 
     def _evict(self, key: str, mark: Interruption) -> None:

@@ -319,7 +319,6 @@ class AwsTerm:
                 cloud.reserves,
             ),
             parts,
-            pool=cloud.caches.pools.store.get,
             pools=cloud.caches.pools.store.list,
             changed=lambda: parts.plan_again("zonal shift"),
         )

@@ -1,6 +1,6 @@
 """Everything that happens to machines of EC2 after their launch, wired: one `Term` for the leader.
 
-Interruptions, health, garbage, tags, drift, reservations and zonal shifts; each is a module of its own here or in `core`.
+Interruptions, health, garbage, tags, reservations and zonal shifts; each is a module of its own beside this one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,6 @@ from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.clouds import Parts
-from provisioner.controllers.core.drift import DriftController
 from provisioner.controllers.core.garbage import ClaimCollector, MachineCollector
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2 import health, reservations
@@ -62,7 +61,6 @@ class DayTwo:
     """The controllers of one term.
 
     Args:
-        pool: the NodePool of that name.
         pools: every NodePool.
         changed: called when zonal shifts change, so that offerings are worked out anew.
     """
@@ -72,7 +70,6 @@ class DayTwo:
         ec2: Ec2,
         parts: Parts,
         *,
-        pool: Callable[[str], NodePool | None],
         pools: Callable[[], Sequence[NodePool]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -80,7 +77,15 @@ class DayTwo:
         # a pool each: a call that hangs must not hold up the others
         self._pools = (Pool(_INTERRUPTING, "interruption"), Pool(_READING, "interruption-queue"))
         self.interruptions = Interruptions(
-            cluster, parts.taints, writer, parts.recorder, parts.metrics, self._pools[0], clock, plan=parts.plan_again
+            cluster,
+            parts.taints,
+            writer,
+            parts.recorder,
+            parts.metrics,
+            self._pools[0],
+            clock,
+            ledger=parts.ledger,
+            plan=parts.plan_again,
         )
         self._reader = (
             QueueReader(
@@ -97,7 +102,6 @@ class DayTwo:
             if ec2.settings.interruption_queue
             else None
         )
-        self._drift = DriftController(cluster, ec2.provider, writer, clock, pool=pool)
         self._tagging = TaggingController(
             ec2.inventory.find,
             ec2.instances.tag,
@@ -165,19 +169,18 @@ class DayTwo:
     def start(self) -> None:
         """Begin to act."""
         self.interruptions.start()
-        for one in (self._drift, self._tagging, *self._pollers, self._reader):
+        for one in (self._tagging, *self._pollers, self._reader):
             if one is not None:
                 one.start()
 
     def stop(self) -> None:
         """Finish what is under way and act no more."""
-        parts = (self._reader, *self._pollers, self._tagging, self._drift, self.interruptions)
+        parts = (self._reader, *self._pollers, self._tagging, self.interruptions)
         stop_all((one.stop for one in parts if one is not None), STOP_SECONDS)
         stop_all((pool.close for pool in self._pools), POOLS_STOP_SECONDS)
 
     def heard(self, what: str, old: object, new: object) -> None:
         """One event of a watch."""
-        self._drift.heard(what, old, new)
         self._tagging.heard(what, old, new)
 
 

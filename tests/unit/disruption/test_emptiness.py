@@ -1,12 +1,15 @@
 """Which machines are empty enough to go."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from provisioner.apis import names
-from provisioner.disruption.emptiness import EmptinessDecision, decide_emptiness
+from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.emptiness import emptiness
+from provisioner.disruption.view import MethodAnswer, View
 from provisioner.state.keys import NodeKey
 from tests.support.clock import NOON
 from tests.support.cluster import World, pod, pool
@@ -15,9 +18,26 @@ VALIDATION = timedelta(seconds=5)
 LONG = timedelta(hours=1)
 
 
-def decide(world: World, empty_for: dict[str, timedelta] | None = None, under_way: str = "") -> EmptinessDecision:
+@dataclass(frozen=True)
+class Decision(MethodAnswer):
+    """With the ledger that it was made by."""
+
+    ledger: Ledger | None = None
+
+    @property
+    def delete(self) -> tuple[str, ...]:
+        """The nodes that go, each by a command of its own."""
+        assert all(len(one.candidates) == 1 and not one.replacements for one in self.proposals)
+        return tuple(one.candidates[0] for one in self.proposals)
+
+
+def decide(world: World, empty_for: dict[str, timedelta] | None = None, under_way: str = "") -> Decision:
     seen = dict.fromkeys("abc", LONG) if empty_for is None else empty_for
-    return decide_emptiness(world.cluster.snapshot(), empty_for=seen, validation=VALIDATION, under_way=under_way)
+    snapshot, away = world.cluster.snapshot(), frozenset(under_way)
+    ledger = Ledger(snapshot, taken=away)
+    view = View(snapshot, None, ledger.allowed, empty_for=seen, validation=VALIDATION, under_way=away)
+    answer = emptiness(view)
+    return Decision(answer.proposals, answer.blocked, answer.recheck_at, ledger)
 
 
 def a_world(*machines: str, **spec: Any) -> World:
@@ -37,7 +57,8 @@ def test_machines_go_in_a_fixed_order_and_within_the_budget() -> None:
     world = a_world("c", "a", "b", disruption={"budgets": [{"nodes": "2"}]})
     decision = decide(world)
     assert decision.delete == ("a", "b")
-    assert decision.budgets[0].allowed == 2
+    assert decision.ledger is not None
+    assert decision.ledger.allowed("general", "Empty") == 2
 
 
 def test_a_closed_budget_is_said_on_the_pool() -> None:
@@ -151,5 +172,7 @@ def test_a_duration_on_the_machine_itself_means_nothing() -> None:
 def test_a_machine_whose_disruption_has_begun_counts_and_is_not_chosen_again() -> None:
     world = a_world("a", "b", disruption={"budgets": [{"nodes": "1"}]})
     assert decide(world, under_way="b").delete == ()
-    assert decide(world, under_way="b").budgets[0].consuming == 1
+    ledger = decide(world, under_way="b").ledger
+    assert ledger is not None
+    assert ledger.budget("general", "Empty").consuming == 1
     assert decide(a_world("a", "b"), under_way="a").delete == ("b",)

@@ -10,70 +10,17 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod
-from provisioner.controllers.core.disruption import GIVE_UP_AFTER, SPARED_SECONDS, VALIDATION, Disruption
-from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.core.commands import GIVE_UP_AFTER, SPARED_SECONDS
+from provisioner.disruption.view import VALIDATION
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
-from tests.support.cluster import World, claim, node, pod, pool
+from tests.support.cluster import pod
+from tests.support.disrupting import Stage
 from tests.support.eventually import eventually
-from tests.support.instances import FakeInstances
 from tests.support.kube import FakeAnswer, Sent
-from tests.support.tinyserver import TinyServer
 
-ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
-LONG_AGO = NOON - timedelta(hours=1)
 PROTECTED = {names.DO_NOT_DISRUPT: "true"}
-METRICS = Metrics()
-
-
-class Stage:
-    """Empty machines, and a disruption whose queues run."""
-
-    def __init__(self, *machines: str, budget: str = "100%") -> None:
-        self.world = World()
-        self.server = TinyServer(self.world)
-        self.behind = ""
-        disruption = {"consolidateAfter": "0s", "budgets": [{"nodes": budget}]}
-        self.world.cluster.pool_changed(None, pool(disruption=disruption))
-        for name in machines or ("a",):
-            self.server.put(
-                claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE, since=LONG_AGO),
-                node(name, labels={names.NODEPOOL_LABEL: "general"}),
-            )
-        self.cloud = FakeInstances(*(f"kwok://{name}" for name in machines or ("a",)))
-        self.disruption = Disruption(
-            self.world.cluster,
-            self.server.writer,
-            self.server.recorder,
-            METRICS,
-            self.server.taints,
-            self.server.terminator(self.cloud),
-            self.world.clock,
-            stale=lambda: self.behind,
-        )
-        for queue in self.queues:
-            queue.start()
-
-    @property
-    def queues(self) -> tuple[Any, ...]:
-        return self.disruption._heals, self.disruption._tells, self.disruption._commands
-
-    def run(self, seconds: float = VALIDATION.total_seconds()) -> None:
-        """A pass, so much time, and another pass that is carried out."""
-        self.disruption.run_once()
-        self.world.clock.advance(seconds)
-        self.disruption.run_once()
-        self.settle()
-
-    def settle(self) -> None:
-        eventually(lambda: all(queue.idle() for queue in self.queues), "what was decided is done", 10.0, 0.005)
-
-    def taints(self, name: str = "a") -> list[str]:
-        return [taint.key for taint in self.server.node(name).spec.taints]
-
-    def goes(self, name: str = "a") -> bool:
-        return not self.server.has("nodeclaims", name)
 
 
 @pytest.fixture
@@ -86,7 +33,7 @@ def stages() -> Iterator[Callable[..., Stage]]:
 
     yield make
     for stage in made:
-        stage.disruption.stop()
+        stage.stop()
 
 
 Make = Callable[..., Stage]
@@ -111,23 +58,6 @@ def daemon(**changes: Any) -> Callable[[Stage], None]:
     return bind(metadata__ownerReferences=[owner], **changes)
 
 
-def promise_after_the_taint(stage: Stage) -> None:
-    one = pod("late")
-    stage.world.add(one)
-    answer = stage.server.api.respond
-    assert answer is not None
-
-    def respond(sent: Sent) -> FakeAnswer:
-        assert answer is not None
-        if sent.method == "PATCH" and sent.path == "/api/v1/nodes/a":
-            stage.world.cluster.assign(NodeKey("a"), (one,))
-        found = answer(sent)
-        assert isinstance(found, FakeAnswer)
-        return found
-
-    stage.server.api.respond = respond
-
-
 def refuse(what: str, status: int) -> Callable[[Stage], None]:
     def put(stage: Stage) -> None:
         stage.server.refuse[what] = status
@@ -146,7 +76,6 @@ SPARED: dict[str, Callable[[Stage], None]] = {
     "a daemon that may not be disrupted for an hour": daemon(
         metadata__annotations={names.DO_NOT_DISRUPT: "1h"}, status={"phase": "Running", "startTime": NOON.isoformat()}
     ),
-    "a promise that was made meanwhile": promise_after_the_taint,
     "a Node that was protected meanwhile": protect_unseen,
 }
 
@@ -168,6 +97,19 @@ def test_a_machine_that_is_not_empty_after_all_is_spared_and_opened_again(
     assert stage.server.done.count("PATCH nodes/a") == tried, "it is tried again and again on the same old caches"
 
 
+def test_nothing_is_planned_onto_a_node_from_the_moment_at_which_a_command_marks_it(stages: Make) -> None:
+    stage, one, hangs = stages(), pod("late"), threading.Event()
+    stage.world.add(one)
+    hang_at(stage, "/apis/karpenter.sh/v1/nodeclaims/a", hangs)  # the record is not written yet
+    stage.disruption.run_once()
+    stage.world.clock.advance(VALIDATION.total_seconds())
+    stage.disruption.run_once()
+    assert stage.world.cluster.assign(NodeKey("a"), (one,)) == [one]
+    hangs.set()
+    stage.settle()
+    assert stage.goes()
+
+
 def test_a_daemon_without_protection_spares_nothing(stages: Make) -> None:
     stage = stages()
     daemon()(stage)
@@ -181,10 +123,9 @@ def test_a_list_that_fails_is_asked_for_again_and_then_given_up(stages: Make) ->
     stage.run()
     assert stage.taints() == [names.DISRUPTED_TAINT.key]
     for _ in range(1, GIVE_UP_AFTER):
-        assert stage.disruption._disrupt("a").failed
-        stage.disruption._commands._failures["a"] = stage.disruption._commands.failures("a") + 1
-    assert not stage.disruption._disrupt("a").failed
-    stage.disruption.run_once()
+        assert stage.commands.reconcile("a").failed
+        stage.commands.queue._failures["a"] = stage.commands.queue.failures("a") + 1
+    assert not stage.commands.reconcile("a").failed
     stage.settle()
     assert (stage.goes(), stage.taints()) == (False, [])
 
@@ -208,7 +149,7 @@ def test_a_command_that_was_decided_before_the_watch_fell_behind_is_called_off(s
     stage = stages()
     stage.disruption.run_once()
     stage.behind = "pods were last heard of 80 s ago"
-    assert stage.disruption._disrupt("a").failed is False
+    assert stage.commands.reconcile("a").failed is False
     assert stage.server.done == []
 
 

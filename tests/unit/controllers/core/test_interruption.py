@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.command import Candidate, CommandRecord
 from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.apis.pods import Pod
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.interruption import PATIENCE_SECONDS, Interruptions
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.errors import ApiError
@@ -18,6 +20,7 @@ from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
+from tests.support.cluster import pool as pool_of
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, Sent
 from tests.support.tinyserver import ServerDied, TinyServer
@@ -50,6 +53,7 @@ class Stage:
             Metrics(),
             workers,
             self.world.clock,
+            ledger=BudgetLedger(self.world.cluster),
             plan=self.planned.append,
             patience=self.patience,
         )
@@ -239,6 +243,22 @@ def test_a_machine_that_a_budget_holds_says_so(workers: Pool) -> None:
     stage.interruptions.run_once()
     assert not stage.is_closed("a")
     assert ("NodeClaim", "a", "Normal", "DisruptionBlocked") in stage.server.recorder.events
+
+
+def test_an_allowance_that_a_command_has_spent_meanwhile_closes_nothing(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.world.cluster.pool_changed(None, pool_of(disruption={"budgets": [{"nodes": "1"}]}))
+    for name in ("a", "b"):
+        stage.machine(name)
+    mark = Interruption("event_status", budgeted=True, replaced=True)
+    stage.mark("a", mark)
+    record = CommandRecord(id="c", reason="Drifted", method="drift", candidates=(Candidate("b", "uid-b"),))
+    assert stage.world.cluster.command_begun(record)
+    stage.interruptions._close("a", mark)  # decided a moment before
+    assert not stage.is_closed("a")
+    stage.world.cluster.command_dropped(record)
+    stage.interruptions._close("a", mark)
+    assert stage.is_closed("a")
 
 
 def test_the_loop_ends_when_it_is_told_to(workers: Pool) -> None:

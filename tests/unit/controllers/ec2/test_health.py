@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2.health import DENIED_SECONDS, POLL_SECONDS, HealthPoller
 from provisioner.controllers.metrics import Metrics
@@ -45,6 +46,7 @@ class Stage:
                 Metrics(),
                 workers,
                 self.world.clock,
+                ledger=BudgetLedger(self.world.cluster),
                 plan=lambda _: None,
             ),
             self.world.cluster,

@@ -14,6 +14,7 @@ from provisioner.cloudprovider.aws.interruption.queue import Received
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages, Standing
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2.interruption_queue import QueueReader, offer_of
 from provisioner.controllers.metrics import Metrics
@@ -88,6 +89,7 @@ class Stage:
             Metrics(),
             workers,
             self.world.clock,
+            ledger=BudgetLedger(self.world.cluster),
             plan=lambda _: None,
         )
         self.reader = QueueReader(

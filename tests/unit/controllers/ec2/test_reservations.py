@@ -9,6 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.cloudprovider.aws import labels
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2.reservations import BlockExpiry, expiring_blocks
 from provisioner.controllers.metrics import Metrics
@@ -72,6 +73,7 @@ def test_machines_of_a_block_that_ends_are_marked_once(workers: Pool) -> None:
         Metrics(),
         workers,
         server.world.clock,
+        ledger=BudgetLedger(server.world.cluster),
         plan=lambda _: None,
     )
     expiry = BlockExpiry(read, interruptions, server.world.cluster, server.world.clock)

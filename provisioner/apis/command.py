@@ -1,0 +1,148 @@
+"""A disruption command as it is written on NodeClaims: nodes that go together, and the NodeClaims that replace them. Pure.
+
+The whole record is the annotation `dovetail.dev/command` of the first candidate by name; the other candidates only name it
+(`dovetail.dev/command-member`), and so do the replacements (`dovetail.dev/replaces`). A command counts from the moment at which
+its record is written: what belongs to no record is taken back.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.values import jsontext
+
+MAX_BYTES: Final = 96 * 1024
+"""Of a record with the bodies of its replacements; an object's annotations may have 256 KiB together."""
+MOST_CANDIDATES: Final = 200
+VERSION: Final = 1
+
+
+class CommandTooLargeError(ValueError):
+    """A command whose record would not fit into an annotation even without bodies; propose fewer candidates."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+    def __str__(self) -> str:
+        return f"the record of the command takes {self.size} bytes, an annotation may hold {MAX_BYTES}"
+
+
+class Phase(enum.StrEnum):
+    """How far a command has come, as far as it must be written; everything else follows from the objects."""
+
+    COMMITTED = "Committed"
+    """It may still be called off."""
+    DELETING = "Deleting"
+    """It was found valid: every candidate goes, whatever happens."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One NodeClaim to disrupt; another one of the same name is not meant."""
+
+    name: str
+    uid: str
+
+
+class Replacement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One NodeClaim that is created first.
+
+    Attributes:
+        name: of the NodeClaim.
+        body: what is sent to create it; None where the record would be too large with it.
+    """
+
+    name: str
+    body: dict[str, Any] | None = None
+
+
+class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One command.
+
+    Attributes:
+        id: tells it from every other one.
+        reason: Empty, Drifted or Underutilized.
+        method: that proposed it; see `disruption.proposal.Proposal`.
+        candidates: by name; never empty.
+        replacements: in the order in which the solver opened them.
+        phase: how far it has come.
+    """
+
+    v: int = VERSION
+    id: str
+    reason: str
+    method: str
+    candidates: tuple[Candidate, ...]
+    replacements: tuple[Replacement, ...] = ()
+    phase: Phase = Phase.COMMITTED
+
+    @property
+    def holder(self) -> str:
+        """The name of the NodeClaim on which it is written."""
+        return self.candidates[0].name
+
+    @property
+    def candidate_names(self) -> tuple[str, ...]:
+        """Of its candidates, sorted."""
+        return tuple(one.name for one in self.candidates)
+
+    @property
+    def replacement_names(self) -> tuple[str, ...]:
+        """Of its replacements."""
+        return tuple(one.name for one in self.replacements)
+
+
+_decode = jsontext.decoder(CommandRecord)
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def encode_command(record: CommandRecord) -> str:
+    """The annotation's text; the bodies of replacements are left out where it would be too large with them.
+
+    Raises:
+        CommandTooLargeError: it is too large even so, or has too many candidates.
+    """
+    bare = tuple(Replacement(one.name) for one in record.replacements)
+    size = 0
+    if len(record.candidates) <= MOST_CANDIDATES:
+        for attempt in (record, msgspec.structs.replace(record, replacements=bare)):
+            text = _ENCODER.encode(attempt)
+            size = len(text)
+            if size <= MAX_BYTES:
+                return text.decode()
+    raise CommandTooLargeError(size)
+
+
+def command_on(claim: NodeClaim) -> CommandRecord | None:
+    """The command whose record a claim holds; None without one, or with a text that is none of this very claim's."""
+    text = claim.metadata.annotations.get(names.COMMAND_ANNOTATION, "")
+    if not text or len(text) > MAX_BYTES:
+        return None
+    try:
+        found = _decode(text)
+    except msgspec.DecodeError:
+        return None
+    if found.v != VERSION or not found.id or not found.candidates:
+        return None
+    first = found.candidates[0]
+    ordered = sorted(set(found.candidate_names))
+    if (first.name, first.uid) != (claim.metadata.name, claim.metadata.uid) or list(found.candidate_names) != ordered:
+        return None
+    return found
+
+
+def is_marked(claim: NodeClaim) -> bool:
+    """Whether the claim carries anything of a command of which it is a candidate, legible or not."""
+    return not _CANDIDATE_MARKS.isdisjoint(claim.metadata.annotations)
+
+
+def member_of(annotations: Mapping[str, str]) -> str:
+    """The ID of the command that a candidate without the record names; "" for none."""
+    return annotations.get(names.COMMAND_MEMBER_ANNOTATION, "")
+
+
+_CANDIDATE_MARKS: Final = frozenset({names.COMMAND_ANNOTATION, names.COMMAND_MEMBER_ANNOTATION})

@@ -1,0 +1,664 @@
+"""Carries out disruption commands: `CommandQueue`. What comes next is decided by `disruption.progress`, from what is written.
+
+Before anything of a command is done its record is written on its first candidate, so a crash at any point leaves either a command
+that the next leader goes on with, or marks of none, which it takes back. Source: core spec 6.14.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.command import (
+    Candidate,
+    CommandRecord,
+    CommandTooLargeError,
+    Phase,
+    Replacement,
+    encode_command,
+    is_marked,
+    member_of,
+)
+from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.core import Node, PodDisruptionBudget
+from provisioner.apis.interruption import interruption_of
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.apis.plan import PlanError, decode_plan
+from provisioner.apis.pods import Pod, is_evictable, is_reschedulable
+from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
+from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.terminator import Sight, Terminator
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import node_reference, reference_of
+from provisioner.disruption.progress import CandidateFacts, Facts, ReplacementState, Step, Verdict, next_step
+from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.validation import Sighted, verdict
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from provisioner.kube.events import Recorder
+from provisioner.kube.survey import survey
+from provisioner.scheduling.node_claims import NewClaim, planned_claim
+from provisioner.scheduling.result import PlannedClaim
+from provisioner.state.cluster import Cluster
+from provisioner.state.commands import Command
+from provisioner.state.keys import NodeKey
+from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, KeyedQueue, Result
+
+#: A command of which nothing has changed for so long is called off.
+TIMEOUT: Final = timedelta(minutes=10)
+#: Threads of each queue: one call that hangs holds up one of them.
+HEALERS, DISRUPTERS = 2, 8
+#: After another writer was faster: by then the watch has told what it wrote.
+AGAIN_SECONDS: Final = 0.2
+#: Replacements are watched; this is for what no event tells.
+WAIT_SECONDS: Final = 5.0
+#: A PodDisruptionBudget that allows nothing at the moment is looked at again after so long, in the caches first.
+BUDGET_SECONDS: Final = 1.0
+STALE_SECONDS: Final = 1.0
+#: A node whose command was called off is left alone for so long: until then the caches have caught up.
+SPARED_SECONDS: Final = 30.0
+#: A pool whose replacement failed is left alone for so long, and twice as long each time it fails again.
+BACKOFF_SECONDS, BACKOFF_MOST_SECONDS = 30.0, 600.0
+#: Failures in a row after which a command without replacements is called off and its nodes opened again: some 20 s.
+GIVE_UP_AFTER: Final = 8
+_MOST_STEPS: Final = 20
+_log = logs.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What this process remembers of a command; nothing that is needed after a restart.
+
+    Attributes:
+        new: replacements as they were announced.
+        seen: replacements that were seen to exist.
+        failed: replacements that the API server refuses to create.
+        looks: what all objects looked like last, and since when.
+    """
+
+    new: dict[str, NewClaim] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    looks: tuple[object, float] | None = None
+
+
+class CommandQueue:
+    """Begins, resumes, carries out and takes back commands; one key is the NodeClaim that holds the record. Thread-safe.
+
+    Args:
+        creator: the only creator of NodeClaims.
+        plans: writes plans to which pods were added.
+        taints: closes Nodes and opens them again.
+        terminator: lists pods at the API server.
+        stale: which watch is behind, in words; no step is taken before all have caught up.
+        timeout: without any progress, after which a command is called off.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        writer: ClaimWriter,
+        creator: ClaimCreator,
+        plans: PlanWriter,
+        recorder: Recorder,
+        metrics: Metrics,
+        taints: DisruptedTaints,
+        terminator: Terminator,
+        clock: Clock,
+        *,
+        stale: Callable[[], str],
+        timeout: timedelta = TIMEOUT,
+    ) -> None:
+        self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
+        self._recorder, self._metrics, self._taints, self._terminator = recorder, metrics, taints, terminator
+        self._clock, self._stale, self._timeout = clock, stale, timeout
+        self._lock = threading.Lock()
+        self._memories: dict[str, _Memory] = {}  # by ID of the command
+        self._spared_until: dict[str, float] = {}  # claim -> monotonic
+        self._backoffs: dict[str, tuple[int, float]] = {}  # pool -> failures in a row, until when
+        self.queue = KeyedQueue("disruption-command", self.reconcile, clock, workers=DISRUPTERS)
+        self.heals = KeyedQueue("disruption-heal", self.heal, clock, workers=HEALERS)
+
+    def start(self) -> None:
+        """Go on with every command that is written."""
+        self.queue.start()
+        self.heals.start()
+        self.queue.add_all(command.record.holder for command in self._cluster.commands())
+
+    def stop(self) -> None:
+        """Finish the steps under way."""
+        self.queue.stop(5.0)
+        self.heals.stop(5.0)
+
+    def heard(self, claim: NodeClaim) -> None:
+        """A NodeClaim changed: the command that waits for it goes on."""
+        name = claim.metadata.name
+        for command in (self._cluster.command_waiting_for(name), self._cluster.command_of(name)):
+            if command is not None:
+                self.queue.offer(command.record.holder)
+
+    def review(self, snapshot: Snapshot) -> None:
+        """Look at every command, and take back what belongs to none; call every second."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._spared_until = {name: until for name, until in self._spared_until.items() if until > now}
+            live = {command.record.id for command in self._cluster.commands()}
+            self._memories = {key: one for key, one in self._memories.items() if key in live}
+        for command in snapshot.commands:
+            self.queue.offer(command.record.holder)
+        for node in snapshot.nodes:
+            if _shows_marks(node) and self._is_left_over(node.key.name):
+                self.heals.offer(node.key.name)
+
+    def spared(self) -> frozenset[str]:
+        """NodeClaims whose command was called off a moment ago."""
+        with self._lock:
+            return frozenset(self._spared_until)
+
+    def pools_backing_off(self) -> frozenset[str]:
+        """NodePools whose replacements failed a moment ago."""
+        now = self._clock.monotonic()
+        with self._lock:
+            return frozenset(pool for pool, (_, until) in self._backoffs.items() if until > now)
+
+    # ------------------------------------------------------------------ beginning
+
+    def begin(self, proposal: Proposal, snapshot: Snapshot) -> bool:
+        """Enter a command into the state, to be carried out from now on; makes no call.
+
+        Args:
+            proposal: what to do; its budgets are spent.
+            snapshot: of which it was decided.
+
+        Returns:
+            Whether it begins; not where something that it needs has changed.
+        """
+        claims = [self._cluster.claim(name) for name in proposal.candidates]
+        record = CommandRecord(
+            id=uuid.uuid4().hex[:12],
+            reason=proposal.reason,
+            method=proposal.method,
+            candidates=tuple(
+                sorted((Candidate(one.metadata.name, one.metadata.uid) for one in claims if one is not None), key=str)
+            ),
+        )
+        if None in claims or not claims or not self._cluster.command_begun(record):
+            return False
+        memory = _Memory()
+        why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot)
+        if why:
+            _log.info("A disruption was not begun; it is decided again", command=record.id, reason=why)
+            self._forget(record, memory)
+            return False
+        with self._lock:
+            self._memories[record.id] = memory
+        self.queue.add(record.holder)
+        return True
+
+    def _announced(self, record: CommandRecord, proposal: Proposal, memory: _Memory) -> str:
+        for planned in proposal.replacements:
+            try:
+                new = self._creator.announce(planned.pool, _maker(planned, record.id))
+            except NoFreeNameError as error:
+                return str(error)
+            if new is None:
+                return f"its pods need no replacement of NodePool {planned.pool} any more"
+            memory.new[new.name] = new
+        replacements = tuple(Replacement(new.name, new.body) for new in memory.new.values())
+        whole = msgspec.structs.replace(record, replacements=replacements)
+        try:
+            encode_command(whole)
+        except CommandTooLargeError as error:
+            return str(error)
+        return "" if self._cluster.command_begun(whole) else "another command came first"
+
+    def _placed(self, proposal: Proposal, snapshot: Snapshot) -> str:
+        keys = {str(node.key): node.key for node in snapshot.nodes}
+        for name, pods in proposal.placements.items():
+            if self._cluster.assign(keys[name], pods):
+                return f"node {name} takes no pods any more"
+        for name in proposal.placements:
+            self._plans.changed(keys[name])
+        return ""
+
+    def _forget(self, record: CommandRecord, memory: _Memory) -> None:
+        for name in memory.new:
+            self._cluster.claim_failed(name)
+        self._writer.take(self._cluster.command_dropped(record))
+        with self._lock:
+            self._memories.pop(record.id, None)
+
+    # ------------------------------------------------------------------ going on
+
+    def reconcile(self, holder: str) -> Result:
+        """Take every step of one command that can be taken now."""
+        command = self._cluster.command_held_by(holder)
+        if command is None:
+            return DONE
+        memory = self._memory(command.record)
+        try:
+            if stale := self._stale():
+                if command.written:
+                    return Result(requeue_after=STALE_SECONDS)
+                return self._call_off(command, memory, stale)
+            if not command.written:
+                self._commit(command.record)
+            return self._go_on(holder, memory)
+        except (NotFound, Conflict) as error:
+            if not command.written:
+                return self._call_off(command, memory, str(error))
+            return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
+        except ApiError as error:
+            if not command.record.replacements and self.queue.failures(holder) >= GIVE_UP_AFTER:
+                return self._call_off(command, memory, str(error))
+            _log.warning(
+                "A disruption waits for the API server; retrying",
+                command=command.record.id,
+                nodeclaim=holder,
+                error=str(error),
+            )
+            return Result(failed=True)
+
+    def _go_on(self, holder: str, memory: _Memory) -> Result:
+        found: Verdict | None = None
+        for _ in range(_MOST_STEPS):
+            command = self._cluster.command_held_by(holder)
+            if command is None:
+                return DONE
+            record = command.record
+            following = next_step(record, self._facts(record, memory, found))
+            found = None
+            match following.step:
+                case Step.MARK:
+                    self._mark(record, following.names)
+                case Step.CREATE:
+                    self._create(record, memory, following.names)
+                case Step.VALIDATE:
+                    found = self._validated(record)
+                case Step.SEAL:
+                    self._write(msgspec.structs.replace(record, phase=Phase.DELETING))
+                case Step.DELETE:
+                    self._delete(record, following.names)
+                case Step.ROLL_BACK:
+                    return self._call_off(command, memory, following.why, record)
+                case Step.AWAIT_REPLACEMENTS:
+                    self._tell_replacements(record, following.names)
+                    return Result(requeue_after=WAIT_SECONDS)
+                case Step.AWAIT_BUDGET:
+                    self._say(record.candidate_names, "DisruptionBlocked", following.why)
+                    return Result(requeue_after=BUDGET_SECONDS)
+                case Step.AWAIT_END | Step.DONE:
+                    return DONE
+        return Result(requeue_after=AGAIN_SECONDS)
+
+    def _memory(self, record: CommandRecord) -> _Memory:
+        with self._lock:
+            memory = self._memories.get(record.id)
+            if memory is None:
+                memory = self._memories[record.id] = _Memory()
+                _log.info("Going on with a disruption that was begun before", command=record.id, reason=record.reason)
+            return memory
+
+    # ------------------------------------------------------------------ facts
+
+    def _facts(self, record: CommandRecord, memory: _Memory, found: Verdict | None) -> Facts:
+        candidates = tuple(self._candidate(record, one) for one in record.candidates)
+        replacements = tuple((name, self._replacement(record, name, memory)) for name in record.replacement_names)
+        bodies = {one.name for one in record.replacements if one.body is not None}
+        return Facts(
+            candidates=candidates,
+            replacements=replacements,
+            creatable=frozenset(bodies | memory.new.keys()),
+            stalled=self._stalled(record, memory, (record.phase, candidates, replacements)),
+            verdict=found,
+        )
+
+    def _candidate(self, record: CommandRecord, one: Candidate) -> CandidateFacts:
+        claim = self._cluster.claim(one.name)
+        if claim is None or claim.metadata.uid != one.uid:
+            return CandidateFacts(one.name, there=False)
+        node = self._cluster.node_of(claim)
+        reason = condition(claim.status.conditions, names.DISRUPTION_REASON)
+        mark = interruption_of(claim.metadata.annotations)
+        return CandidateFacts(
+            one.name,
+            deleting=claim.metadata.deletion_timestamp is not None,
+            joined=node is not None and self._cluster.rivals(claim) is None,
+            marked=node is not None and is_disrupted(node) and reason is not None and reason.reason == record.reason,
+            interrupted=mark is not None and mark.has_begun(self._clock.now()),
+        )
+
+    def _replacement(self, record: CommandRecord, name: str, memory: _Memory) -> ReplacementState:
+        claim = self._cluster.claim(name)
+        if name in memory.failed:
+            return ReplacementState.FAILED
+        if claim is None or not claim.metadata.uid:
+            return ReplacementState.FAILED if name in memory.seen else ReplacementState.ABSENT
+        memory.seen.add(name)
+        if claim.metadata.annotations.get(names.REPLACES_ANNOTATION) != record.id:
+            return ReplacementState.FAILED  # somebody else's has the name
+        if claim.metadata.deletion_timestamp is not None:
+            return ReplacementState.FAILED
+        is_ready = is_true(claim.status.conditions, names.INITIALIZED) and self._cluster.node_of(claim) is not None
+        return ReplacementState.INITIALIZED if is_ready else ReplacementState.COMING
+
+    def _stalled(self, record: CommandRecord, memory: _Memory, looks: object) -> str:
+        now = self._clock.monotonic()
+        claims = [self._cluster.claim(name) for name in record.replacement_names]
+        steps = [[(one.type, one.status) for one in claim.status.conditions] for claim in claims if claim is not None]
+        if memory.looks is None or memory.looks[0] != (looks, steps):
+            memory.looks = ((looks, steps), now)
+        seconds = now - memory.looks[1]
+        return f"no progress for {seconds:.0f} s" if seconds >= self._timeout.total_seconds() else ""
+
+    # ------------------------------------------------------------------ steps
+
+    def _commit(self, record: CommandRecord) -> None:
+        """Write that the command exists: members first, so that the record never stands alone."""
+        for one in record.candidates[1:]:
+            claim = self._own(one)
+            if member_of(claim.metadata.annotations) != record.id:
+                self._writer.metadata(claim, annotations={names.COMMAND_MEMBER_ANNOTATION: record.id})
+        self._write(record)
+        if record.replacements:
+            self._count_decision(record)
+        _log.info(
+            "Disruption begun",
+            command=record.id,
+            reason=record.reason,
+            method=record.method,
+            candidates=list(record.candidate_names),
+            replacements=list(record.replacement_names),
+        )
+
+    def _write(self, record: CommandRecord) -> None:
+        claim = self._own(record.candidates[0])
+        known = claim.metadata.annotations
+        marks = {names.COMMAND_ANNOTATION: encode_command(record)}
+        if names.COMMAND_MEMBER_ANNOTATION in known:  # of an earlier command that was never written
+            marks |= {names.COMMAND_MEMBER_ANNOTATION: None}  # type: ignore[dict-item]  # None removes a key
+        self._writer.metadata(claim, annotations=marks)
+
+    def _own(self, one: Candidate) -> NodeClaim:
+        claim = self._cluster.claim(one.name)
+        if claim is None or claim.metadata.uid != one.uid or claim.metadata.deletion_timestamp is not None:
+            raise NotFound(404, "NotFound", f"NodeClaim {one.name} is gone or being deleted")
+        return claim
+
+    def _mark(self, record: CommandRecord, those: Iterable[str]) -> None:
+        for name in those:
+            claim = self._cluster.claim(name)
+            node = self._cluster.node_of(claim) if claim is not None else None
+            if node is None:
+                continue  # the facts will say so
+            if not is_disrupted(node):
+                self._taints.close(node)
+            claim = self._cluster.claim(name)
+            if claim is not None:
+                self._writer.status(claim, self._with_reason(claim, record.reason))
+
+    def _with_reason(self, claim: NodeClaim, reason: str) -> tuple[Condition, ...]:
+        return CLAIM_CONDITIONS.set(
+            claim.status.conditions,
+            names.DISRUPTION_REASON,
+            names.TRUE,
+            reason,
+            reason,
+            generation=claim.metadata.generation,
+            now=self._clock.now(),
+        )
+
+    def _create(self, record: CommandRecord, memory: _Memory, those: Iterable[str]) -> None:
+        """Create replacements; a name that is taken by one of this very command is a success."""
+        for name in those:
+            new = memory.new.get(name) or self._remembered(record, name)
+            if self._cluster.claim(name) is None:
+                self._cluster.announce(new.claim, new.pods)
+            try:
+                self._creator.create(new, reason=record.reason.lower())
+            except AlreadyExists as error:
+                known = self._client.get(resources.NODECLAIMS, name)  # the watch tells it
+                if known.metadata.annotations.get(names.REPLACES_ANNOTATION) != record.id:
+                    self._refused(memory, name, error)
+            except REFUSALS as error:
+                self._refused(memory, name, error)
+
+    def _refused(self, memory: _Memory, name: str, error: ApiError) -> None:
+        _log.warning("A replacement could not be created", nodeclaim=name, error=str(error))
+        memory.failed.add(name)
+
+    def _remembered(self, record: CommandRecord, name: str) -> NewClaim:
+        body = next((one.body for one in record.replacements if one.name == name), None) or {}
+        claim = msgspec.convert(body, NodeClaim, strict=False)
+        try:
+            plan = decode_plan(claim.metadata.annotations.get(names.PLAN_ANNOTATION, "") or "{}")
+        except PlanError:
+            return NewClaim(dict(body), claim)
+        pods = (self._cluster.pod(uid) for entry in plan.pods for uid in entry.uids)
+        return NewClaim(dict(body), claim, tuple(pod for pod in pods if pod is not None))
+
+    def _delete(self, record: CommandRecord, those: Iterable[str]) -> None:
+        for name in those:
+            claim = self._cluster.claim(name)
+            if claim is None:
+                continue
+            self._say((name,), "DisruptionTerminating", f"Disrupting Node: {record.reason}")
+            node = self._cluster.node_of(claim)
+            pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
+            self._writer.delete(claim)
+            self._metrics.claim_disrupted(claim, record.reason.lower(), sum(map(is_reschedulable, pods)))
+            _log.info("Disrupting node", nodeclaim=name, command=record.id, reason=record.reason.lower())
+        if not record.replacements:
+            self._count_decision(record)
+        for pool in self._pools(record):
+            with self._lock:
+                self._backoffs.pop(pool, None)
+
+    def _count_decision(self, record: CommandRecord) -> None:
+        decision = "replace" if record.replacements else "delete"
+        self._metrics.decision(decision, record.reason.lower(), consolidation_type(record.method), self._pools(record))
+
+    def _pools(self, record: CommandRecord) -> list[str]:
+        claims = (self._cluster.claim(name) for name in record.candidate_names)
+        return sorted({claim.pool for claim in claims if claim is not None})
+
+    # ------------------------------------------------------------------ validation
+
+    def _validated(self, record: CommandRecord) -> Verdict:
+        """Whether the candidates may go, asked of the API server after they were closed.
+
+        Raises:
+            ApiError: it is not known.
+        """
+        snapshot = self._cluster.snapshot()
+        if record.replacements:  # a budget that allows nothing yet shows in the caches; only the last look is a list
+            cached = [self._sighted_in_caches(name) for name in record.candidate_names]
+            budgets = [one for mine in snapshot.pod_budgets.values() for one in mine]
+            early = verdict(record.reason, cached, budgets, snapshot, replaced=True)
+            if early.waits:
+                return early
+        sighted = [self._sighted(one) for one in record.candidates]
+        budgets, bad = self._budgets(pod for one in sighted for pod in one.pods)
+        found = verdict(record.reason, sighted, budgets, snapshot, replaced=bool(record.replacements))
+        return Verdict(bad) if bad and not found.objection else found
+
+    def _sighted(self, one: Candidate) -> Sighted:
+        claim = self._own(one)
+        sight = self._terminator.look(claim)
+        node = self._cluster.node_of(claim)
+        return Sighted(
+            one.name,
+            sight.pods,
+            unknown=_unknown(sight),
+            protected=_protected(claim, *sight.nodes, *((node,) if node is not None else ())),
+            forceful=bool(claim.spec.termination_grace_period),
+            awaited=bool(self._cluster.assigned(NodeKey(one.name))),
+        )
+
+    def _sighted_in_caches(self, name: str) -> Sighted:
+        claim = self._cluster.claim(name)
+        node = self._cluster.node_of(claim) if claim is not None else None
+        forceful = claim is not None and bool(claim.spec.termination_grace_period)
+        pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
+        return Sighted(name, pods, forceful=forceful)
+
+    def _budgets(self, pods: Iterable[Pod]) -> tuple[list[PodDisruptionBudget], str]:
+        """Those of the namespaces of the pods as the API server has them now, and the first that cannot be decoded."""
+        found: list[PodDisruptionBudget] = []
+        bad = ""
+        for name in sorted({pod.namespace for pod in pods if is_evictable(pod, self._clock.now())}):
+            answer = survey(self._client, resources.PDBS, decode=resources.PDBS.decode, namespace=name)
+            found += answer.objects
+            bad = bad or next((f"PodDisruptionBudget {one} cannot be decoded" for one in answer.unreadable), "")
+        return found, bad
+
+    # ------------------------------------------------------------------ calling off
+
+    def _call_off(self, command: Command, memory: _Memory, why: str, record: CommandRecord | None = None) -> Result:
+        """Take the record back first: then the command is none, and what it marked is healed."""
+        record = record or command.record
+        current = self._cluster.command_held_by(record.holder)
+        if current is not None and current.written:
+            claim = self._cluster.claim(record.holder)
+            if claim is not None:
+                try:
+                    self._writer.metadata(claim, annotations={names.COMMAND_ANNOTATION: None})
+                except NotFound:
+                    pass
+        else:
+            self._forget(record, memory)
+        self._note_failure(record, memory)
+        for name in record.candidate_names:
+            self.heals.add(name)
+        text = f"Disruption ({record.reason}) was called off, the node takes pods again: {why}"
+        self._say(record.candidate_names, "DisruptionBlocked", text)
+        _log.info("Disruption called off", command=record.id, nodeclaim=record.holder, reason=why)
+        return DONE
+
+    def _note_failure(self, record: CommandRecord, memory: _Memory) -> None:
+        states = {name: self._replacement(record, name, memory) for name in record.replacement_names}
+        late = sum(state is not ReplacementState.INITIALIZED for state in states.values())
+        decision, kind = "replace" if states else "delete", consolidation_type(record.method)
+        if late:
+            self._metrics.queue_failed(decision, record.reason.lower(), kind, late)
+        else:
+            self._metrics.validation_failed(kind, len(record.candidates))
+        now = self._clock.monotonic()
+        with self._lock:
+            self._memories.pop(record.id, None)
+            self._spared_until.update(dict.fromkeys(record.candidate_names, now + SPARED_SECONDS))
+            for pool in self._pools(record) if late else ():
+                failures = self._backoffs.get(pool, (0, 0.0))[0] + 1
+                seconds = min(BACKOFF_MOST_SECONDS, BACKOFF_SECONDS * 2 ** (failures - 1))
+                self._backoffs[pool] = (failures, now + seconds)
+
+    # ------------------------------------------------------------------ healing
+
+    def _is_left_over(self, key: str) -> bool:
+        claim = self._cluster.claim(key)
+        if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
+            return False
+        if self._cluster.command_of(key) is not None:
+            return False
+        if is_marked(claim):
+            return True
+        found = self._cluster.node_of(claim)
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return False
+        mark = interruption_of(claim.metadata.annotations)
+        if mark is not None and mark.has_begun(self._clock.now()):
+            return False  # `Interruptions` carries it out
+        return any(taint.key == names.DISRUPTED_TAINT.key for taint in found.spec.taints) or (
+            condition(claim.status.conditions, names.DISRUPTION_REASON) is not None
+        )
+
+    def heal(self, key: str) -> Result:
+        """Take back what is marked on a claim and its Node and belongs to no command."""
+        if self._stale():
+            return Result(requeue_after=STALE_SECONDS)
+        claim = self._cluster.claim(key)
+        if claim is None or not self._is_left_over(key):
+            return DONE
+        try:
+            if is_marked(claim):
+                marks = dict.fromkeys((names.COMMAND_ANNOTATION, names.COMMAND_MEMBER_ANNOTATION))
+                claim = self._writer.metadata(claim, annotations=marks)
+            found = self._cluster.node_of(claim)
+            if found is not None and self._is_left_over(key):  # an interruption keeps its node closed
+                self._taints.reopen(found)
+                self._writer.status(claim, CLAIM_CONDITIONS.clear(claim.status.conditions, names.DISRUPTION_REASON))
+        except NotFound:
+            return DONE
+        except Conflict:
+            return Result(requeue_after=AGAIN_SECONDS)
+        except ApiError as error:
+            _log.warning(
+                "A disruption that nobody carries out could not be taken back; retrying", node=key, error=str(error)
+            )
+            return Result(failed=True)
+        _log.info("Took back a disruption that nobody carries out", nodeclaim=key)
+        return DONE
+
+    # ------------------------------------------------------------------ telling
+
+    def _tell_replacements(self, record: CommandRecord, those: Iterable[str]) -> None:
+        for name in those:
+            claim = self._cluster.claim(name)
+            if claim is None:
+                continue
+            if is_true(claim.status.conditions, names.LAUNCHED):
+                reason, text = "DisruptionWaitingReadiness", "Waiting on readiness to continue disruption"
+            else:
+                reason, text = "DisruptionLaunching", f"Launching NodeClaim: {record.reason}"
+            self._recorder.publish(reference_of(claim), "Normal", reason, text)
+
+    def _say(self, those: Iterable[str], reason: str, message: str) -> None:
+        """One event about each of these claims and its Node."""
+        for name in those:
+            claim = self._cluster.claim(name)
+            node = self._cluster.node_of(claim) if claim is not None else None
+            if claim is not None:
+                self._recorder.publish(reference_of(claim), "Normal", reason, message)
+            if node is not None:
+                self._recorder.publish(node_reference(node), "Normal", reason, message)
+
+
+def consolidation_type(method: str) -> str:
+    """The metrics' label of a method. Source: core spec 6.1."""
+    return method if method in ("empty", "multi", "single") else ""
+
+
+def _shows_marks(node: NodeView) -> bool:
+    """Whether a disruption may have begun on a node and no command is known, as far as a snapshot shows."""
+    if node.claim is None or node.command or node.claim.metadata.deletion_timestamp is not None:
+        return False
+    told = condition(node.claim.status.conditions, names.DISRUPTION_REASON)
+    return node.deleting or is_marked(node.claim) or told is not None
+
+
+def _maker(planned: PlannedClaim, command: str) -> Callable[[str], NewClaim]:
+    return lambda name: planned_claim(planned, name, {names.REPLACES_ANNOTATION: command})
+
+
+def _unknown(sight: Sight) -> str:
+    if len(sight.nodes) > 1:
+        return f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have one provider ID"
+    return next(iter((*sight.unreadable, *sight.strangers)), "")
+
+
+def _protected(claim: NodeClaim, *nodes: Node) -> bool:
+    annotations = [claim.metadata.annotations, *(node.metadata.annotations for node in nodes)]
+    return any(found.get(names.DO_NOT_DISRUPT) == "true" for found in annotations)

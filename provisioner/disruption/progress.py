@@ -1,0 +1,170 @@
+"""What a disruption command does next. Pure: `next_step` looks at the record and at facts of one instant, and at nothing else.
+
+    committed ─▶ candidates marked ─▶ replacements created ─▶ initialized ─▶ valid ─▶ candidates deleted ─▶ gone
+        └────────────┴──────────────────────┴───────────────────┴─────────────┴─▶ rolled back
+
+Every step is idempotent and taken from what is written on objects, so that whoever leads next goes on with it.
+Source: core spec 6.14. Differs: Karpenter's queue is forgotten in a restart, and its timeout counts from the command's beginning.
+"""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from provisioner.apis.command import CommandRecord, Phase
+
+
+class Step(enum.Enum):
+    """What to do."""
+
+    MARK = "mark"
+    """Close the Nodes of these candidates, and set their DisruptionReason."""
+    CREATE = "create"
+    """Create these replacements."""
+    AWAIT_REPLACEMENTS = "await replacements"
+    """Wait for these replacements to be initialized."""
+    VALIDATE = "validate"
+    """Look at the API server whether the candidates may still go."""
+    AWAIT_BUDGET = "await budget"
+    """Wait for a PodDisruptionBudget; look again."""
+    SEAL = "seal"
+    """Write that the candidates go, so that a crash between two deletions leaves no half of it."""
+    DELETE = "delete"
+    """Delete these candidates, in this order."""
+    AWAIT_END = "await end"
+    """Wait for the candidates to be gone."""
+    ROLL_BACK = "roll back"
+    """Call it off: the candidates take pods again, replacements are left to themselves."""
+    DONE = "done"
+    """Nothing is left to do."""
+
+
+class ReplacementState(enum.Enum):
+    """How far a replacement has come."""
+
+    ABSENT = "absent"
+    """It was not seen yet."""
+    COMING = "coming"
+    """It is there, and not initialized."""
+    INITIALIZED = "initialized"
+    """It takes pods."""
+    FAILED = "failed"
+    """It is being deleted, is gone, or cannot be created."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateFacts:
+    """What is known of a candidate.
+
+    Attributes:
+        name: of the NodeClaim.
+        there: the NodeClaim of this name and UID exists.
+        deleting: it is being deleted.
+        joined: it has exactly one Node, which has no other.
+        marked: its Node is closed and its DisruptionReason says why.
+        interrupted: its cloud takes it back, which comes first.
+    """
+
+    name: str
+    there: bool = True
+    deleting: bool = False
+    joined: bool = True
+    marked: bool = False
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a look at the API server showed.
+
+    Attributes:
+        objection: why the candidates must not go; "" where nothing is in the way.
+        waits: what is in the way goes by itself, and it pays to wait.
+    """
+
+    objection: str = ""
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One instant of a command.
+
+    Attributes:
+        candidates: in the record's order.
+        replacements: by name, in the record's order.
+        creatable: names of the replacements that can be created: what to send is written, or remembered.
+        stalled: why it is given up, since nothing has changed for too long; "" while it is not.
+        verdict: of a look that was just taken; None where none was.
+    """
+
+    candidates: tuple[CandidateFacts, ...]
+    replacements: tuple[tuple[str, ReplacementState], ...] = ()
+    creatable: frozenset[str] = frozenset()
+    stalled: str = ""
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A step.
+
+    Attributes:
+        step: what to do.
+        names: with which candidates or replacements.
+        why: for events and logs; says why it is called off, or what it waits for.
+    """
+
+    step: Step
+    names: tuple[str, ...] = ()
+    why: str = field(default="", compare=False)
+
+
+def next_step(record: CommandRecord, facts: Facts) -> Next:
+    """What the command does next. Cost: its candidates and replacements."""
+    here = [one for one in facts.candidates if one.there]
+    if not here:
+        return Next(Step.DONE)
+    staying = [one.name for one in here if not one.deleting]
+    if record.phase is Phase.DELETING or (len(facts.candidates) == 1 and not staying):
+        return Next(Step.DELETE, _holder_last(record, staying)) if staying else Next(Step.AWAIT_END)
+    if why := _lost(facts) or facts.stalled:
+        return Next(Step.ROLL_BACK, why=why)
+    if unmarked := tuple(one.name for one in here if not one.marked):
+        return Next(Step.MARK, unmarked)
+    if absent := _those(facts, ReplacementState.ABSENT):
+        if not facts.creatable.issuperset(absent):
+            return Next(Step.ROLL_BACK, why=f"replacement NodeClaim {absent[0]} was never created")
+        return Next(Step.CREATE, absent)
+    if coming := _those(facts, ReplacementState.COMING):
+        return Next(Step.AWAIT_REPLACEMENTS, coming)
+    if facts.verdict is None:
+        return Next(Step.VALIDATE)
+    if facts.verdict.objection:
+        step = Step.AWAIT_BUDGET if facts.verdict.waits else Step.ROLL_BACK
+        return Next(step, why=facts.verdict.objection)
+    return Next(Step.SEAL) if len(staying) > 1 else Next(Step.DELETE, tuple(staying))
+
+
+def _lost(facts: Facts) -> str:
+    """Why the command cannot come to its end as it was decided; "" where it can."""
+    for one in facts.candidates:
+        if not one.there:
+            return f"NodeClaim {one.name} is gone"
+        if one.deleting:
+            return f"NodeClaim {one.name} is being deleted"
+        if one.interrupted:
+            return f"NodeClaim {one.name} is interrupted"
+        if not one.joined:
+            return f"NodeClaim {one.name} has no Node of its own"
+    failed = _those(facts, ReplacementState.FAILED)
+    return f"replacement NodeClaim {failed[0]} failed" if failed else ""
+
+
+def _those(facts: Facts, state: ReplacementState) -> tuple[str, ...]:
+    return tuple(name for name, found in facts.replacements if found is state)
+
+
+def _holder_last(record: CommandRecord, those: Iterable[str]) -> tuple[str, ...]:
+    """The record goes with its holder: what is left of a half-done deletion must still be known to belong together."""
+    return tuple(sorted(those, key=lambda name: (name == record.holder, name)))

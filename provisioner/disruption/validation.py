@@ -1,0 +1,104 @@
+"""Whether the candidates of a command may go, from what the API server has now. Pure. Source: core spec 6.2, 6.13, 7.2.
+
+Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from provisioner.apis import names
+from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.meta import selects
+from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
+from provisioner.disruption.progress import Verdict
+from provisioner.state.snapshot import Snapshot
+
+ALLOWED = Verdict()
+
+
+@dataclass(frozen=True, slots=True)
+class Sighted:
+    """One candidate as the API server has it.
+
+    Attributes:
+        name: of the NodeClaim.
+        pods: on its Node.
+        unknown: what may be a live pod and cannot be told, in words; "" for nothing.
+        protected: the Node or the NodeClaim is not to be disrupted.
+        forceful: the NodeClaim has a terminationGracePeriod, so that no pod holds it for ever.
+        awaited: pods are planned onto it.
+    """
+
+    name: str
+    pods: tuple[Pod, ...] = ()
+    unknown: str = ""
+    protected: bool = False
+    forceful: bool = False
+    awaited: bool = False
+
+
+def verdict(
+    reason: str,
+    sighted: Iterable[Sighted],
+    budgets: Collection[PodDisruptionBudget],
+    snapshot: Snapshot,
+    *,
+    replaced: bool,
+) -> Verdict:
+    """What stands against a command.
+
+    Args:
+        reason: of the command. Empty: no pod may need another place. Underutilized: every pod that does must have one.
+            Drifted: its pods are planned like those of any node that goes, where they came later than the command.
+        sighted: its candidates.
+        budgets: every PodDisruptionBudget of the pods' namespaces.
+        snapshot: the instant; says which pods have a place.
+        replaced: replacements were made; then it pays to wait for a budget that allows nothing at the moment.
+    """
+    placed = (
+        {pod.uid for node in snapshot.nodes for pod in node.assigned} if reason == names.REASON_UNDERUTILIZED else ()
+    )
+    waiting = ALLOWED
+    for one in sighted:
+        if one.unknown:
+            return Verdict(f"there may be a live pod: {one.unknown}")
+        if one.protected:
+            return Verdict(f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation')
+        if one.awaited:
+            return Verdict("pods are planned onto it")
+        moving = [pod for pod in one.pods if is_reschedulable(pod)]
+        if reason == names.REASON_EMPTY and moving:
+            return Verdict(f"pod {moving[0].key} is on it")
+        if reason == names.REASON_UNDERUTILIZED:
+            homeless = next((pod for pod in moving if pod.deleted is None and pod.uid not in placed), None)
+            if homeless is not None:
+                return Verdict(f"pod {homeless.key} has no other place")
+        if reason == names.REASON_DRIFTED and one.forceful:
+            continue
+        for pod in one.pods:
+            if is_active(pod) and do_not_disrupt(pod, snapshot.at):
+                return Verdict(f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})')
+            if is_evictable(pod, snapshot.at) and (blocked := blocked_by(pod, budgets)):
+                if not (replaced and blocked.waits):
+                    return Verdict(blocked.objection)
+                waiting = blocked
+    return waiting
+
+
+def blocked_by(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> Verdict | None:
+    """What PodDisruptionBudgets say against the eviction of a pod now; None for nothing. O(budgets)."""
+    mine = [
+        one for one in budgets if one.metadata.namespace == pod.namespace and selects(one.spec.selector, pod.labels)
+    ]
+    if len(mine) > 1:
+        return Verdict(f"Eviction does not support multiple PDBs (Pod={pod.key})")
+    for one in mine:
+        if one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready:
+            continue
+        name = f"{one.metadata.namespace}/{one.metadata.name}"
+        text = f"Pdb prevents pod evictions (PodDisruptionBudget={name})"
+        if one.spec.max_unavailable in (0, "0%") or one.spec.min_available == "100%":
+            return Verdict(text)
+        if one.status.disruptions_allowed <= 0:
+            return Verdict(text, waits=True)
+    return None

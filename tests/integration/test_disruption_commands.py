@@ -1,0 +1,237 @@
+"""Disruption commands on a real control plane: replacement first, within budgets, resumed after a crash, rolled back where they fail."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import condition, is_true
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.resources import KWOKNODECLASSES, NODEPOOLS, PDBS
+from provisioner.support.clock import SystemClock
+from tests.support import dying
+from tests.support.audit import changes
+from tests.support.eventually import eventually
+from tests.support.provisioner import OWN_PORTS, SECONDS, TEAM, InProcess, Plot, prepare, start_child
+
+pytestmark = pytest.mark.plane
+
+BUSY = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
+
+
+@pytest.fixture(scope="module")
+def audited() -> Iterator[DevCluster]:
+    with DevCluster(temporary=True, extender=False, audit=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kube(audited: DevCluster) -> Iterator[Client]:
+    connection = connect(str(audited.kubeconfig), user_agent="dovetail-test")
+    client = Client(connection, SystemClock())
+    prepare(client)
+    yield client
+    connection.close()
+
+
+@pytest.fixture
+def program(audited: DevCluster, kube: Client) -> Iterator[InProcess]:
+    one = InProcess(str(audited.kubeconfig), command_timeout=timedelta(seconds=20))
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def plot(program: InProcess, kube: Client) -> Iterator[Plot]:
+    one = Plot(kube)
+    yield one
+    one.clear()
+
+
+def relabel(plot: Plot, pool: str, value: str) -> None:
+    """Change a label of a pool's template: every node of it is drifted then."""
+    body = {"spec": {"template": {"metadata": {"labels": {TEAM: pool, "dovetail.example/generation": value}}}}}
+    plot.client.patch(NODEPOOLS, pool, body)
+
+
+def generation(claim: NodeClaim) -> str:
+    return claim.metadata.labels.get("dovetail.example/generation", "")
+
+
+def allow_one(plot: Plot, app: str, least: int) -> None:
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": app},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}},
+    }
+    plot.client.create(PDBS, body, plot.name)
+
+
+def is_renewed(plot: Plot, pool: str, value: str, nodes: int) -> bool:
+    claims = plot.claims(pool)
+    return len(claims) == nodes and all(
+        generation(one) == value and one.metadata.deletion_timestamp is None for one in claims
+    )
+
+
+def test_a_pool_whose_template_changes_is_replaced_replacement_first(plot: Plot) -> None:
+    pool = plot.pool(disruption={**BUSY, "budgets": [{"nodes": "2"}]})
+    plot.deploy("web", 5)
+    plot.await_running(5)
+    eventually(lambda: len(plot.initialized()) == 5, "five nodes are initialized", SECONDS)
+    allow_one(plot, "web", 4)
+    old = {one.name for one in plot.claims()}
+    relabel(plot, pool, "two")
+    fewest, most_away = 5, 0
+
+    def renewed() -> bool:
+        nonlocal fewest, most_away
+        fewest = min(fewest, plot.running("web"))
+        nodes = {node.metadata.name for node in plot.nodes()}
+        away = [
+            one
+            for one in plot.claims()
+            if one.name in old
+            and one.status.node_name in nodes
+            and condition(one.status.conditions, names.DISRUPTION_REASON) is not None
+            and condition(one.status.conditions, names.INSTANCE_TERMINATING) is None
+        ]
+        most_away = max(most_away, len(away))
+        return is_renewed(plot, pool, "two", 5)
+
+    eventually(renewed, "every node is of the new template", 2 * SECONDS, 0.1)
+    plot.await_running(5)
+    assert fewest >= 4, "a pod was evicted before its successor ran"
+    assert most_away <= 2, "more nodes were disrupted at once than the budget allows"
+    reasons = [one.involved_object.name for one in plot.events("DisruptionTerminating", "NodeClaim", old)]
+    assert set(reasons) == old
+
+
+def test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again(plot: Plot) -> None:
+    pool = plot.pool(disruption=BUSY)
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    (old,) = eventually(plot.initialized, "the node is initialized", SECONDS)
+    plot.client.patch(KWOKNODECLASSES, pool, {"spec": {"nodeRegistrationDelay": "1h"}})
+    relabel(plot, pool, "two")
+    eventually(lambda: len(plot.claims()) == 2, "a replacement is made", SECONDS)
+    node = next(one for one in plot.nodes() if one.metadata.name == old.status.node_name)
+    assert [taint.key for taint in node.spec.taints if taint == names.DISRUPTED_TAINT]
+
+    def rolled_back() -> bool:
+        (node,) = plot.nodes()
+        claim = next(one for one in plot.claims() if one.name == old.name)
+        told = condition(claim.status.conditions, names.DISRUPTION_REASON)
+        marked = names.COMMAND_ANNOTATION in claim.metadata.annotations
+        return names.DISRUPTED_TAINT not in node.spec.taints and told is None and not marked
+
+    eventually(rolled_back, "the node takes pods again", SECONDS, 0.2)
+    (event,) = plot.events("DisruptionBlocked", "NodeClaim", [old.name])
+    assert "no progress" in event.message
+    assert plot.running() == 1
+    assert plot.events("Evicted", "Pod") == []
+    plot.client.patch(KWOKNODECLASSES, pool, {"spec": {"nodeRegistrationDelay": None}})
+
+
+def test_two_pools_with_a_budget_of_one_each_are_renewed_side_by_side(plot: Plot) -> None:
+    one_at_a_time = {**BUSY, "budgets": [{"nodes": "1"}]}
+    pools = [plot.pool(suffix, disruption=one_at_a_time) for suffix in ("-a", "-b")]
+    for pool in pools:
+        plot.deploy(pool.rpartition("-")[2], 2, pool=pool)
+    plot.await_running(4)
+    eventually(lambda: len(plot.initialized()) == 4, "four nodes are initialized", SECONDS)
+    old = {one.name for one in plot.claims()}
+    for pool in pools:
+        relabel(plot, pool, "two")
+    most: Counter[str] = Counter()
+    both = False
+
+    def renewed() -> bool:
+        nonlocal both
+        nodes = {node.metadata.name for node in plot.nodes()}
+        away = Counter(
+            one.pool
+            for one in plot.claims()
+            if one.name in old
+            and one.status.node_name in nodes
+            and names.COMMAND_ANNOTATION in one.metadata.annotations
+            and not is_true(one.status.conditions, names.INSTANCE_TERMINATING)
+        )
+        both = both or len(away) == 2
+        for pool, count in away.items():
+            most[pool] = max(most[pool], count)
+        return all(is_renewed(plot, pool, "two", 2) for pool in pools)
+
+    eventually(renewed, "every node is of the new template", 2 * SECONDS, 0.05)
+    assert dict(most) == dict.fromkeys(pools, 1)
+    assert both, "one pool waited for the other"
+
+
+# --- kill -9 ------------------------------------------------------------------------------------------------------------
+
+DYING, RELIABLE = "provisioner-dying", "provisioner-reliable"
+WRITES = range(1, 17)
+"""The record, the taint, the reason, the replacement, its launch and registration, the deletion, the eviction, the ends."""
+
+
+def start_dying(cluster: DevCluster, writes: int) -> None:
+    """A provisioner that is killed right after so many writes of a disruption."""
+    command = [sys.executable, str(Path(dying.__file__)), str(writes), "provisioner", "--kubeconfig"]
+    cluster.start_program(DYING, [*command, str(cluster.kubeconfig), "--disable-leader-election=true", *OWN_PORTS])
+
+
+def runs(cluster: DevCluster, name: str) -> bool:
+    return any(component.name == name and component.state == "running" for component in cluster.status())
+
+
+def test_a_provisioner_that_is_killed_after_any_write_of_a_drift_leaves_nothing_half_done(
+    audited: DevCluster, kube: Client
+) -> None:
+    start_child(audited, RELIABLE, "--disable-leader-election=true")
+    plot = Plot(kube)
+    pool = plot.pool(disruption=BUSY)
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    eventually(plot.initialized, "the node is initialized", SECONDS)
+    died = 0
+    for writes in WRITES:
+        audited.stop(RELIABLE)
+        before = {one.name for one in plot.claims()}
+        generation = f"n{writes}"
+        start_dying(audited, writes)
+        relabel(plot, pool, generation)
+
+        def over(wanted: str = generation) -> bool:
+            return not runs(audited, DYING) or is_renewed(plot, pool, wanted, 1)
+
+        eventually(over, f"the process is killed after write {writes}, or done", SECONDS, 0.1)
+        died += not runs(audited, DYING)
+        audited.stop(DYING)
+        start_child(audited, RELIABLE, "--disable-leader-election=true")
+
+        def renewed(wanted: str = generation) -> bool:
+            return is_renewed(plot, pool, wanted, 1) and len(plot.nodes()) == 1 and plot.running() == 1
+
+        eventually(renewed, f"the drift is done after a kill at write {writes}", SECONDS, 0.1)
+        (claim,) = plot.claims()
+        (node,) = plot.nodes()
+        assert claim.name not in before
+        assert claim.status.node_name == node.metadata.name
+        assert names.DISRUPTED_TAINT not in node.spec.taints
+    assert died >= 10, "the process was hardly ever killed"
+    evicted = Counter(
+        change.what for change in changes(audited.audit_log) if "pods/eviction" in change.what and change.status < 300
+    )
+    assert evicted, "nothing was evicted"
+    assert set(evicted.values()) == {1}, "a pod was evicted twice"
+    plot.clear()
+    audited.stop(RELIABLE)

@@ -1,0 +1,191 @@
+"""Nodes on a small API server, and the disruption of them with its queues running."""
+
+import random
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.disruption import METHODS, Disruption, Method
+from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.worlds import Worlds
+from provisioner.controllers.metrics import Metrics
+from provisioner.disruption.view import VALIDATION
+from provisioner.support.workers import Pool
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim, node, pool
+from tests.support.eventually import eventually
+from tests.support.instances import FakeInstances
+from tests.support.tinyserver import TinyServer
+
+ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+LONG_AGO = NOON - timedelta(hours=1)
+METRICS = Metrics()
+
+
+def command_queue(server: TinyServer, provider: object = None, *, stale: Any = lambda: "") -> CommandQueue:
+    """A queue on the server's state; its threads are not started."""
+    world, plans = server.world, Pool(1, "plans")
+    writer = PlanWriter(world.cluster, server.writer, plans)
+    creator = ClaimCreator(
+        server.client,
+        world.cluster,
+        METRICS,
+        writer,
+        effects=lambda _: None,
+        created=lambda _: None,
+        chance=random.Random(1),
+    )
+    return CommandQueue(
+        world.cluster,
+        server.client,
+        server.writer,
+        creator,
+        writer,
+        server.recorder,
+        METRICS,
+        server.taints,
+        server.terminator(provider),
+        world.clock,
+        stale=stale,
+    )
+
+
+class FakeCloud(FakeInstances):
+    """The same, with kwok's instance types for every pool."""
+
+    well_known_labels = names.WELL_KNOWN_LABELS | catalogue.generated().well_known_labels
+    reservation_label = ""
+
+    def instance_types(self, pool: object) -> tuple[InstanceType, ...]:
+        return catalogue.generated().types
+
+
+class Stage:
+    """Initialized nodes without pods, long since there, and their disruption.
+
+    Attributes:
+        behind: which watch is behind, in words.
+    """
+
+    def __init__(
+        self, *machines: str, budget: str = "100%", after: str = "0s", methods: tuple[Method, ...] = METHODS
+    ) -> None:
+        self.world = World()
+        self.server = TinyServer(self.world)
+        self.behind, self._methods = "", methods
+        self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}]})
+        self._pods: dict[str, Pod] = {}
+        self.cloud = FakeCloud(*(f"kwok://{name}" for name in machines or ("a",)))
+        self.world.cluster.pool_changed(None, self._pool)
+        for name in machines or ("a",):
+            self.put(name)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.commands = command_queue(self.server, self.cloud, stale=lambda: self.behind)
+        self.ledger = BudgetLedger(self.world.cluster)
+        self.disruption = Disruption(
+            self.world.cluster,
+            self.server.writer,
+            self.server.recorder,
+            METRICS,
+            self.commands,
+            self.ledger,
+            self.world.clock,
+            stale=lambda: self.behind,
+            worlds=Worlds(cast(CloudProvider, self.cloud)),
+            methods=self._methods,
+        )
+        self.commands.start()
+        self.disruption._tells.start()
+
+    @property
+    def queues(self) -> tuple[Any, ...]:
+        return self.commands.heals, self.commands.queue, self.disruption._tells
+
+    def put(self, name: str, *, true: tuple[str, ...] = ALL_TRUE, **metadata: Any) -> None:
+        """A node with its NodeClaim."""
+        self.server.put(
+            claim(name, provider_id=f"kwok://{name}", true=true, since=LONG_AGO, **metadata),
+            node(name, labels={names.NODEPOOL_LABEL: "general"}),
+        )
+
+    def drifted(self, name: str, *pods: Pod, **metadata: Any) -> None:
+        """A drifted node with pods that the caches and the server know."""
+        self.put(name, true=(*ALL_TRUE, names.DRIFTED), **metadata)
+        for one in pods:
+            self.bind(one, name)
+
+    def bind(self, one: Pod, name: str) -> None:
+        """A pod runs on a node, as the caches and the server know it."""
+        self.server.bind(one.name, name, metadata__labels=dict(one.labels), metadata__annotations=dict(one.annotations))
+        self._pods[one.uid] = msgspec.structs.replace(one, node_name=name)
+        self.world.add(self._pods[one.uid])
+
+    def replacements(self) -> list[str]:
+        """NodeClaims on the server that replace others."""
+        return sorted(
+            name
+            for (kind, name), thing in self.server.objects.items()
+            if kind == "nodeclaims" and names.REPLACES_ANNOTATION in thing["metadata"].get("annotations", {})
+        )
+
+    def initialize(self, name: str) -> None:
+        """A replacement comes up."""
+        made = self.server.objects["nodeclaims", name]
+        like = claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE)
+        made["status"] = msgspec.to_builtins(like.status)
+        self.server.put(msgspec.convert(made, NodeClaim, strict=False))
+        self.server.put(node(name, labels={names.NODEPOOL_LABEL: "general"}))
+        self.cloud.there.add(f"kwok://{name}")
+        self.commands.heard(self.server.claim(name))
+
+    def restart(self) -> None:
+        """Another process leads, and goes on with what is written."""
+        self.stop()
+        old, self.world = self.server, World(settled=False)
+        self.server = TinyServer(self.world)
+        self.server.pods, self.server.budgets, self.server._version = old.pods, old.budgets, old._version
+        self.world.cluster.pool_changed(None, self._pool)
+        self.world.add(*self._pods.values())
+        for (kind, name), wire in sorted(
+            old.objects.items(), key=lambda one: int(one[1]["metadata"]["resourceVersion"])
+        ):
+            self.server._store(kind, name, wire)
+        self.world.cluster.settle()
+        self._begin()
+
+    def run(self, seconds: float = VALIDATION.total_seconds()) -> None:
+        """A pass, so much time, and another pass that is carried out."""
+        self.disruption.run_once()
+        self.world.clock.advance(seconds)
+        self.disruption.run_once()
+        self.settle()
+
+    def settle(self) -> None:
+        eventually(lambda: all(queue.idle() for queue in self.queues), "what was decided is done", 10.0, 0.005)
+
+    def taints(self, name: str = "a") -> list[str]:
+        return [taint.key for taint in self.server.node(name).spec.taints]
+
+    def goes(self, name: str = "a") -> bool:
+        return not self.server.has("nodeclaims", name)
+
+    def is_open(self, name: str = "a") -> bool:
+        """Whether nothing of a disruption is on a node any more."""
+        found = self.server.claim(name)
+        marks = {names.COMMAND_ANNOTATION, names.COMMAND_MEMBER_ANNOTATION} & found.metadata.annotations.keys()
+        told = [one for one in found.status.conditions if one.type == names.DISRUPTION_REASON]
+        return not self.taints(name) and not marks and not told
+
+    def stop(self) -> None:
+        self.disruption.stop()

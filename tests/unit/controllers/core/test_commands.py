@@ -1,0 +1,415 @@
+"""A disruption with replacements, from its decision to its end: what is written when, what calls it off, and every crash."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.command import command_on
+from provisioner.apis.interruption import Interruption
+from provisioner.controllers.core.commands import BACKOFF_SECONDS, TIMEOUT
+from provisioner.controllers.core.disruption import METHODS, Method
+from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.view import MethodAnswer, View
+from tests.support.clock import NOON
+from tests.support.cluster import pod
+from tests.support.disrupting import Stage
+from tests.support.eventually import eventually
+from tests.support.tinyserver import ServerDied
+
+DRIFT = tuple(one for one in METHODS if one.name == "drift")
+WEB = pod("web", cpu="3", ready=True, labels={"app": "web"})
+
+
+@pytest.fixture
+def stages() -> Iterator[Callable[..., Stage]]:
+    made: list[Stage] = []
+
+    def make(*, methods: tuple[Method, ...] = DRIFT, **options: Any) -> Stage:
+        made.append(Stage("other", methods=methods, **{"after": "Never", **options}))
+        made[-1].server.objects.clear()
+        made[-1].world.cluster.node_changed(made[-1].world.cluster.node("other"), None)
+        made[-1].world.cluster.claim_changed(made[-1].world.cluster.claim("other"), None)
+        made[-1].cloud.there.add("kwok://a")
+        return made[-1]
+
+    yield make
+    for stage in made:
+        stage.stop()
+
+
+Make = Callable[..., Stage]
+
+
+@pytest.fixture
+def stage(stages: Make) -> Stage:
+    """One drifted node `a` with a pod."""
+    one = stages()
+    one.drifted("a", WEB)
+    return one
+
+
+def begin(stage: Stage) -> str:
+    """A pass; the name of the one replacement."""
+    stage.disruption.run_once()
+    stage.settle()
+    (name,) = stage.replacements()
+    return name
+
+
+def said(stage: Stage, reason: str) -> list[str]:
+    told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
+    return [f"{event[0]}: {message}" for event, message in told if event[3] == reason]
+
+
+def test_a_drifted_node_is_replaced_first_and_goes_then(stage: Stage) -> None:
+    name = begin(stage)
+    assert [one.replace(name, "new") for one in stage.server.done] == [
+        "PATCH nodeclaims/a",  # the record, before anything else
+        "PATCH nodes/a",  # the taint
+        "PATCH nodeclaims/a",  # DisruptionReason
+        "POST nodeclaims/new",
+    ]
+    assert not stage.goes()
+    assert stage.world.assigned(name) == [], "the pod still runs"
+    assert stage.world.cluster.is_planned("web")
+    assert said(stage, "DisruptionLaunching") == ["NodeClaim: Launching NodeClaim: Drifted"]
+    stage.initialize(name)
+    stage.settle()
+    assert stage.goes()
+    assert stage.server.done[-1] == "DELETE nodeclaims/a"
+    assert said(stage, "DisruptionTerminating") == [
+        "NodeClaim: Disrupting Node: Drifted",
+        "Node: Disrupting Node: Drifted",
+    ]
+
+
+def test_provisioning_does_not_buy_for_the_pods_of_a_command(stage: Stage) -> None:
+    begin(stage)
+    snapshot = stage.world.cluster.snapshot()
+    assert snapshot.leaving == ()
+    assert snapshot.pending == ()
+    late = pod("late", node="a")
+    stage.world.add(late)
+    assert stage.world.cluster.snapshot().leaving == (), "until its node goes a pod belongs to the command"
+
+
+def test_a_pod_that_came_late_is_planned_when_its_node_goes(stage: Stage) -> None:
+    name = begin(stage)
+    stage.world.add(pod("late", node="a"))
+    stage.initialize(name)
+    stage.settle()
+    assert [one.name for one in stage.world.cluster.snapshot().leaving] == ["late"]
+
+
+def test_a_replacement_is_kept_though_its_pods_are_gone(stage: Stage) -> None:
+    name = begin(stage)
+    found = stage.world.cluster.pod("web")
+    stage.world.cluster.pod_changed(found, None)
+    stage.world.clock.advance(60)
+    stage.world.cluster.expire()
+    assert not stage.world.cluster.is_unneeded(name)
+
+
+# --- what calls it off ------------------------------------------------------------------------------------------------
+
+
+def protect(stage: Stage) -> None:
+    stage.server.bind("web", "a", metadata__annotations={names.DO_NOT_DISRUPT: "true"})
+
+
+def budget(**spec: Any) -> Callable[[Stage], None]:
+    def put(stage: Stage) -> None:
+        one = {
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
+            "status": {"disruptionsAllowed": 0},
+        }
+        stage.server.budgets.append(one)
+
+    return put
+
+
+def protect_node(stage: Stage) -> None:
+    stage.server.objects["nodes", "a"]["metadata"]["annotations"] = {names.DO_NOT_DISRUPT: "true"}
+
+
+INVALID: dict[str, tuple[Callable[[Stage], None], str]] = {
+    "a pod that may not be disrupted": (protect, "do-not-disrupt"),
+    "a budget that never allows any": (budget(maxUnavailable=0), "PodDisruptionBudget=default/web"),
+    "a Node that may not be disrupted": (protect_node, "do-not-disrupt"),
+}
+
+
+@pytest.mark.parametrize(("put", "why"), INVALID.values(), ids=INVALID)
+def test_what_the_caches_do_not_know_calls_it_off(stage: Stage, put: Callable[[Stage], None], why: str) -> None:
+    name = begin(stage)
+    put(stage)
+    stage.initialize(name)
+    stage.settle()
+    assert stage.is_open()
+    assert why in said(stage, "DisruptionBlocked")[0]
+    assert stage.server.has("nodeclaims", name), "it is left to emptiness"
+    assert stage.world.cluster.commands() == ()
+    assert not stage.world.cluster.is_planned("web"), "the pod stays where it is, and the replacement keeps no room"
+
+
+def test_a_budget_that_allows_none_at_the_moment_is_waited_for(stage: Stage) -> None:
+    name = begin(stage)
+    budget(minAvailable=1)(stage)
+    stage.initialize(name)
+    stage.settle()
+    assert not stage.goes()
+    assert stage.taints() == [names.DISRUPTED_TAINT.key]
+    stage.server.budgets[0]["status"]["disruptionsAllowed"] = 1
+    stage.world.clock.advance(2)
+    eventually(stage.goes, "it goes on", 10.0, 0.01)
+
+
+def test_while_it_waits_its_replacement_keeps_its_room_and_is_not_empty(stages: Make) -> None:
+    stage = stages(methods=METHODS, after="0s")
+    stage.drifted("a", WEB)
+    name = begin(stage)
+    budget(minAvailable=1)(stage)
+    stage.initialize(name)
+    stage.settle()
+    for _ in range(8):
+        stage.world.clock.advance(30)
+        stage.world.cluster.expire()
+        stage.disruption.run_once()
+        stage.settle()
+    assert stage.server.has("nodeclaims", name)
+    assert stage.world.cluster.is_planned("web")
+    found = stage.world.cluster.pod("web")
+    stage.world.cluster.pod_changed(found, None)  # now it holds no pod at all
+    for _ in range(3):
+        stage.world.clock.advance(31)
+        stage.world.cluster.expire()
+        stage.disruption.run_once()
+        stage.settle()
+    assert stage.server.has("nodeclaims", name)
+
+
+def lose(stage: Stage, name: str) -> None:
+    stage.server.objects.pop(("nodeclaims", name))
+    stage.world.cluster.claim_changed(stage.world.cluster.claim(name), None)
+
+
+def fail(stage: Stage, name: str) -> None:
+    stage.server.writer.delete(stage.server.claim(name))
+
+
+def stall(stage: Stage, name: str) -> None:
+    stage.world.clock.advance(TIMEOUT.total_seconds())
+
+
+def interrupt(stage: Stage, name: str) -> None:
+    mark = str(Interruption("spot_interrupted", replaced=True, ends=NOON + timedelta(seconds=120)))
+    stage.server.writer.metadata(stage.server.claim("a"), annotations={names.INTERRUPTION_ANNOTATION: mark})
+
+
+ENDS: dict[str, tuple[Callable[[Stage, str], None], str]] = {
+    "its replacement vanishes": (lose, "failed"),
+    "its replacement is deleted": (fail, "failed"),
+    "nothing happens for ten minutes": (stall, "no progress for 600 s"),
+}
+
+
+@pytest.mark.parametrize(("end", "why"), ENDS.values(), ids=ENDS)
+def test_it_is_rolled_back_and_its_pool_backs_off_when(
+    stage: Stage, end: Callable[[Stage, str], None], why: str
+) -> None:
+    name = begin(stage)
+    end(stage, name)
+    stage.disruption.run_once()
+    stage.settle()
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+    assert why in said(stage, "DisruptionBlocked")[0]
+    assert "takes pods again" in said(stage, "DisruptionBlocked")[0]
+    assert tries_after(stage, BACKOFF_SECONDS - 1) == 1, "it is tried again at once"
+    assert tries_after(stage, 2) == 2, "it is not tried again"
+    (second,) = [one for one in stage.replacements() if one != name]
+    end(stage, second)
+    stage.disruption.run_once()
+    stage.settle()
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+    assert tries_after(stage, 2 * BACKOFF_SECONDS - 1) == 2, "it does not wait twice as long"
+    assert tries_after(stage, 2) == 3, "it is not tried again"
+
+
+def tries_after(stage: Stage, seconds: float) -> int:
+    """How many replacements were created until so much later."""
+    stage.world.clock.advance(seconds)
+    stage.disruption.run_once()
+    stage.settle()
+    return sum(one.startswith("POST") for one in stage.server.done)
+
+
+def test_an_interruption_takes_over(stage: Stage) -> None:
+    name = begin(stage)
+    interrupt(stage, name)
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.world.cluster.commands() == ()
+    assert stage.taints() == [names.DISRUPTED_TAINT.key], "the interruption keeps it closed"
+    assert stage.world.cluster.is_planned("web"), "and its pod keeps the place that was bought for it"
+
+
+def test_a_replacement_that_the_api_server_refuses_calls_it_off(stage: Stage) -> None:
+    stage.server.refuse_creates = 422
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.replacements() == []
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+
+
+# --- commands over several candidates ----------------------------------------------------------------------------------
+
+
+def together(view: View) -> MethodAnswer:
+    """Every node that no command has, at once."""
+    free = tuple(sorted(node.key.name for node in view.snapshot.nodes if not node.deleting))
+    return MethodAnswer((Proposal("Underutilized", "multi", free),)) if free else MethodAnswer()
+
+
+TOGETHER = (Method("multi", "Underutilized", together),)
+
+
+def several(stages: Make, **options: Any) -> Stage:
+    stage = stages(methods=TOGETHER, **options)
+    for name in ("a", "b", "c"):
+        stage.put(name)
+        stage.cloud.there.add(f"kwok://{name}")
+    return stage
+
+
+def test_the_record_comes_after_the_marks_and_goes_last(stages: Make) -> None:
+    stage = several(stages)
+    stage.disruption.run_once()
+    stage.settle()
+    claims = [one for one in stage.server.done if "nodeclaims" in one]
+    assert claims[:3] == ["PATCH nodeclaims/b", "PATCH nodeclaims/c", "PATCH nodeclaims/a"]
+    assert [one for one in claims if one.startswith("DELETE")] == [f"DELETE nodeclaims/{one}" for one in "bca"]
+
+
+def test_one_candidate_that_a_user_deletes_ends_it_for_all(stages: Make) -> None:
+    stage = several(stages)
+    stage.server.refuse["pods"] = 500  # it cannot be validated yet
+    stage.disruption.run_once()
+    stage.settle()
+    stage.server.writer.delete(stage.server.claim("b"))
+    stage.disruption._methods = ()
+    stage.disruption.run_once()
+    stage.world.clock.advance(10)
+    eventually(lambda: stage.is_open("a") and stage.is_open("c"), "the others are open again", 5.0, 0.01)
+
+
+def test_a_budget_counts_every_candidate(stages: Make) -> None:
+    stage = several(stages, budget="2")
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.server.done == []
+
+
+# --- a crash after every write ------------------------------------------------------------------------------------------
+
+
+def crash_after(stage: Stage, writes: int) -> bool:
+    """Let the process die before its next write but `writes`; whether it got so far."""
+    stage.server.dies_after = writes
+    died = False
+
+    def reconcile(holder: str) -> None:
+        nonlocal died
+        try:
+            stage.commands.reconcile(holder)
+        except ServerDied:
+            died = True
+
+    stage.commands.queue._reconcile = reconcile
+    stage.disruption.run_once()
+    stage.settle()
+    return died
+
+
+@pytest.mark.parametrize("writes", range(5))
+def test_a_drift_is_resumed_or_rolled_back_after_every_write(stage: Stage, writes: int) -> None:
+    died = crash_after(stage, writes)
+    assert died is (writes < 4)
+    stage.restart()
+    stage.settle()
+    if writes == 0:
+        assert stage.is_open()
+        assert begin(stage)
+    (name,) = stage.replacements()
+    assert stage.world.cluster.snapshot().leaving == ()
+    assert stage.world.cluster.is_planned("web"), "the replacement keeps no room for the pod"
+    stage.initialize(name)
+    stage.settle()
+    assert stage.goes()
+    assert stage.replacements() == [name]
+    assert stage.server.done.count("DELETE nodeclaims/a") == 1
+
+
+@pytest.mark.parametrize("writes", range(14))
+def test_a_command_over_several_is_whole_or_nothing_after_every_write(stages: Make, writes: int) -> None:
+    stage = several(stages)
+    crash_after(stage, writes)
+    before = [name for name in "abc" if stage.goes(name)]
+    stage._methods = ()
+    stage.restart()
+    stage.disruption.run_once()
+    stage.settle()
+    gone = [name for name in "abc" if stage.goes(name)]
+    if writes < 3:
+        assert (before, gone) == ([], [])
+        assert all(stage.is_open(name) for name in "abc")
+    else:
+        assert gone == ["a", "b", "c"]
+
+
+def test_a_record_without_bodies_is_rolled_back_where_a_replacement_was_never_created(stage: Stage) -> None:
+    crash_after(stage, 1)
+    record = command_on(stage.server.claim("a"))
+    assert record is not None
+    bare = [{"name": one.name} for one in record.replacements]
+    wire = stage.server.objects["nodeclaims", "a"]
+    whole = msgspec.json.decode(wire["metadata"]["annotations"][names.COMMAND_ANNOTATION])
+    wire["metadata"]["annotations"][names.COMMAND_ANNOTATION] = msgspec.json.encode(
+        whole | {"replacements": bare}
+    ).decode()
+    stage._methods = ()
+    stage.restart()
+    stage.settle()
+    assert stage.replacements() == []
+    eventually(stage.is_open, "it is rolled back", 5.0, 0.01)
+
+
+def test_a_name_that_is_taken_by_another_command_is_no_success(stage: Stage) -> None:
+    crash_after(stage, 3)
+    record = command_on(stage.server.claim("a"))
+    assert record is not None
+    name = record.replacement_names[0]
+    made = dict(record.replacements[0].body or {})
+    made["metadata"] = {**made["metadata"], "uid": "other", "annotations": {names.REPLACES_ANNOTATION: "another"}}
+    stage._methods = ()
+    stage.stop()
+    stage.server.dies_after = None
+    stage.server._store("nodeclaims", name, made)
+    stage.restart()
+    stage.settle()
+    eventually(stage.is_open, "it is rolled back", 5.0, 0.01)
+    assert stage.server.has("nodeclaims", name), "what is another's is left alone"
+
+
+def test_marks_of_no_command_are_taken_back(stages: Make) -> None:
+    stage = stages(methods=())
+    stage.put("a", annotations={names.COMMAND_MEMBER_ANNOTATION: "gone"})
+    stage.put("b", annotations={names.COMMAND_ANNOTATION: "what is this"})
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.is_open("a")
+    assert stage.is_open("b")
