@@ -71,7 +71,7 @@ STALE_SECONDS: Final = 1.0
 SPARED_SECONDS: Final = 30.0
 #: A pool whose replacement failed is left alone for so long, and twice as long each time it fails again.
 BACKOFF_SECONDS, BACKOFF_MOST_SECONDS = 30.0, 600.0
-#: Failures in a row after which a command without replacements is called off and its nodes opened again: some 20 s.
+#: Failures in a row after which a command is called off that has no replacements, or whose candidates are refused to go: some 20 s.
 GIVE_UP_AFTER: Final = 8
 _MOST_STEPS: Final = 20
 _log = logs.get_logger(__name__)
@@ -274,7 +274,8 @@ class CommandQueue:
             return self._call_off(command, memory, str(error))  # its record is not there, and would not be taken
         if isinstance(error, NotFound | Conflict):
             return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
-        if not command.record.replacements and self.queue.failures(holder) >= GIVE_UP_AFTER:
+        waits = command.record.replacements and command.record.phase is Phase.COMMITTED  # until the timeout
+        if not waits and self.queue.failures(holder) >= GIVE_UP_AFTER:
             return self._call_off(command, memory, str(error))
         _log.warning(
             "A disruption waits for the API server; retrying",
@@ -358,13 +359,12 @@ class CommandQueue:
             return CandidateFacts(one.name, there=False)
         node = self._cluster.node_of(claim)
         reason = condition(claim.status.conditions, names.DISRUPTION_REASON)
-        mark = interruption_of(claim.metadata.annotations)
         return CandidateFacts(
             one.name,
             deleting=claim.metadata.deletion_timestamp is not None,
             joined=node is not None and self._cluster.rivals(claim) is None,
             marked=node is not None and is_disrupted(node) and reason is not None and reason.reason == record.reason,
-            interrupted=mark is not None and mark.has_begun(self._clock.now()),
+            interrupted=self._is_interrupted(claim),
         )
 
     def _replacement(self, record: CommandRecord, name: str, memory: _Memory) -> ReplacementState:
@@ -376,10 +376,14 @@ class CommandQueue:
         memory.seen.add(name)
         if claim.metadata.annotations.get(names.REPLACES_ANNOTATION) != record.id:
             return ReplacementState.FAILED  # somebody else's has the name
-        if claim.metadata.deletion_timestamp is not None:
+        if claim.metadata.deletion_timestamp is not None or self._is_interrupted(claim):
             return ReplacementState.FAILED
         is_ready = is_true(claim.status.conditions, names.INITIALIZED) and self._cluster.node_of(claim) is not None
         return ReplacementState.INITIALIZED if is_ready else ReplacementState.COMING
+
+    def _is_interrupted(self, claim: NodeClaim) -> bool:
+        mark = interruption_of(claim.metadata.annotations)
+        return mark is not None and mark.has_begun(self._clock.now())
 
     def _stalled(self, record: CommandRecord, memory: _Memory, looks: object) -> str:
         now = self._clock.monotonic()
@@ -619,8 +623,7 @@ class CommandQueue:
         found = self._cluster.node_of(claim)
         if found is None or found.metadata.deletion_timestamp is not None:
             return False
-        mark = interruption_of(claim.metadata.annotations)
-        if mark is not None and mark.has_begun(self._clock.now()):
+        if self._is_interrupted(claim):
             return False  # `Interruptions` carries it out
         return any(taint.key == names.DISRUPTED_TAINT.key for taint in found.spec.taints) or (
             condition(claim.status.conditions, names.DISRUPTION_REASON) is not None

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import command_on
+from provisioner.apis.command import Candidate, Phase, command_on, encode_command
 from provisioner.apis.interruption import Interruption
-from provisioner.controllers.core.commands import BACKOFF_SECONDS, TIMEOUT
+from provisioner.controllers.core.commands import BACKOFF_SECONDS, GIVE_UP_AFTER, TIMEOUT
 from provisioner.controllers.core.disruption import METHODS, Method
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, View
@@ -259,6 +259,17 @@ def test_an_interruption_takes_over(stage: Stage) -> None:
     assert stage.world.cluster.is_planned("web"), "and its pod keeps the place that was bought for it"
 
 
+def test_a_replacement_that_is_interrupted_replaces_nothing(stage: Stage) -> None:
+    name = begin(stage)
+    mark = str(Interruption("spot_interrupted", replaced=True, ends=NOON + timedelta(seconds=120)))
+    stage.server.writer.metadata(stage.server.claim(name), annotations={names.INTERRUPTION_ANNOTATION: mark})
+    stage.initialize(name)
+    stage.settle()
+    assert not stage.goes()
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+    assert f"replacement NodeClaim {name} failed" in said(stage, "DisruptionBlocked")[0]
+
+
 def test_a_replacement_that_the_api_server_refuses_calls_it_off(stage: Stage) -> None:
     stage.server.refuse_creates = 422
     stage.disruption.run_once()
@@ -313,6 +324,27 @@ def test_a_budget_counts_every_candidate(stages: Make) -> None:
     stage.disruption.run_once()
     stage.settle()
     assert stage.server.done == []
+
+
+def test_a_candidate_that_may_not_be_deleted_does_not_hold_the_others_for_ever(stages: Make) -> None:
+    stage = stages()
+    stage.drifted("a", WEB)
+    name = begin(stage)
+    stage.put("b")
+    record = command_on(stage.server.claim("a"))
+    assert record is not None
+    both = (*record.candidates, Candidate("b", stage.server.claim("b").metadata.uid))
+    sealed = encode_command(msgspec.structs.replace(record, candidates=both, phase=Phase.DELETING))
+    stage.server.refuse["b"] = 403
+    stage.server.writer.metadata(stage.server.claim("a"), annotations={names.COMMAND_ANNOTATION: sealed})
+    stage.initialize(name)
+    stage.disruption._methods = ()
+    for _ in range(2 * GIVE_UP_AFTER):
+        stage.commands.queue.add("a")
+        stage.settle()
+        stage.world.clock.advance(11)
+    eventually(stage.is_open, "it is called off", 5.0, 0.01)
+    assert not stage.goes("b")
 
 
 # --- a crash after every write ------------------------------------------------------------------------------------------
