@@ -455,6 +455,9 @@ class CommandQueue:
         """Create replacements; a name that is taken by one of this very command is a success."""
         for name in those:
             new = memory.new.get(name) or self._remembered(record, name)
+            if new is None:
+                self._refused(memory, name, "what the record says of it is no NodeClaim of this command")
+                continue
             if self._cluster.claim(name) is None:
                 self._cluster.announce(new.claim, new.pods)
             try:
@@ -466,13 +469,20 @@ class CommandQueue:
             except REFUSALS as error:
                 self._refused(memory, name, error)
 
-    def _refused(self, memory: _Memory, name: str, error: ApiError) -> None:
+    def _refused(self, memory: _Memory, name: str, error: object) -> None:
         _log.warning("A replacement could not be created", nodeclaim=name, error=str(error))
         memory.failed.add(name)
 
-    def _remembered(self, record: CommandRecord, name: str) -> NewClaim:
+    def _remembered(self, record: CommandRecord, name: str) -> NewClaim | None:
+        """A replacement as the record has it, which anybody may have written who may write NodeClaims; None for no such thing."""
         body = next((one.body for one in record.replacements if one.name == name), None) or {}
-        claim = msgspec.convert(body, NodeClaim, strict=False)
+        try:
+            claim = msgspec.convert(body, NodeClaim, strict=False)
+        except msgspec.ValidationError:
+            return None
+        annotations = claim.metadata.annotations
+        if claim.metadata.name != name or claim.metadata.uid or annotations.get(names.REPLACES_ANNOTATION) != record.id:
+            return None
         try:
             plan = decode_plan(claim.metadata.annotations.get(names.PLAN_ANNOTATION, "") or "{}")
         except PlanError:

@@ -421,6 +421,28 @@ def test_a_record_without_bodies_is_rolled_back_where_a_replacement_was_never_cr
     eventually(stage.is_open, "it is rolled back", 5.0, 0.01)
 
 
+FORGED: dict[str, dict[str, Any]] = {
+    "nothing that can be read": {"metadata": {"name": ["what"]}},
+    "another name": {"metadata": {"name": "another"}},
+    "another command": {"metadata": {"annotations": {names.REPLACES_ANNOTATION: "another"}}},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+def test_a_replacement_that_somebody_wrote_into_the_record_is_not_created(stage: Stage, forged: dict[str, Any]) -> None:
+    crash_after(stage, 1)
+    wire = stage.server.objects["nodeclaims", "a"]
+    whole = msgspec.json.decode(wire["metadata"]["annotations"][names.COMMAND_ANNOTATION])
+    body = whole["replacements"][0]["body"]
+    body["metadata"] |= forged["metadata"]
+    wire["metadata"]["annotations"][names.COMMAND_ANNOTATION] = msgspec.json.encode(whole).decode()
+    stage._methods = ()
+    stage.restart()
+    stage.settle()
+    eventually(stage.is_open, "it is rolled back", 5.0, 0.01)
+    assert not [one for one in stage.server.done if one.startswith("POST")]
+
+
 def test_a_name_that_is_taken_by_another_command_is_no_success(stage: Stage) -> None:
     crash_after(stage, 3)
     record = command_on(stage.server.claim("a"))
