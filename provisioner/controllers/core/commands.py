@@ -201,14 +201,15 @@ class CommandQueue:
             return False  # what is taken back at this moment might be this command's
         if not self._cluster.command_begun(record):
             return False
-        memory, why = _Memory(), "it failed"
+        memory = _Memory()
         try:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
-        finally:
-            if why:
-                self._forget(record, memory)
+        except Exception as error:
+            _log.exception("A disruption could not be begun; the others go on", command=record.id)
+            why = f"{type(error).__name__}: {error}"
         if why:
             _log.info("A disruption was not begun; it is decided again", command=record.id, reason=why)
+            self._forget(record, memory)
             return False
         with self._lock:
             self._memories[record.id] = memory

@@ -523,16 +523,24 @@ def test_an_event_meanwhile_does_not_carry_it_out_without_its_replacements(stage
     assert not stage.goes()
 
 
-def test_one_that_could_not_be_begun_leaves_nothing_behind(stage: Stage) -> None:
+def test_one_that_could_not_be_begun_leaves_nothing_behind_and_holds_up_no_other(stage: Stage) -> None:
+    stage.drifted("b", pod("api", cpu="3", ready=True))
+    tries = iter(range(9))
+
     def fail() -> None:
-        raise RuntimeError("a defect")
+        if next(tries) == 0:
+            raise RuntimeError("a defect")
 
     during_announce(stage, fail)
-    for _ in range(2):
-        stage.disruption.run_once()
-        stage.settle()
-    assert stage.server.done == []
-    assert stage.world.cluster.commands() == ()
+    stage.disruption.run_once()
+    stage.settle()
+    stage.commands.review(stage.world.cluster.snapshot())
+    stage.settle()
+    begun = [name for name in "ab" if command_on(stage.server.claim(name)) is not None]
+    assert len(begun) == 1
+    assert [one.record.holder for one in stage.world.cluster.commands()] == begun
+    assert len(stage.replacements()) == 1
+    assert not any(stage.goes(name) for name in "ab")
 
 
 @pytest.mark.parametrize("status", [403, 422])
