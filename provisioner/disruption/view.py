@@ -54,7 +54,7 @@ class View:
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
         spared: names of NodeClaims that are no candidates for now and stay: they replace others, their command was called off, or
             replacements of their pool failed.
-        asked: `MethodAnswer.asked` of the pass before.
+        first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
     """
@@ -66,7 +66,7 @@ class View:
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()
     spared: frozenset[str] = frozenset()
-    asked: frozenset[str] = frozenset()
+    first: frozenset[str] = frozenset()
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
 
@@ -79,13 +79,12 @@ class MethodAnswer:
         proposals: in the order in which they are to be tried; together they keep every budget and are legal, each after those before it.
         blocked: nodes and pools that are left alone, each with its reason.
         recheck_at: when the clock alone may change this answer; None when only events can.
-        eligible: nodes that are candidates, whatever budgets allow; None where those that are proposed are all.
-        asked: names of the NodeClaims that were asked about in vain by a method that has not come to all of them: in the next pass
-            they come last.
+        eligible: how many nodes the method could disrupt, budgets left aside.
+        unreached: names of the NodeClaims that the pass ended before; see `View.first`.
     """
 
     proposals: tuple[Proposal, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     recheck_at: datetime | None = None
-    eligible: int | None = None
-    asked: frozenset[str] = frozenset()
+    eligible: int = 0
+    unreached: frozenset[str] = frozenset()

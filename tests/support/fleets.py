@@ -218,7 +218,7 @@ class Fleet:
         *,
         under_way: Iterable[str] = (),
         spared: Iterable[str] = (),
-        asked: Iterable[str] = (),
+        first: Iterable[str] = (),
         allowed: Callable[[str, str], int] | None = None,
     ) -> View:
         """What a method is asked; budgets are those of the pools unless `allowed` says otherwise."""
@@ -232,7 +232,7 @@ class Fleet:
             allowed=allowed or by_pool,
             under_way=going,
             spared=frozenset(spared),
-            asked=frozenset(asked),
+            first=frozenset(first),
             settings=self.settings,
             types_of=lambda _: self.types,
         )

@@ -17,7 +17,7 @@ from provisioner.scheduling.solution import EFFORT
 from provisioner.state.snapshot import Snapshot
 
 METHOD: Final = "drift"
-MOST: Final = 250
+MOST: Final = 100
 """Proposals of one pass."""
 MOST_IN_VAIN: Final = 50
 """Nodes of one pass that are asked about and stay; the next pass begins with those after them."""
@@ -52,14 +52,14 @@ def propose(view: View) -> MethodAnswer:
     anywhere: Simulation | None = None
     moving = _moving(view)
     proposals: list[Proposal] = []
-    in_vain: set[str] = set()
-    asked: frozenset[str] = frozenset()
-    for one in sorted(drifted, key=lambda one: one.key in view.asked):
+    in_vain = 0
+    unreached: set[str] = set()
+    for one in sorted(drifted, key=lambda one: one.key not in view.first):
         if allowance.lacks(one.node.pool):
             continue
-        if len(proposals) >= MOST or len(in_vain) >= MOST_IN_VAIN:
-            asked = frozenset(in_vain if in_vain <= view.asked else in_vain | view.asked)
-            break
+        if len(proposals) >= MOST or in_vain >= MOST_IN_VAIN:
+            unreached.add(one.key)
+            continue
         simulation = simulation or Simulation(view, view.prepared, budgets, closed)
         if str(one.node.key) in simulation.destinations:
             continue
@@ -70,7 +70,7 @@ def propose(view: View) -> MethodAnswer:
         why = answer.refusal if answer.result is None else _dear(one, answer.result, moving)
         if answer.result is None or why:
             blocked.append(Blocked(one.key, one.node.pool, why))
-            in_vain.add(one.key)
+            in_vain += 1
             continue
         if len(answer.result.claims) > 1:
             moving.add(one.node.pool)
@@ -86,7 +86,7 @@ def propose(view: View) -> MethodAnswer:
         (*blocked, *allowance.blocked),
         soonest(found.recheck_at, allowance.recheck_at),
         eligible=len(drifted),
-        asked=asked,
+        unreached=frozenset(unreached & view.first or unreached),  # whoever waits longest
     )
 
 
