@@ -44,7 +44,9 @@ class Ground:
     def __init__(self, bins: Sequence[Bin], before: "Ground | None" = None) -> None:
         known: tuple[_Look, ...] = before._bins if before is not None else ()
         new = bins[len(known) :] if known else bins
-        self._bins: Final[tuple[_Look, ...]] = known + tuple([(one.labels, one.taints, one.node_name, one.name) for one in new])
+        self._bins: Final[tuple[_Look, ...]] = known + tuple(
+            [(one.labels, one.taints, one.node_name, one.name) for one in new]
+        )
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
         for number, one in enumerate(new, len(known)):
             if one is not VACANT:
