@@ -2,7 +2,7 @@
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -195,7 +195,9 @@ class _Index:
         return tuple(sorted(mine, key=lambda one: one.metadata.name))
 
 
-def candidates(view: View, budgets: PodBudgets, *, eventual: bool) -> Candidates:
+def candidates(
+    view: View, budgets: PodBudgets, *, eventual: bool, only: Callable[[NodeClaim], bool] = lambda _: True
+) -> Candidates:
     """Who may be disrupted now, whatever for.
 
     Args:
@@ -203,6 +205,7 @@ def candidates(view: View, budgets: PodBudgets, *, eventual: bool) -> Candidates
         budgets: its PodDisruptionBudgets.
         eventual: the disruption must come to pass (drift): a NodeClaim with a terminationGracePeriod is disrupted though pods or
             their budgets object.
+        only: nodes of other NodeClaims are not looked at.
 
     Cost: O(nodes + pods on them).
     """
@@ -211,6 +214,8 @@ def candidates(view: View, budgets: PodBudgets, *, eventual: bool) -> Candidates
     eligible: list[Candidate] = []
     refused: list[Refused] = []
     for node in view.snapshot.nodes:
+        if node.claim is not None and not only(node.claim):
+            continue
         why = refusal(node, view, pools, budgets, eventual=eventual)
         if why is not None:
             refused.append(why)
@@ -256,7 +261,7 @@ def refusal(
 
 def _of_node(node: NodeView, view: View, pools: Mapping[str, NodePool]) -> tuple[Obstacle, str] | None:
     """What the node itself is refused for; the order is Karpenter's."""
-    if node.key.of_claim and node.key.name in view.under_way:
+    if node.key.of_claim and (node.key.name in view.under_way or node.key.name in view.spared):
         return Obstacle.UNDER_WAY, "Node is being disrupted already"
     if node.claim is None:
         return Obstacle.UNMANAGED, "Node isn't managed by karpenter"

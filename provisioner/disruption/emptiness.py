@@ -55,7 +55,7 @@ def emptiness(view: View) -> MethodAnswer:
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
     held: set[str] = set()
-    for node in _candidates(snapshot.nodes, view.under_way):
+    for node in _candidates(snapshot.nodes, view.under_way | view.spared):
         pool = pools.get(node.pool)
         if pool is None:
             blocked.append(Blocked(node.key.name, node.pool, f"NodePool not found (NodePool={node.pool})"))

@@ -3,13 +3,13 @@
 Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
-from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
+from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.state.snapshot import Snapshot
 
@@ -40,7 +40,7 @@ class Sighted:
 def verdict(
     reason: str,
     sighted: Iterable[Sighted],
-    budgets: Collection[PodDisruptionBudget],
+    budgets: PodBudgets,
     snapshot: Snapshot,
     *,
     replaced: bool,
@@ -78,18 +78,15 @@ def verdict(
         for pod in one.pods:
             if is_active(pod) and do_not_disrupt(pod, snapshot.at):
                 return Verdict(f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})')
-            if is_evictable(pod, snapshot.at) and (blocked := blocked_by(pod, budgets)):
+            if is_evictable(pod, snapshot.at) and (blocked := _blocked_by(pod, budgets.of(pod))):
                 if not (replaced and blocked.waits):
                     return Verdict(blocked.objection)
                 waiting = blocked
     return waiting
 
 
-def blocked_by(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> Verdict | None:
-    """What PodDisruptionBudgets say against the eviction of a pod now; None for nothing. O(budgets)."""
-    mine = [
-        one for one in budgets if one.metadata.namespace == pod.namespace and selects(one.spec.selector, pod.labels)
-    ]
+def _blocked_by(pod: Pod, mine: tuple[PodDisruptionBudget, ...]) -> Verdict | None:
+    """What the PodDisruptionBudgets of a pod say against its eviction now; None for nothing."""
     if len(mine) > 1:
         return Verdict(f"Eviction does not support multiple PDBs (Pod={pod.key})")
     for one in mine:

@@ -52,6 +52,9 @@ class View:
         empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
+        spared: names of NodeClaims that are no candidates for now and stay: they replace others, their command was called off, or
+            replacements of their pool failed.
+        first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
     """
@@ -62,6 +65,8 @@ class View:
     empty_for: Mapping[str, timedelta] = field(default_factory=dict)
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()
+    spared: frozenset[str] = frozenset()
+    first: frozenset[str] = frozenset()
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
 
@@ -74,8 +79,12 @@ class MethodAnswer:
         proposals: in the order in which they are to be tried; together they keep every budget and are legal, each after those before it.
         blocked: nodes and pools that are left alone, each with its reason.
         recheck_at: when the clock alone may change this answer; None when only events can.
+        eligible: how many nodes the method could disrupt, budgets left aside.
+        unreached: names of the NodeClaims that the pass ended before; see `View.first`.
     """
 
     proposals: tuple[Proposal, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     recheck_at: datetime | None = None
+    eligible: int = 0
+    unreached: frozenset[str] = frozenset()

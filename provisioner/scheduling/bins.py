@@ -19,6 +19,7 @@ from provisioner.values.taints import Taint, Toleration, first_untolerated
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+_Look = tuple[Mapping[str, str], tuple[Taint, ...], str, str]
 _MOST_ANSWERS: Final = 10_000
 """Answers of a kind that are remembered before it starts afresh."""
 VACANT: Final = Bin(name="", labels={}, room=EMPTY, leaving=True)
@@ -33,16 +34,31 @@ def _keep(answers: dict[Q, A], question: Q, answer: A) -> A:
 
 
 class Ground:
-    """What machines are: names, labels, taints. Answers are kept, so it is shared as long as these stay."""
+    """What machines are: names, labels, taints. Answers are kept, so it is shared as long as these stay.
 
-    def __init__(self, bins: Sequence[Bin]) -> None:
-        self._bins: Final = tuple([(one.labels, one.taints, one.node_name, one.name) for one in bins])
-        self.everything: Final = mask_of(number for number, one in enumerate(bins) if one is not VACANT)
+    Args:
+        bins: all machines.
+        before: of the same without the last ones, so that only these are looked at.
+    """
+
+    def __init__(self, bins: Sequence[Bin], before: "Ground | None" = None) -> None:
+        known: tuple[_Look, ...] = before._bins if before is not None else ()
+        new = bins[len(known) :] if known else bins
+        self._bins: Final[tuple[_Look, ...]] = known + tuple(
+            [(one.labels, one.taints, one.node_name, one.name) for one in new]
+        )
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
-        for number, one in enumerate(bins):
+        for number, one in enumerate(new, len(known)):
             if one is not VACANT:
                 by_taints.setdefault(one.taints, []).append(number)
-        self.by_taints: Final = {taints: mask_of(numbers) for taints, numbers in by_taints.items()}
+        found = dict(before.by_taints) if before is not None else {}
+        for taints, numbers in by_taints.items():
+            found[taints] = found.get(taints, 0) | mask_of(numbers)
+        self.by_taints: Final[dict[tuple[Taint, ...], int]] = found
+        everything = 0
+        for holders in found.values():
+            everything |= holders
+        self.everything: Final = everything
         self._tolerated: Final[dict[tuple[tuple[Toleration, ...], tuple[str, ...]], int]] = {}
         self._matching: Final[dict[tuple[Term, ...], int]] = {}
         self._by_label: Final[dict[str, dict[str | None, int]]] = {}

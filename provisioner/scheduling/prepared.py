@@ -397,8 +397,8 @@ class Prepared:
     def updated(self, changes: Changes) -> "Prepared":
         """The world after some changes; what they do not touch is shared. Machines that came are the last in preference.
 
-        Cost: what changed. Where labels, taints or names of machines changed, or machines came or went, one look at every
-        machine besides, when a question needs it.
+        Cost: what changed. Where labels, taints or names of machines changed, or machines went, one look at every machine besides;
+        where some came, when a question needs it.
         """
         world = self.world
         daemons = self._daemons if changes.daemons is None else _daemons(changes.daemons)
@@ -423,10 +423,13 @@ class Prepared:
         changed |= {numbers[name]: one for name, one in changes.bins.items()}
         exact = census.exact
         moved = []
-        same = not new
+        alike, known = True, len(self._bins)
         for number, one in sorted(changed.items()):
             before, bins[number] = bins[number], one
-            same = same and (before.labels, before.taints, before.node_name) == (one.labels, one.taints, one.node_name)
+            alike = alike and (
+                number >= known
+                or (before.labels, before.taints, before.node_name) == (one.labels, one.taints, one.node_name)
+            )
             tally = tally_of_bin(one, exact=exact)
             if tally is not tallies[number]:
                 moved.append((number, tallies[number], tally))
@@ -444,7 +447,8 @@ class Prepared:
             settled,
             bins=bins,
             numbers=numbers,
-            ground=self._ground if same else Ground(bins),
+            ground=_ground(bins, self._ground, known) if alike else Ground(bins),
+            nodes={**self._nodes, **_nodes(bins[known:], known)} if alike and new else None,
             tallies=tallies,
             census=census.changed(moved) if moved else census,
             marks=marks,
@@ -461,6 +465,7 @@ class Prepared:
         bins: Sequence[Bin] | None = None,
         numbers: Mapping[str, int] | None = None,
         ground: Ground | None = None,
+        nodes: Mapping[str, int] | None = None,
         tallies: Sequence[Tally] | None = None,
         marks: Marks | None = None,
         tables: dict[tuple[str, ...], Rooms] | None = None,
@@ -470,7 +475,7 @@ class Prepared:
             world,
             bins,
             self._numbers if numbers is None else numbers,
-            self._nodes if ground is None or ground is self._ground else _nodes(bins),
+            nodes or (self._nodes if ground is None or ground is self._ground else _nodes(bins)),
             self._ground if ground is None else ground,
             self._tallies if tallies is None else tallies,
             census,
@@ -552,8 +557,12 @@ def _world_of(more: World) -> World:
     return World(**{one.name: getattr(more, one.name) for one in fields(World)})
 
 
-def _nodes(bins: Iterable[Bin]) -> dict[str, int]:
-    return {one.node_name: number for number, one in enumerate(bins) if one is not VACANT}
+def _nodes(bins: Iterable[Bin], first: int = 0) -> dict[str, int]:
+    return {one.node_name: number for number, one in enumerate(bins, first) if one is not VACANT}
+
+
+def _ground(bins: Sequence[Bin], before: Ground, known: int) -> Ground:
+    return Ground(bins, before) if len(bins) > known else before
 
 
 def _in_order(pools: tuple[Pool, ...]) -> list[Pool]:

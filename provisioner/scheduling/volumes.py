@@ -18,9 +18,9 @@ from provisioner.apis.core import (
     StorageClass,
     Volume,
 )
-from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, ZONE_LABEL, normalized_label
+from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, SELECTED_NODE, ZONE_LABEL, normalized_label
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.filters import TRIVIAL, FilterError, Term, read_term
+from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, Term, read_term
 from provisioner.scheduling.problem import Storage
 from provisioner.scheduling.selecting import Expressions, holds, read_selector
 from provisioner.values.quantity import QuantityError
@@ -222,7 +222,17 @@ def _reach(
     if storage_class.provisioner == _NO_PROVISIONER:
         volumes = _free_volumes(key, claim, spec, storage_class, storage)
         return tuple(dict.fromkeys(term for _, terms in volumes for term in terms)), None, Unbound(key, volumes)
-    return _allowed_terms(storage_class), _attachment(key, claim, spec, storage), Unbound(key)
+    terms = _combined(_allowed_terms(storage_class), (_selected(claim),))
+    return terms, _attachment(key, claim, spec, storage), Unbound(key)
+
+
+def _selected(claim: PersistentVolumeClaim | None) -> Term:
+    """The Node for which a volume is being made already; its provisioner gives it up where that Node is gone.
+
+    Source: kube-scheduler 1.36 plugins/volumebinding FindPodVolumes.
+    """
+    name = claim.metadata.annotations.get(SELECTED_NODE, "") if claim is not None else ""
+    return Term(names=Requirement.of(NAME_FIELD, Operator.IN, (name,))) if name else TRIVIAL
 
 
 def _class(key: str, spec: PersistentVolumeClaimSpec, storage: Storage) -> StorageClass:
@@ -308,6 +318,7 @@ def _free_volumes(
         if (
             one.metadata.deletion_timestamp is not None
             or spec.volume_name not in ("", name)
+            or volume.storage_class_name != storage_class.metadata.name
             or _storage(volume.capacity) < wanted
             or (volume.volume_mode or _FILESYSTEM) != (spec.volume_mode or _FILESYSTEM)
         ):
@@ -318,7 +329,6 @@ def _free_volumes(
                 mine.append(one)
         elif (
             one.status.phase in ("", _AVAILABLE)
-            and volume.storage_class_name == storage_class.metadata.name
             and set(spec.access_modes) <= set(volume.access_modes)
             and (selector is None or holds(selector, one.metadata.labels))
         ):

@@ -89,9 +89,9 @@ def test_one_pod_gets_one_machine_which_goes_with_it(plot: Plot) -> None:
     assert str(status.resources["cpu"]) == str(node.status.capacity["cpu"])
 
     for kind in ("Launched", "Registered", "Initialized", "Ready"):
-        events = eventually(partial(plot.events, kind, "NodeClaim", [claim.name]), f"{kind} is told", SECONDS)
-        told = f"Status condition transitioned, Type: {kind}, Status: Unknown -> True, Reason: {kind}"
-        assert [one.message[: len(told)] for one in events] == [told], events
+        events = eventually(partial(plot.events, kind, "NodeClaim", [claim.name]), f"{kind} is transition", SECONDS)
+        transition = f"Status condition transitioned, Type: {kind}, Status: Unknown -> True, Reason: {kind}"
+        assert [one.message[: len(transition)] for one in events] == [transition], events
 
     plot.scale("web", 0)
     plot.await_empty()

@@ -213,7 +213,14 @@ class Fleet:
         )
         return prepare(gathered.world)
 
-    def view(self, *, under_way: Iterable[str] = (), allowed: Callable[[str, str], int] | None = None) -> View:
+    def view(
+        self,
+        *,
+        under_way: Iterable[str] = (),
+        spared: Iterable[str] = (),
+        first: Iterable[str] = (),
+        allowed: Callable[[str, str], int] | None = None,
+    ) -> View:
         """What a method is asked; budgets are those of the pools unless `allowed` says otherwise."""
         snapshot = self.snapshot()
         going = frozenset(under_way)
@@ -224,6 +231,8 @@ class Fleet:
             prepared=self.prepared(snapshot),
             allowed=allowed or by_pool,
             under_way=going,
+            spared=frozenset(spared),
+            first=frozenset(first),
             settings=self.settings,
             types_of=lambda _: self.types,
         )

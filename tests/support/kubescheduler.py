@@ -325,6 +325,8 @@ class World:
             return f"volume claim {key} has no storage class"
         if kind.volume_binding_mode != "WaitForFirstConsumer":
             return f"volume claim {key} waits for immediate binding"
+        if claim.metadata.annotations.get(names.SELECTED_NODE, machine.node_name) != machine.node_name:
+            return f"the volume of claim {key} is being made for another node"
         if kind.provisioner == "kubernetes.io/no-provisioner":
             given = self._given()
             if key in given:

@@ -308,15 +308,22 @@ def volume_claim(
     deleted: bool = False,
     owner: str = "",
     size: str = "",
+    chosen: str = "",
     **more: Any,
 ) -> PersistentVolumeClaim:
-    """A claim, bound where a volume is named; one made for an ephemeral volume is owned by its pod, by name."""
+    """A claim, bound where a volume is named; one made for an ephemeral volume is owned by its pod, by name.
+
+    With `chosen` its volume is being made for the Node of this name.
+    """
     return PersistentVolumeClaim(
         metadata=VolumeClaimMeta(
             name=name,
             namespace=namespace,
             uid=f"uid-{name}",
-            annotations={BIND_COMPLETED: "yes"} if volume and completed else {},
+            annotations={
+                **({BIND_COMPLETED: "yes"} if volume and completed else {}),
+                **({names.SELECTED_NODE: chosen} if chosen else {}),
+            },
             deletion_timestamp=EPOCH if deleted else None,
             owner_references=(
                 OwnerReference(api_version="v1", kind="Pod", name=owner, uid=f"uid-{owner}", controller=True),

@@ -38,6 +38,7 @@ from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.terminator import Sight, Terminator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
+from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import CandidateFacts, Facts, ReplacementState, Step, Verdict, next_step
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, verdict
@@ -71,7 +72,7 @@ STALE_SECONDS: Final = 1.0
 SPARED_SECONDS: Final = 30.0
 #: A pool whose replacement failed is left alone for so long, and twice as long each time it fails again.
 BACKOFF_SECONDS, BACKOFF_MOST_SECONDS = 30.0, 600.0
-#: Failures in a row after which a command is called off that has no replacements, or whose candidates are refused to go: some 20 s.
+#: Failures in a row after which a command is called off that is not written, has no replacements, or whose candidates are refused to go: some 20 s.
 GIVE_UP_AFTER: Final = 8
 _MOST_STEPS: Final = 20
 _log = logs.get_logger(__name__)
@@ -130,6 +131,7 @@ class CommandQueue:
         self._lock = threading.Lock()
         self._memories: dict[str, _Memory] = {}  # by ID of the command
         self._spared_until: dict[str, float] = {}  # claim -> monotonic
+        self._cached_budgets: tuple[object, PodBudgets] | None = None
         self._backoffs: dict[str, tuple[int, float]] = {}  # pool -> failures in a row, until when
         self.queue = KeyedQueue("disruption-command", self.reconcile, clock, workers=DISRUPTERS)
         self.heals = KeyedQueue("disruption-heal", self.heal, clock, workers=HEALERS)
@@ -275,7 +277,8 @@ class CommandQueue:
             return self._call_off(command, memory, str(error))  # its record is not there, and would not be taken
         if isinstance(error, NotFound | Conflict):
             return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
-        waits = command.record.replacements and command.record.phase is Phase.COMMITTED  # until the timeout
+        # what was bought waits until the timeout; what is not written has bought nothing
+        waits = command.written and command.record.replacements and command.record.phase is Phase.COMMITTED
         if not waits and self.queue.failures(holder) >= GIVE_UP_AFTER:
             return self._call_off(command, memory, str(error))
         _log.warning(
@@ -527,8 +530,7 @@ class CommandQueue:
         snapshot = self._cluster.snapshot()
         if record.replacements:  # a budget that allows nothing yet shows in the caches; only the last look is a list
             cached = [self._sighted_in_caches(name) for name in record.candidate_names]
-            budgets = [one for mine in snapshot.pod_budgets.values() for one in mine]
-            early = verdict(record.reason, cached, budgets, snapshot, replaced=True)
+            early = verdict(record.reason, cached, self._pod_budgets_of(snapshot), snapshot, replaced=True)
             if early.waits:
                 return early
         if not self._is_current(record):
@@ -571,15 +573,22 @@ class CommandQueue:
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         return Sighted(name, pods, forceful=forceful)
 
-    def _budgets(self, pods: Iterable[Pod]) -> tuple[list[PodDisruptionBudget], str]:
+    def _pod_budgets_of(self, snapshot: Snapshot) -> PodBudgets:
+        """Those in the caches; all commands that wait for one share what is found out."""
+        known = self._cached_budgets
+        if known is None or known[0] is not snapshot.pod_budgets:
+            known = self._cached_budgets = (snapshot.pod_budgets, PodBudgets(snapshot.pod_budgets))
+        return known[1]
+
+    def _budgets(self, pods: Iterable[Pod]) -> tuple[PodBudgets, str]:
         """Those of the namespaces of the pods as the API server has them now, and the first that cannot be decoded."""
-        found: list[PodDisruptionBudget] = []
+        found: dict[str, tuple[PodDisruptionBudget, ...]] = {}
         bad = ""
         for name in sorted({pod.namespace for pod in pods if is_evictable(pod, self._clock.now())}):
             answer = survey(self._client, resources.PDBS, decode=resources.PDBS.decode, namespace=name)
-            found += answer.objects
+            found[name] = tuple(answer.objects)
             bad = bad or next((f"PodDisruptionBudget {one} cannot be decoded" for one in answer.unreadable), "")
-        return found, bad
+        return PodBudgets(found), bad
 
     # ------------------------------------------------------------------ calling off
 
@@ -618,7 +627,7 @@ class CommandQueue:
             self._spared_until.update(dict.fromkeys(record.candidate_names, now + SPARED_SECONDS))
             for pool in self._pools(record) if late else ():
                 failures = self._backoffs.get(pool, (0, 0.0))[0] + 1
-                seconds = min(BACKOFF_MOST_SECONDS, BACKOFF_SECONDS * 2 ** (failures - 1))
+                seconds = min(BACKOFF_MOST_SECONDS, BACKOFF_SECONDS * 2 ** min(failures - 1, 30))
                 self._backoffs[pool] = (failures, now + seconds)
 
     # ------------------------------------------------------------------ healing

@@ -5,7 +5,7 @@ it out (`commands`). No method waits for another, and none is left out because a
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -42,6 +42,8 @@ from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 
 POLL_SECONDS = 1.0
+#: A pass that took long is followed by a pause as long, at most so long.
+PAUSE_MOST_SECONDS: Final = 10.0
 POD_EVENT_DELAY = timedelta(seconds=5)
 POD_EVENT_INTERVAL = timedelta(seconds=10)
 #: Instance types, their prices and their offerings change without an event; a world is made anew after so long.
@@ -61,17 +63,19 @@ class Method:
         reason: Empty, Drifted or Underutilized.
         ask: what it would do now; pure.
         buys: it may replace nodes, so it leaves pools alone whose replacements have just failed.
+        concerns: whether it has anything to look at; where it has not, nothing is prepared for it.
     """
 
     name: str
     reason: str
     ask: Callable[[View], MethodAnswer]
     buys: bool = True
+    concerns: Callable[[Snapshot], bool] = lambda _: True
 
 
 METHODS: Final = (
     Method(empty.METHOD, names.REASON_EMPTY, emptiness, buys=False),
-    Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose),
+    Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose, concerns=drifted.concerns),
 )
 """In the order in which they get what budgets allow."""
 
@@ -91,6 +95,29 @@ class _World:
     around: tuple[object, ...]
     at: float
     prepared: Prepared
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question to a method that needs no repetition.
+
+    Attributes:
+        things: objects that must be the same ones.
+        values: what must be equal.
+        until: by the clock of the snapshots.
+        expires: by the monotonic clock.
+    """
+
+    things: tuple[object, ...]
+    values: tuple[object, ...]
+    until: datetime | None
+    expires: float
+
+    def holds(self, things: tuple[object, ...], values: tuple[object, ...], at: datetime, now: float) -> bool:
+        """Whether the answer would be the same."""
+        in_time = now < self.expires and (self.until is None or at < self.until)
+        same = all(one is other for one, other in zip(self.things, things, strict=True))
+        return in_time and same and self.values == values
 
 
 class Disruption:
@@ -129,6 +156,8 @@ class Disruption:
         self._was_stale = ""
         self._machines = Machines()
         self._prepared: _World | None = None
+        self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
+        self._unreached: dict[str, frozenset[str]] = {}
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         self._thread = threading.Thread(target=self._loop, name="disruption", daemon=True)
 
@@ -148,12 +177,15 @@ class Disruption:
 
     def _loop(self) -> None:
         pulse = heartbeat.pulse("disruption")
-        while not self._stop.wait(POLL_SECONDS):
+        pause = POLL_SECONDS
+        while not self._stop.wait(pause):
             pulse.beat()
+            began = self._clock.monotonic()
             try:
                 self.run_once()
             except Exception:
                 _log.exception("A disruption pass failed; the next one begins anew")
+            pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
     def run_once(self) -> None:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
@@ -170,34 +202,58 @@ class Disruption:
         for reason in BUDGET_REASONS:
             counts = {one.pool: (one.allowed, one.consuming) for one in ledger.budgets(reason)}
             self._metrics.budgets(reason, counts)
+        begun: set[str] = set()
         for method in self._methods:
             try:
-                self._run(method, snapshot, ledger, empty_for)
+                begun |= self._run(method, snapshot, ledger, empty_for, begun)
             except Exception:
                 _log.exception("A disruption method failed; the others go on", method=method.name)
 
-    def _run(self, method: Method, snapshot: Snapshot, ledger: Ledger, empty_for: dict[str, timedelta]) -> None:
-        """Ask one method, and begin what it proposes."""
-        # candidates go already; a replacement waits, maybe empty, for its command
-        spared = self._commands.spared().union(
-            *((*one.record.candidate_names, *one.record.replacement_names) for one in snapshot.commands)
-        )
+    def _run(
+        self,
+        method: Method,
+        snapshot: Snapshot,
+        ledger: Ledger,
+        empty_for: dict[str, timedelta],
+        before: Iterable[str],
+    ) -> set[str]:
+        """Ask one method, and begin what it proposes; the candidates that go by now, besides those of earlier methods (`before`)."""
+        if not method.concerns(snapshot):
+            self._asked.pop(method.name, None)
+            self._metrics.eligible_nodes(method.reason, 0)
+            return set()
+        commands = [one.record for one in snapshot.commands]
+        under_way = frozenset(before).union(*(one.candidate_names for one in commands))
+        # a replacement waits, maybe empty, for its command
+        spared = self._commands.spared().union(*(one.replacement_names for one in commands))
         if method.buys:
             failing = self._commands.pools_backing_off()
             spared |= {node.key.name for node in snapshot.nodes if node.pool in failing}
+        prepared = self._world(snapshot) if method.buys else None
+        around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
+        things = (*around, snapshot.pod_budgets, snapshot.commands, prepared)
+        values = (snapshot.pending, snapshot.leaving, under_way, spared, ledger.budgets(method.reason))
+        known, now = self._asked.get(method.name), self._clock.monotonic()
+        if method.buys and known is not None and known.holds(things, values, snapshot.at, now):
+            return set()
         view = View(
             snapshot=snapshot,
-            prepared=self._world(snapshot) if method.buys else None,
+            prepared=prepared,
             allowed=ledger.allowed,
             empty_for=empty_for,
             validation=VALIDATION,
-            under_way=spared,
+            under_way=under_way,
+            spared=spared,
+            first=self._unreached.get(method.name, frozenset()),
         )
         with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
+        self._unreached[method.name] = answer.unreached
+        self._asked.pop(method.name, None)
+        if not answer.proposals and not answer.unreached:
+            self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
         if method.reason != names.REASON_EMPTY:
-            eligible = {name for one in answer.proposals for name in one.candidates}
-            self._metrics.eligible_nodes(method.reason, len(eligible))
+            self._metrics.eligible_nodes(method.reason, answer.eligible)
         for blocked in answer.blocked:
             self._say_blocked(blocked, snapshot)
         begun = self._ledger.admit(
@@ -206,8 +262,9 @@ class Disruption:
             lambda one: one.reason,
             lambda one: self._commands.begin(one, snapshot),
         )
-        for one in begun:
-            ledger.spend(one.candidates)
+        gone = {name for one in begun for name in one.candidates}
+        ledger.spend(gone)
+        return gone
 
     def _world(self, snapshot: Snapshot) -> Prepared | None:
         """The world of an instant, made from that of the last one; the same while nothing changes."""

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, candidates
@@ -13,10 +14,13 @@ from provisioner.disruption.simulation import Answer, Simulation
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.solution import EFFORT
+from provisioner.state.snapshot import Snapshot
 
 METHOD: Final = "drift"
-MOST: Final = 1_000
+MOST: Final = 100
 """Proposals of one pass."""
+MOST_IN_VAIN: Final = 50
+"""Nodes of one pass that are asked about and stay; the next pass begins with those after them."""
 _DEAR: Final = 2.0
 """Several nodes that replace one cost at most so many times as much."""
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
@@ -33,55 +37,71 @@ def propose(view: View) -> MethodAnswer:
     Differs: Karpenter proposes one node a pass, and begins each pass with the same one, though it failed; here the whole budget is
     spent in one pass, so a pool that cannot be replaced keeps back nobody else.
 
-    Cost: O(nodes + pods), and a question for each drifted node within budget.
+    Cost: O(nodes + pods of drifted ones). Only what budgets allow is asked about: at most `MOST` nodes that go and `MOST_IN_VAIN` that
+    stay; whoever was not reached comes first in the next pass.
     """
     if view.prepared is None:
         return MethodAnswer()
     budgets = PodBudgets(view.snapshot.pod_budgets)
-    found = candidates(view, budgets, eventual=True)
-    drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None and is_drifted(one))
-    blocked = [
-        told
-        for one in found.refused
-        if one.node.claim is not None and is_true(one.node.claim.status.conditions, names.DRIFTED)
-        if (told := one.blocked) is not None
-    ]
-    if not drifted:
-        return MethodAnswer((), tuple(blocked), found.recheck_at)
+    found = candidates(view, budgets, eventual=True, only=_has_drifted)
+    drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
+    blocked = list(found.blocked)
     allowance = Allowance(view, names.REASON_DRIFTED)
-    simulation = Simulation(view, view.prepared, budgets, {str(one.node.key) for one in drifted})
+    closed = {str(one.node.key) for one in drifted}
+    simulation: Simulation | None = None  # none while budgets allow nothing: it asks about all pods that wait
     anywhere: Simulation | None = None
     moving = _moving(view)
     proposals: list[Proposal] = []
-    for one in drifted:
-        if len(proposals) >= MOST:
-            break
-        if str(one.node.key) in simulation.destinations or allowance.lacks(one.node.pool):
+    in_vain = 0
+    unreached: set[str] = set()
+    for one in sorted(drifted, key=lambda one: one.key not in view.first):
+        if allowance.lacks(one.node.pool):
+            continue
+        if len(proposals) >= MOST or in_vain >= MOST_IN_VAIN:
+            unreached.add(one.key)
+            continue
+        simulation = simulation or Simulation(view, view.prepared, budgets, closed)
+        if str(one.node.key) in simulation.destinations:
             continue
         answer = _ask(simulation, one)
-        if answer.result is None:
-            anywhere = anywhere or simulation.reopened({str(other.node.key) for other in drifted})
+        if answer.result is None and len(drifted) > 1:
+            anywhere = anywhere or simulation.reopened(closed)
             answer = _ask(anywhere, one)
         why = answer.refusal if answer.result is None else _dear(one, answer.result, moving)
         if answer.result is None or why:
             blocked.append(Blocked(one.key, one.node.pool, why))
+            in_vain += 1
             continue
         if len(answer.result.claims) > 1:
             moving.add(one.node.pool)
-        simulation.accept((one,), answer.result)
-        anywhere = None
+        for world in (simulation, anywhere):
+            if world is not None:
+                world.accept((one,), answer.result)
         allowance.take(one.node.pool)
         proposals.append(
             Proposal(names.REASON_DRIFTED, METHOD, (one.key,), answer.result.claims, dict(answer.result.existing))
         )
     return MethodAnswer(
-        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at)
+        tuple(proposals),
+        (*blocked, *allowance.blocked),
+        soonest(found.recheck_at, allowance.recheck_at),
+        eligible=len(drifted),
+        unreached=frozenset(unreached & view.first or unreached),  # whoever waits longest
     )
+
+
+def concerns(snapshot: Snapshot) -> bool:
+    """Whether any node has drifted; else there is nothing to ask."""
+    return any(node.claim is not None and _has_drifted(node.claim) for node in snapshot.nodes)
+
+
+def _has_drifted(claim: NodeClaim) -> bool:
+    return is_true(claim.status.conditions, names.DRIFTED)
 
 
 def is_drifted(one: Candidate) -> bool:
     """Whether the claim's condition Drifted is True."""
-    return is_true(one.claim.status.conditions, names.DRIFTED)
+    return _has_drifted(one.claim)
 
 
 def in_order(some: Iterable[Candidate]) -> list[Candidate]:

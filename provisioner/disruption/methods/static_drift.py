@@ -61,7 +61,10 @@ def propose(view: View) -> MethodAnswer:
                 room = None if room is None else room - 1
                 proposals.append(_proposal(one, template))
     return MethodAnswer(
-        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at)
+        tuple(proposals),
+        (*blocked, *allowance.blocked),
+        soonest(found.recheck_at, allowance.recheck_at),
+        eligible=sum(1 for one in found.eligible if one.node.pool in pools and is_drifted(one)),
     )
 
 

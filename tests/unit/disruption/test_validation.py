@@ -9,6 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.pods import Pod
+from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.validation import Sighted, verdict
 from provisioner.state.keys import NodeKey
@@ -27,6 +28,11 @@ def budget(name: str = "web", *, allowed: int = 0, namespace: str = "default", *
         "status": {"disruptionsAllowed": allowed},
     }
     return msgspec.convert(body, PodDisruptionBudget, strict=False)
+
+
+def pod_budgets(*some: PodDisruptionBudget) -> PodBudgets:
+    namespaces = {one.metadata.namespace for one in some}
+    return PodBudgets({name: tuple(one for one in some if one.metadata.namespace == name) for name in namespaces})
 
 
 @dataclass(frozen=True)
@@ -111,11 +117,15 @@ def test_verdict(case: Case) -> None:
         forceful=case.forceful,
         awaited=case.awaited,
     )
-    found = verdict(case.reason, [sighted], case.budgets, world.cluster.snapshot(), replaced=case.replaced)
+    found = verdict(
+        case.reason, [sighted], pod_budgets(*case.budgets), world.cluster.snapshot(), replaced=case.replaced
+    )
     assert found == Verdict(case.want, waits=case.waits)
 
 
 def test_what_never_ends_counts_before_what_does() -> None:
     first, second = Sighted("a", (WEB,)), Sighted("b", (KEPT,))
-    found = verdict(DRIFTED, [first, second], [budget(minAvailable=1)], World().cluster.snapshot(), replaced=True)
+    found = verdict(
+        DRIFTED, [first, second], pod_budgets(budget(minAvailable=1)), World().cluster.snapshot(), replaced=True
+    )
     assert "Pod=default/kept" in found.objection

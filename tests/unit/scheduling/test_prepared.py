@@ -252,6 +252,17 @@ def test_what_did_not_change_is_shared() -> None:
     assert before.world.bins == (m, n)
 
 
+def test_machines_that_came_are_all_that_is_looked_at() -> None:
+    """Each replacement of hundreds that one pass plans is another machine."""
+    m, n = two_nodes()
+    before = prepare(problem((), BOTH, bins=[m, n]))
+    after = before.updated(Changes(bins={"o": node("o", "4", labels={ZONE: "c"})}))
+    same = [one is other for one, other in zip(before._ground._bins, after._ground._bins, strict=False)]
+    assert same == [True, True]
+    assert after._nodes == prepare(after.world)._nodes
+    assert (after._ground.everything, after._ground.by_taints) == (0b111, {(): 0b111})
+
+
 CHANGES: dict[str, Callable[[Bin, Bin], Changes]] = {
     "a pod came": lambda m, n: Changes(bins={"n": replace(n, pods=(*n.pods, running("w4", "n")))}),
     "a pod went": lambda m, n: Changes(bins={"m": replace(m, pods=m.pods[:1])}),

@@ -7,6 +7,7 @@ from provisioner.apis.core import (
     EphemeralVolumeSource,
     LabelledMeta,
     NodeSelector,
+    ObjectReference,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSource,
@@ -25,7 +26,9 @@ from provisioner.apis.core import (
 from provisioner.apis.names import BIND_COMPLETED, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.problem import Storage
+from provisioner.scheduling.solver import solve
 from provisioner.scheduling.volumes import NO_VOLUMES, VolumeError, attachments_of, volume_demand
+from tests.support import checker, problems
 from tests.support.problems import EPOCH, pod, requirements, shape, term
 
 DRIVER = "csi.example.com"
@@ -148,3 +151,35 @@ def test_what_keeps_a_volume_from_being_had_is_told(case: tuple[Storage, str]) -
 def test_what_a_machine_has_attached_counts_each_volume_once() -> None:
     known = storage(claim("c", volume="v"), volume("v"))
     assert attachments_of([using("c"), using("c"), using("unknown")], known) == {(DRIVER, "h-v")}
+
+
+@pytest.mark.parametrize(("room", "where"), [("4", {"b": 1}), ("500m", {})])
+def test_a_volume_that_is_being_made_for_a_node_keeps_its_pod_there(room: str, where: dict[str, int]) -> None:
+    """kube-scheduler lets the pod run there or nowhere until the provisioner gives that node up; a new node would stay empty."""
+    asked = problems.problem(
+        [pod("p", shape(volumes=problems.uses("c")))],
+        problems.pool(),
+        bins=[problems.node("a"), problems.node("b", cpu=room)],
+        storage=problems.storage(problems.volume_claim("c", chosen="b")),
+    )
+    result = solve(asked)
+    assert {name: len(pods) for name, pods in result.existing.items()} == where
+    assert result.claims == ()
+    assert checker.violations(asked, result) == []
+
+
+def test_a_volume_of_another_class_does_not_do_even_for_the_claim_that_it_names() -> None:
+    """kube-scheduler looks among the volumes of the class only."""
+    reference = ObjectReference(namespace="default", name="c")
+    lists = [
+        problems.storage(
+            problems.storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+            problems.volume_claim("c", "local"),
+            problems.volume("v", storage_class_name=name, claim_ref=reference),
+        )
+        for name in ("local", "other")
+    ]
+    (one,) = volume_demand(using("c"), lists[0]).unbound
+    assert one.volumes is not None
+    with pytest.raises(VolumeError, match="no free volume"):
+        volume_demand(using("c"), lists[1])

@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.command import Candidate, Phase, command_on, encode_command
 from provisioner.apis.interruption import Interruption
 from provisioner.controllers.core.commands import BACKOFF_SECONDS, GIVE_UP_AFTER, TIMEOUT
-from provisioner.controllers.core.disruption import METHODS, Method
+from provisioner.controllers.core.disruption import METHODS, WORLD_SECONDS, Method
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.scheduling.node_claims import NewClaim
@@ -239,6 +239,22 @@ def test_it_is_rolled_back_and_its_pool_backs_off_when(
     eventually(stage.is_open, "the node is open again", 5.0, 0.01)
     assert tries_after(stage, 2 * BACKOFF_SECONDS - 1) == 2, "it does not wait twice as long"
     assert tries_after(stage, 2) == 3, "it is not tried again"
+
+
+def test_a_pool_that_fails_for_weeks_still_backs_off(stage: Stage) -> None:
+    stage.commands._backoffs["general"] = (2_000, 0.0)
+    name = begin(stage)
+    lose(stage, name)
+    stage.disruption.run_once()
+    stage.settle()
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+    assert stage.commands.pools_backing_off() == {"general"}
+
+
+def test_commands_that_wait_for_a_pod_budget_share_what_is_known_of_it(stage: Stage) -> None:
+    """Hundreds look each second, each at all of its pods."""
+    snapshot = stage.world.cluster.snapshot()
+    assert stage.commands._pod_budgets_of(snapshot) is stage.commands._pod_budgets_of(stage.world.cluster.snapshot())
 
 
 def tries_after(stage: Stage, seconds: float) -> int:
@@ -551,6 +567,7 @@ def test_one_whose_record_is_refused_is_called_off(stage: Stage, status: int) ->
     assert stage.world.cluster.commands() == ()
     assert [node.key.name for node in stage.world.cluster.snapshot().nodes] == ["a"], "its replacement is announced"
     assert not stage.world.cluster.is_planned("web")
+    assert stage.commands.pools_backing_off() == {"general"}
 
 
 def test_plans_say_what_it_places_after_its_record_is_written(stages: Make) -> None:
@@ -649,3 +666,77 @@ def test_a_node_that_somebody_opened_is_closed_before_its_pods_are_listed(stage:
     sent = [f"{one.method} {one.path}" for one in stage.server.api.sent]
     last_list = max(number for number, one in enumerate(sent) if one == "GET /api/v1/pods")
     assert sent.index("PATCH /api/v1/nodes/a") < last_list
+
+
+# --- how often methods are asked ---------------------------------------------------------------------------------------
+
+
+NOTHING = MethodAnswer()
+
+
+def listening(answer: MethodAnswer = NOTHING) -> tuple[list[View], Method]:
+    """A method that gives one answer, and the views that it was asked about."""
+    seen: list[View] = []
+
+    def ask(view: View) -> MethodAnswer:
+        seen.append(view)
+        return answer
+
+    return seen, Method("static_drift", "Drifted", ask)
+
+
+def test_what_proposed_nothing_is_not_asked_again_while_nothing_changes(stages: Make) -> None:
+    seen, method = listening()
+    stage = stages(methods=(method,))
+    stage.drifted("a", WEB)
+    for _ in range(5):
+        stage.disruption.run_once()
+        stage.world.clock.advance(1)
+    stage.settle()
+    asked = len(seen)
+    assert asked <= 2, "once, and once more when the conditions are written"
+    stage.disruption.run_once()
+    assert len(seen) == asked
+    stage.bind(pod("late"), "a")
+    stage.disruption.run_once()
+    assert len(seen) == asked + 1, "a pod came"
+    stage.world.clock.advance(WORLD_SECONDS)
+    stage.disruption.run_once()
+    assert len(seen) == asked + 2, "prices and offerings change without an event"
+
+
+ALWAYS = {
+    "a node that it did not come to": MethodAnswer(unreached=frozenset({"a"})),
+    "a time that has come": MethodAnswer(recheck_at=NOON),
+    "a proposal that could not be begun": MethodAnswer((Proposal("Drifted", "drift", ("gone",)),)),
+}
+
+
+@pytest.mark.parametrize("answer", ALWAYS.values(), ids=ALWAYS)
+def test_it_is_asked_again_because_of(stages: Make, answer: MethodAnswer) -> None:
+    seen, method = listening(answer)
+    stage = stages(methods=(method,))
+    stage.drifted("a", WEB)
+    for _ in range(4):
+        stage.disruption.run_once()
+    assert len(seen) == 4
+    assert seen[-1].first == answer.unreached
+
+
+def test_a_method_that_nothing_concerns_is_not_asked_and_no_world_is_made(stages: Make) -> None:
+    stage = stages()
+    stage.put("a")
+    stage.disruption.run_once()
+    assert stage.disruption._prepared is None
+
+
+def test_candidates_go_and_replacements_stay(stages: Make) -> None:
+    seen, method = listening()
+    stage = stages(methods=(*DRIFT, method))
+    stage.drifted("a", WEB)
+    name = begin(stage)
+    assert seen[0].under_way == {"a"}, "begun in the same pass"
+    assert seen[0].spared == frozenset()
+    stage.disruption.run_once()
+    assert seen[-1].under_way == {"a"}
+    assert seen[-1].spared == {name}

@@ -1,6 +1,6 @@
 """Drifted nodes of dynamic pools: core spec 6.7, rows 94, 96-100."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +8,12 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.disruption import candidates
+from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.methods import drift
+from provisioner.disruption.simulation import Answer, Simulation
+from provisioner.scheduling.prepared import Prepared
+from provisioner.state.snapshot import NodeView
 from tests.support.clock import NOON
 from tests.support.fleets import LARGE, MEDIUM, SMALL, Fleet, budget, gist, gone, pool, running, several, told
 from tests.support.problems import apart, app, near, of_app, shape, spread
@@ -218,3 +223,98 @@ def test_friends_of_one_host_under_a_budget_cannot_be_moved_one_by_one() -> None
     assert told(answer)["a"].startswith("Evicting pod default/db-0 would leave its replacement without a node")
     fleet.budgets = []
     assert gone(drift.propose(fleet.view())) == [("a",)]
+
+
+# --- what it costs, and whom it leaves alone ---
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, *, real: bool = True) -> list[tuple[str, ...]]:
+    """The nodes of each question to a simulation from now on; unless `real`, each is answered with a refusal."""
+    asked: list[tuple[str, ...]] = []
+    ask = Simulation.ask
+
+    def count(self: Simulation, some: Sequence[Candidate], **terms: Any) -> Answer:
+        asked.append(tuple(one.key for one in some))
+        return ask(self, some, **terms) if real else Answer(None, "no")
+
+    monkeypatch.setattr(Simulation, "ask", count)
+    return asked
+
+
+def test_a_spent_budget_costs_no_look_at_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5,000 drifted nodes are asked about each second for hours while their replacements come up."""
+    fleet = drifted(Fleet([pool(disruption={"budgets": [{"nodes": "0"}]})]), *((f"n{n}", ()) for n in range(20)))
+    fleet.pending = [running("new", phase="Pending", scheduled=False, unschedulable=True)]
+    view, solved = fleet.view(), []
+    monkeypatch.setattr(Prepared, "solve", lambda *_, **__: solved.append("solve"))
+    monkeypatch.setattr(Prepared, "updated", lambda *_, **__: solved.append("updated"))
+    answer = drift.propose(view)
+    assert (answer.proposals, answer.eligible, solved) == ((), 20, [])
+
+
+def test_nodes_that_have_not_drifted_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = drifted(Fleet(), ("a", several(1, "w")))
+    fleet.node("b", several(1, "x"))
+    looked: list[str] = []
+    look = candidates.refusal
+
+    def count(node: NodeView, *rest: Any, **more: Any) -> candidates.Refused | None:
+        looked.append(node.key.name)
+        return look(node, *rest, **more)
+
+    monkeypatch.setattr(candidates, "refusal", count)
+    assert gone(drift.propose(fleet.view())) == [("a",)]
+    assert looked == ["a"]
+    assert drift.concerns(fleet.snapshot())
+    fleet.nodes.pop(0)
+    assert not drift.concerns(fleet.snapshot())
+
+
+def test_nodes_that_stay_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass is bounded, and the next begins with those that it did not reach."""
+    names_of = [f"n{number:03d}" for number in range(120)]
+    fleet = Fleet()
+    for name in names_of:
+        fleet.node(name, several(1, name), drifted=SINCE)
+    asked = counted(monkeypatch, real=False)
+    turns, left = [], frozenset[str]()
+    for _ in range(4):
+        asked.clear()
+        left = drift.propose(fleet.view(first=left)).unreached
+        turns.append(sorted({name for (name,) in asked}))
+    assert turns[:2] == [names_of[:50], names_of[50:100]]
+    assert turns[2] == [*names_of[:30], *names_of[100:]]
+    assert turns[3] == names_of[30:80], "a new round goes on"
+
+
+def test_drifted_nodes_are_opened_once_for_pods_that_find_no_other_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each node that another drifted one takes the pods of would cost a change of all of them."""
+    fleet = Fleet([pool(limits={"nodes": "12"})])
+    for number in range(12):
+        fleet.node(f"n{number:02d}", several(1, f"p{number}"), drifted=SINCE)
+    opened: list[int] = []
+    reopen = Simulation.reopened
+
+    def count(self: Simulation, closed: Collection[str]) -> Simulation:
+        opened.append(len(closed))
+        return reopen(self, closed)
+
+    monkeypatch.setattr(Simulation, "reopened", count)
+    answer = drift.propose(fleet.view())
+    placed = [sum(len(pods) for pods in one.placements.values()) for one in answer.proposals]
+    assert len(placed) > 3
+    assert placed == [1] * len(placed)
+    takers = {name for one in answer.proposals for name in one.placements}
+    assert not takers & {name for (name,) in gone(answer)}
+    assert opened == [12]
+
+
+def test_nodes_that_are_left_alone_for_now_keep_their_pods() -> None:
+    """Where a pool's replacements failed its nodes stay: their pods take no room, and the node takes pods of others."""
+    fleet = Fleet([pool(limits={"nodes": "2"})])
+    fleet.node("a", several(1, "w"), drifted=SINCE)
+    fleet.node("b", several(2, "x"))
+    (one,) = drift.propose(fleet.view(spared=["b"])).proposals
+    assert gist(one) == (("a",), [], {"b": 1})
+    assert drift.propose(fleet.view(spared=["a"])).proposals == ()
+    assert told(drift.propose(fleet.view(spared=["a"]))) == {}
