@@ -580,7 +580,7 @@ def test_slow_clients_do_not_keep_kube_scheduler_waiting(cluster: DevCluster, ex
         for i in range(10):
             stage.pod(f"p-{i}")
         eventually(lambda: all(stage.nodes_of("p-").values()), 10.0, stage.nodes_of)
-        assert extender.page("healthz") == "[+] questions: ok\nok\n"
+        assert extender.page("healthz") == "[+] questions: ok\n[+] threads: ok\nok\n"
         assert extender.metric('dovetail_extender_requests_total{answer="echoed"') >= before + 10
     finally:
         questions.leave()
