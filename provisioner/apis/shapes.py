@@ -23,8 +23,6 @@ from provisioner.apis.core import (
     ContainerPort,
     NodeAffinity,
     NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
     PodAffinityTerm,
     PodResourceClaim,
     PodSpec,
@@ -185,35 +183,6 @@ def template_shape(template: PodTemplateSpec, namespace: str, *, daemon: bool = 
         init_containers=tuple(_with_defaults(container) for container in spec.init_containers),
     )
     return shape_of(complete, namespace=namespace, labels=template.metadata.labels, daemon=daemon)
-
-
-def away_from(shape: PodShape, node_names: Iterable[str]) -> PodShape:
-    """The shape of the same pods if their required node affinity left these nodes out by name; a class of its own.
-
-    The nodes stay domains of the pods' spread constraints where nothing else limits those.
-    """
-    left_out = tuple(sorted(set(node_names)))
-    if not left_out:
-        return shape
-    elsewhere = NodeSelectorRequirement(key="metadata.name", operator="NotIn", values=left_out)
-    affinity = shape.affinity or Affinity()
-    node_affinity = affinity.node_affinity or NodeAffinity()
-    spread = shape.spread
-    if node_affinity.required is None:
-        terms: tuple[NodeSelectorTerm, ...] = (NodeSelectorTerm(match_fields=(elsewhere,)),)
-        if not shape.node_selector:
-            spread = tuple(msgspec.structs.replace(one, node_affinity_policy="Ignore") for one in spread)
-    else:
-        terms = tuple(
-            msgspec.structs.replace(term, match_fields=(*term.match_fields, elsewhere))
-            for term in node_affinity.required.node_selector_terms
-            if term.match_expressions or term.match_fields  # an empty term matches nothing, and goes on doing so
-        )
-    node_affinity = msgspec.structs.replace(node_affinity, required=NodeSelector(node_selector_terms=terms))
-    fields = {name: getattr(shape, name) for name in PodShape.__struct_fields__ if name != "key"}
-    return _interned(
-        fields | {"affinity": msgspec.structs.replace(affinity, node_affinity=node_affinity), "spread": spread}
-    )
 
 
 def interned_shapes() -> int:

@@ -11,14 +11,16 @@ import msgspec
 
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.demands import Count, Demand, Facts, Ties, deduced_selector, facts_of
-from provisioner.scheduling.filters import FilterError, NodeFilter, Term
+from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, NodeFilter, Term
 from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, World
 from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
 from provisioner.scheduling.selecting import label_set
 from provisioner.scheduling.volumes import NO_VOLUMES, NOTHING_SETTLED, VolumeDemand, VolumeError, volume_demand
+from provisioner.values.requirement import Operator, Requirement
 from provisioner.values.resources import CPU, MEMORY, Resources
 from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint
 
+NOTHING_AVOIDED: Final[Mapping[str, frozenset[str]]] = {}
 _uid = attrgetter("uid")
 _created = attrgetter("created")
 _age = attrgetter("created", "uid")
@@ -42,6 +44,7 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
         shape: of every pod.
         ladder: what they demand, most wishes first; the last without any.
         volumes: what their volumes demand.
+        elsewhere: matches every node but those that they keep off by name; these count for their spread all the same.
     """
 
     facts: Facts
@@ -49,12 +52,21 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
     pods: Sequence[Pod]
     ladder: tuple[Demand, ...]
     volumes: VolumeDemand = NO_VOLUMES
+    elsewhere: Term = TRIVIAL
 
     @property
     def filter(self) -> NodeFilter:
         """What they require of a node, whatever they wish."""
-        own = self.facts.filter
-        return own if self.volumes is NO_VOLUMES else own.narrowed(self.volumes.alternatives)
+        return self.narrowed(self.facts.filter)
+
+    def narrowed(self, own: NodeFilter, reached: tuple[Term, ...] = ()) -> NodeFilter:
+        """A filter of theirs, with what their volumes demand and without the nodes that they keep off.
+
+        `reached` stands in place of the volumes' alternatives, where these depend on what other pods got.
+        """
+        if self.volumes is not NO_VOLUMES:
+            own = own.narrowed(reached or self.volumes.alternatives)
+        return own if self.elsewhere is TRIVIAL else own.narrowed((self.elsewhere,))
 
     @property
     def counts(self) -> Iterable[Count]:
@@ -88,6 +100,7 @@ def classify(
     pods: Iterable[Pod],
     named: frozenset[str] = frozenset(),
     settled: Mapping[str, Term] = NOTHING_SETTLED,
+    avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
 ) -> tuple[list[PodClass], list[LeftOut]]:
     """Group pods by class, in order of `sort_key`; apart, those that cannot be tried.
 
@@ -97,16 +110,24 @@ def classify(
         pods: to group.
         named: labels that differ between brothers of a class and that pods on machines of now look at.
         settled: as of `volume_demand`.
+        avoided: by UID, names of the nodes that a pod keeps off.
 
     Cost: O(pods) look-ups of interned shapes, O(classes log classes); only pods with volumes are looked at one by one.
     """
-    return _Classifier(world, taints, settled).classified(pods, named)
+    return _Classifier(world, taints, settled, avoided).classified(pods, named)
 
 
 class _Classifier:
-    def __init__(self, problem: World, taints: Iterable[Sequence[Taint]], settled: Mapping[str, Term]) -> None:
+    def __init__(
+        self,
+        problem: World,
+        taints: Iterable[Sequence[Taint]],
+        settled: Mapping[str, Term],
+        avoided: Mapping[str, frozenset[str]],
+    ) -> None:
         self.problem: Final = problem
         self.settled: Final = settled
+        self.avoided: Final = avoided
         self.tried: Final[list[PodClass]] = []
         self.left_out: Final[list[LeftOut]] = []
         soft_taints = any(taint.effect == PREFER_NO_SCHEDULE for some in taints for taint in some)
@@ -137,9 +158,9 @@ class _Classifier:
         for facts, shape, pods in parts:
             if named and any(label in pods[0].labels and label not in shape.labels for label in named):
                 for apart, brothers in _told_apart(shape, pods, named):
-                    self._add(facts_of(apart), apart, brothers)
+                    self._add_all(facts_of(apart), apart, brothers)
             else:
-                self._add(facts, shape, pods)
+                self._add_all(facts, shape, pods)
         for key in (_first_uid, _first_created, _order):  # quicker than once by all three
             self.tried.sort(key=key)
         self.left_out.sort(key=lambda one: (sort_key(one.shape), str(one.reason)))
@@ -158,10 +179,21 @@ class _Classifier:
         self.left_out.append(LeftOut(shape, tuple(pods), reason))
         return None
 
-    def _add(self, facts: Facts, shape: PodShape, pods: Sequence[Pod]) -> None:
+    def _add_all(self, facts: Facts, shape: PodShape, pods: Sequence[Pod]) -> None:
+        if not self.avoided:
+            self._add(facts, shape, pods)
+            return
+        parts: dict[frozenset[str], list[Pod]] = {}
+        for pod in pods:
+            parts.setdefault(self.avoided.get(pod.uid, frozenset()), []).append(pod)
+        for nodes, some in parts.items():
+            elsewhere = Term(names=Requirement.of(NAME_FIELD, Operator.NOT_IN, sorted(nodes))) if nodes else TRIVIAL
+            self._add(facts, shape, some, elsewhere)
+
+    def _add(self, facts: Facts, shape: PodShape, pods: Sequence[Pod], elsewhere: Term = TRIVIAL) -> None:
         ladder = self.ladder_of(facts.ties)
         if not shape.volumes:
-            self.tried.append(PodClass(facts, shape, pods, ladder))
+            self.tried.append(PodClass(facts, shape, pods, ladder, elsewhere=elsewhere))
             return
         by_demand: dict[VolumeDemand, list[Pod]] = {}
         bad: dict[str, list[Pod]] = {}
@@ -170,7 +202,9 @@ class _Classifier:
                 by_demand.setdefault(volume_demand(pod, self.problem.storage, self.settled), []).append(pod)
             except VolumeError as error:
                 bad.setdefault(str(error), []).append(pod)
-        self.tried.extend(PodClass(facts, shape, brothers, ladder, demand) for demand, brothers in by_demand.items())
+        self.tried.extend(
+            PodClass(facts, shape, brothers, ladder, demand, elsewhere) for demand, brothers in by_demand.items()
+        )
         self.left_out.extend(LeftOut(shape, tuple(some), PodInvalid(text)) for text, some in bad.items())
 
     def _spread_by_default(self, members: Sequence[Pod]) -> Iterable[tuple[PodShape, Sequence[Pod]]]:

@@ -18,7 +18,7 @@ from provisioner.scheduling.bins import VACANT, Bins, Ground, Rooms
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.census import NOBODY, Census, Tally, tally_of, tally_of_bin
-from provisioner.scheduling.classes import LeftOut, PodClass, classify
+from provisioner.scheduling.classes import NOTHING_AVOIDED, LeftOut, PodClass, classify
 from provisioner.scheduling.demands import facts_of
 from provisioner.scheduling.filters import FilterError, Term, label_value
 from provisioner.scheduling.judging import Design, Verdict, design_of, judge, settle
@@ -170,6 +170,7 @@ class Prepared:
         *,
         leaving: Collection[str] = (),
         gone: Collection[str] = (),
+        avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
         price_below: float | None = None,
         max_new: int | None = None,
         stop_at_first_unplaced: bool = False,
@@ -187,6 +188,7 @@ class Prepared:
             leaving: names of machines that go away: they take no pod, and are domains until they are gone; what stays on them goes
                 with them, also where the world says that they leave. The answer is legal before and after.
             gone: names of machines that are no more, and nothing that was on them.
+            avoided: by UID of a pod, names of the nodes that it keeps off though kube-scheduler would let it; they count as they do.
             price_below: each new claim must be cheaper, in USD per hour.
             max_new: most new claims.
             stop_at_first_unplaced: a pod without a place is answer enough; others may then be left that could be placed.
@@ -203,14 +205,14 @@ class Prepared:
         """
         asked = tuple(pods)
         terms = Terms(Work(budget, expired), effort, max_new, price_below, stop_at_first_unplaced)
-        setting, left_out = self._setting(asked, leaving, gone, terms)
+        setting, left_out = self._setting(asked, leaving, gone, terms, avoided)
         result = Solution(setting, left_out).result(explain=explain)
         if not setting.lingering or not self._followed(setting):
             return result
         after = {*leaving, *gone}
         if self.judge(design_of(result), gone=after).legal:
             return result
-        setting, left_out = self._setting(asked, (), after, terms)
+        setting, left_out = self._setting(asked, (), after, terms, avoided)
         result = Solution(setting, left_out).result(explain=explain)
         if self.judge(design_of(result), leaving=leaving, gone=gone).legal:
             return result
@@ -246,14 +248,19 @@ class Prepared:
         return self._setting(pods, (), (), Terms(Work(), 0))[0]
 
     def _setting(
-        self, pods: Sequence[Pod], leaving: Collection[str], gone: Collection[str], terms: Terms
+        self,
+        pods: Sequence[Pod],
+        leaving: Collection[str],
+        gone: Collection[str],
+        terms: Terms,
+        avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
     ) -> tuple[Setting, Sequence[LeftOut]]:
         world = self.world
         named = frozenset(itertools.chain.from_iterable(self._tallies[i].named for i in members(self._marks.naming)))
         gone_now = mask_of(self._numbers[name] for name in gone if name in self._numbers)
         taints: dict[tuple[Taint, ...], None] = dict.fromkeys(pool.taints for pool in world.pools)
         taints.update(dict.fromkeys(some for some, places in self._ground.by_taints.items() if places & ~gone_now))
-        classes, left_out = classify(world, tuple(taints), pods, named, self._settled(pods, gone_now))
+        classes, left_out = classify(world, tuple(taints), pods, named, self._settled(pods, gone_now), avoided)
         drivers = {driver for one in classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
         wanted = {one.facts.requests for one in classes}.union(one.requests for one in self._daemons)
         dimensions = Dimensions.of(wanted, drivers)

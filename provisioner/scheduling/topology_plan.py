@@ -12,7 +12,7 @@ from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.topology import Axis, DomainCounter, Effects, HostCounter, Topology
 from provisioner.scheduling.vectors import Need
-from provisioner.scheduling.volumes import NO_VOLUMES, Attachment
+from provisioner.scheduling.volumes import Attachment
 
 HostSpread = tuple[HostCounter, int, bool, int]
 """(counter, max_skew, whether the pod counts itself, min_domains)"""
@@ -271,17 +271,15 @@ def run_of(
 ) -> Run:
     """The run of one class with one of its demands; `numbers` tells questions apart.
 
-    `reached` stands in place of the class's own alternatives, where these depend on what other pods got.
+    `reached`: as of `PodClass.narrowed`.
     """
     facts, volumes = pods.facts, pods.volumes
     own, ports, attached = facts.filter, facts.ports, volumes.attachments
-    node_filter = required = own if volumes is NO_VOLUMES else own.narrowed(reached or volumes.alternatives)
+    node_filter = required = pods.narrowed(own, reached)
     drivers = tuple([driver for driver, _ in attached]) if attached else ()
     question = widest = numbers.setdefault((required, id(need), ports, drivers), len(numbers))
     if demand.filter is not own:
-        node_filter = demand.filter
-        if volumes is not NO_VOLUMES:
-            node_filter = node_filter.narrowed(reached or volumes.alternatives)
+        node_filter = pods.narrowed(demand.filter, reached)
         question = numbers.setdefault((node_filter, id(need), ports, drivers), len(numbers))
     return Run(
         pods,

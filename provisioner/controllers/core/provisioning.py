@@ -23,7 +23,7 @@ from provisioner.options import Options
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
-from provisioner.scheduling.questions import avoiding, opted_out, with_own_pods
+from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import DEFAULTS, Machines, Policies, without
@@ -121,7 +121,7 @@ class Provisioner:
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
             gathered = self._worlds.of(snapshot, self._machines)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
-            result = with_own_pods(prepared.solve(avoiding(pods, snapshot.avoided), expired=self._expired()), pods)
+            result = prepared.solve(pods, avoided=snapshot.avoided, expired=self._expired())
         seconds = self._clock.monotonic() - started
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(

@@ -28,8 +28,14 @@ from tests.support.problems import (
     pods,
     pool,
     problem,
+    required,
     shape,
     spread,
+    storage,
+    term,
+    uses,
+    volume,
+    volume_claim,
 )
 
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
@@ -50,6 +56,55 @@ def gist(result: Result) -> object:
 
 def where(result: Result) -> dict[str, list[str]]:
     return {name: sorted(pod.name for pod in some) for name, some in result.existing.items()}
+
+
+# --- nodes that a pod avoids ---
+
+SHAPES = {
+    "no wishes": shape(),
+    "a selector": shape(selector={"team": "a"}),
+    "a term": shape(affinity=required(term(("team", "In", ["a"])))),
+    "two terms": shape(affinity=required(term(("team", "In", ["a"])), term(("team", "In", ["b"])))),
+    "a volume's zone": shape(volumes=uses("data")),
+    "a term that matches nothing": shape(affinity=required(term())),
+}
+
+
+@pytest.mark.parametrize("wish", SHAPES)
+def test_a_pod_takes_no_node_that_it_avoids_and_keeps_its_other_wishes(wish: str) -> None:
+    labels = {"team": "a", ZONE: "a"}
+    bins = [node(name, labels=labels) for name in ("n1", "n2", "n3")]
+    bins.append(node("foreign", labels={"team": "c", ZONE: "c"}))
+    one, other = pod("one", SHAPES[wish]), pod("other", SHAPES[wish])
+    stored = storage(volume_claim("data", volume="pv"), volume("pv", "a"))
+    prepared = prepare(problem((), bins=bins, storage=stored))
+    alone = prepared.solve((one,), avoided={one.uid: frozenset({"n1", "n2"}), "somebody": frozenset({"n3"})})
+    if wish == "a term that matches nothing":
+        assert [left.pod for left in alone.unplaced] == [one]
+        return
+    assert alone.existing == {"n3": (one,)}
+    together = prepared.solve((one, other), avoided={one.uid: frozenset({"n1", "n2"})})
+    assert where(together)["n3"] == ["one"]
+    assert where(together)["n1"] == ["other"]
+    everywhere = ({"foreign"} if wish == "no wishes" else set()) | {"n1", "n2", "n3"}
+    nowhere = prepared.solve((one,), avoided={one.uid: frozenset(everywhere)})
+    assert [left.pod for left in nowhere.unplaced] == [one]
+
+
+@pytest.mark.parametrize("more", [{}, {"selector": {"team": "a"}}], ids=["anywhere", "by a selector"])
+def test_a_node_that_a_pod_avoids_counts_for_its_spread(more: dict[str, Any]) -> None:
+    """kube-scheduler knows nothing of it: planned without that node's pods, the pod would be refused wherever it is planned."""
+    of = of_app("web", topology_spread_constraints=(spread(ZONE, WEB),), **more)
+
+    def full(zone: str, count: int) -> Bin:
+        pods = [changed(running(f"{zone}-{number}", zone), shape=of) for number in range(count)]
+        return node(zone, cpu="1", labels={ZONE: zone, "team": "a"}, running=pods)
+
+    bins = [full("a", 2), full("b", 1), full("c", 2)]
+    one = pod("one", of)
+    made = pool(types=(SMALL,), labels={"team": "a"})
+    result = prepare(problem((), made, bins=bins)).solve((one,), avoided={one.uid: frozenset({"b", "c"})})
+    assert [claim.planned_zone for claim in result.claims] == ["b"]
 
 
 # --- time ---

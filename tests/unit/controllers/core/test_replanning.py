@@ -10,7 +10,6 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
-from provisioner.apis.shapes import away_from
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core.claim_creator import ClaimCreator
@@ -19,14 +18,11 @@ from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch, Provisioner
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
-from provisioner.scheduling.questions import avoiding, with_own_pods
-from provisioner.scheduling.result import Result
 from provisioner.state.effects import ClaimUnneeded, Effect
 from provisioner.state.keys import NodeKey
 from provisioner.support.workers import Pool
 from tests.support.cluster import World, bound, claim, node, pod, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
-from tests.support.problems import shape, term
 from tests.support.tinyserver import Told
 
 METRICS = Metrics()
@@ -257,44 +253,6 @@ def test_other_pods_are_planned_while_a_class_is_stopped() -> None:
     batch = stage.run()
     assert batch is not None
     assert batch.pods == 1
-
-
-SHAPES = {
-    "no wishes": shape(),
-    "a selector": shape(selector={"team": "a"}),
-    "a term": shape(terms=[term(("team", "In", ["a"]))]),
-    "two terms": shape(terms=[term(("team", "In", ["a"])), term(("team", "In", ["b"]))]),
-    "a term that matches nothing": shape(terms=[term()]),
-}
-
-
-@pytest.mark.parametrize("wish", SHAPES)
-def test_a_pod_that_keeps_off_a_node_by_name_keeps_its_other_wishes(wish: str) -> None:
-    own = SHAPES[wish]
-    away = away_from(own, ["n2", "n1", "n1"])
-    assert away.key != own.key
-    assert (away.requests, away.node_selector, away.labels) == (own.requests, own.node_selector, own.labels)
-    assert away_from(own, []) is own
-    required = away.affinity.node_affinity.required if away.affinity and away.affinity.node_affinity else None
-    assert required is not None
-    before = own.affinity.node_affinity.required if own.affinity and own.affinity.node_affinity else None
-    kept = [one for one in (before.node_selector_terms if before else (term(),)) if one.match_expressions or not before]
-    assert [one.match_expressions for one in required.node_selector_terms] == [one.match_expressions for one in kept]
-    for one in required.node_selector_terms:
-        (field,) = one.match_fields
-        assert (field.key, field.operator, field.values) == ("metadata.name", "NotIn", ("n1", "n2"))
-
-
-def test_pods_that_avoid_nothing_and_answers_about_them_are_handed_through() -> None:
-    pods = (pod("a"), pod("b"))
-    assert avoiding(pods, {}) is pods
-    asked = avoiding(pods, {"b": frozenset({"n"})})
-    assert asked[0] is pods[0]
-    assert asked[1].uid == "b"
-    result = Result((), {"n": asked}, ())
-    assert with_own_pods(result, pods).existing == {"n": pods}
-    same = Result((), {"n": pods}, ())
-    assert with_own_pods(same, pods) is same
 
 
 def test_a_claim_of_the_type_of_the_state_is_what_is_announced() -> None:
