@@ -82,7 +82,8 @@ def serve(
         "/readyz": lambda: _checked(checks or {}, notes or {}),
     }
     if with_metrics:
-        pages["/metrics"] = lambda: Response(HTTPStatus.OK, metrics.render(), metrics.CONTENT_TYPE)
+        rendered = _Rendered()
+        pages["/metrics"] = lambda: Response(HTTPStatus.OK, rendered.text(), metrics.CONTENT_TYPE)
     if profiling:
         pages["/debug/stacks"] = lambda: Response(HTTPStatus.OK, _stacks().encode())
 
@@ -145,6 +146,23 @@ def through(server: HttpServer, target: str, seconds: float) -> Check:
         return "" if status == HTTPStatus.OK else f"GET {target} answered {status}: {text.strip()[:500]}"
 
     return check
+
+
+class _Rendered:
+    """The metrics as text; an answer is kept for as long as it took, so that many askers never take more than half a core."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._text, self._until = b"", 0.0
+
+    def text(self) -> bytes:
+        with self._lock:
+            began = time.monotonic()
+            if began >= self._until:
+                self._text = metrics.render()
+                ended = time.monotonic()
+                self._until = ended + (ended - began)
+            return self._text
 
 
 def _checked(checks: Mapping[str, Check], notes: Mapping[str, Check] | None = None) -> Response:

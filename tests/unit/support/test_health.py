@@ -2,9 +2,11 @@
 
 import contextlib
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -76,6 +78,26 @@ def test_metrics_are_served(server: HealthServer) -> None:
     assert "process_cpu_seconds_total" in text
 
 
+def test_many_who_ask_for_metrics_share_an_answer(server: HealthServer) -> None:
+    """A render of a large registry takes a while: 64 of them, one after the other, kept probes waiting until they failed."""
+    renders = 0
+
+    def slow_lines() -> Iterator[str]:
+        nonlocal renders
+        renders += 1
+        time.sleep(0.2)
+        yield "dovetail_test_slow 1\n"
+
+    remove = metrics.written_by(slow_lines)
+    try:
+        with ThreadPoolExecutor(40) as many:
+            answers = list(many.map(lambda _: get(server, "/metrics"), range(40)))
+    finally:
+        remove()
+    assert all(status == 200 and "dovetail_test_slow 1" in text for status, text in answers)
+    assert renders < 10
+
+
 def test_stacks_show_every_thread(server: HealthServer) -> None:
     assert "MainThread:" in get(server, "/debug/stacks")[1]
 
@@ -93,13 +115,15 @@ def test_slow_clients_do_not_keep_it_from_answering(server: HealthServer) -> Non
     assert get(server, "/healthz")[0] == 200
     before = threads()
     address = Address(server.port)
-    for number in range(3 * health.LIMITS.connections):
-        peer = address.tcp()
-        with contextlib.suppress(OSError):  # it may have made room already
-            peer.send((b"", b"GET /healthz HTTP/1.1\r\nHost: ", rawhttp.get("/metrics"))[number % 3])
-    assert get(server, "/healthz")[0] == 200
-    assert threads() == before
-    address.leave()
+    try:
+        for number in range(3 * health.LIMITS.connections):
+            peer = address.tcp()
+            with contextlib.suppress(OSError):  # it may have made room already
+                peer.send((b"", b"GET /healthz HTTP/1.1\r\nHost: ", rawhttp.get("/metrics"))[number % 3])
+        assert get(server, "/healthz")[0] == 200
+        assert threads() == before
+    finally:
+        address.leave()
 
 
 def test_only_reading_is_allowed(server: HealthServer) -> None:
