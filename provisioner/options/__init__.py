@@ -468,6 +468,22 @@ class Options:
         _POSITIVE_DURATION,
         "Time without progress after which a disruption command is called off and its nodes take pods again.",
     )
+    launch_timeout: timedelta = _own(
+        timedelta(minutes=5),
+        _POSITIVE_DURATION,
+        "A NodeClaim whose instance is not launched after this long is deleted.",
+    )
+    registration_timeout: timedelta = _own(
+        timedelta(minutes=15),
+        _POSITIVE_DURATION,
+        "A NodeClaim whose Node has not registered after this long is deleted.",
+    )
+    drain_timeout: timedelta = _own(
+        timedelta(0),
+        _DURATION,
+        "terminationGracePeriod of NodeClaims that have none: from their deletion on, pods are drained for this long and then deleted. "
+        "0 waits for them for ever.",
+    )
     aws_region: str = _setting("", _TEXT, "Region of the cluster; empty is the region of this machine.")
     spot_refresh_interval: timedelta = _own(
         timedelta(minutes=10), _Parser(_minute, "DURATION"), "How old spot prices may be."
