@@ -19,6 +19,7 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
     "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
     "reference": ("provisioner.cli.reference.command:command", "Write the generated reference pages."),
+    "why": ("provisioner.cli.why.command:command", "Why a pod has no node, or a node stays or does not drain."),
     "webhook": ("webhook.server:command", "Run the admission webhook."),
 }
 
