@@ -18,7 +18,6 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
 from provisioner.options import HelpRequested, Options, OptionsError
-from provisioner.support import logs
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 
@@ -85,7 +84,6 @@ def gathered(files: Sequence[str], at: str, settings: Sequence[str]) -> Local:
     Raises:
         UserError: settings, time, files or the cluster cannot be used.
     """
-    logs.configure("error", "text", paths=("stderr",), error_paths=("stderr",))
     try:
         options = Options.parse(settings, os.environ)
         when = datetime.fromisoformat(at) if at else SystemClock().now()

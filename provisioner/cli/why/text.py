@@ -35,7 +35,11 @@ def _pool(pool: PoolAnswer, reason: str) -> Iterator[str]:
 def node_text(answer: NodeAnswer) -> str:
     """The answer about a node."""
     lines = [answer.summary, f"  {_about(answer)}"]
-    lines += [f"  {one.message}{_until(one.until)}" for one in answer.reasons]
+    lines += [
+        f"  {one.message}{_until(one.until)}"
+        for one in answer.reasons
+        if one.until or one.message not in answer.summary
+    ]
     lines += [f"  {_method(one)}" for one in answer.methods]
     if answer.drain is not None:
         drain = answer.drain
@@ -56,7 +60,8 @@ def node_text(answer: NodeAnswer) -> str:
 def _about(answer: NodeAnswer) -> str:
     claim = f"NodeClaim {answer.node_claim}" if answer.node_claim else ""
     pool = f"NodePool {answer.node_pool}" if answer.node_pool else ""
-    pods = f"{len(answer.pods)} pods that would need another place"
+    count = len(answer.pods)
+    pods = f"{count} pod{'' if count == 1 else 's'} that would need another place"
     return ", ".join(part for part in (claim, pool, _place(answer.place), pods) if part)
 
 

@@ -62,10 +62,10 @@ def wire_pod(name: str, cpu: str = "1", *, on: str = "", **changes: Any) -> dict
     return body
 
 
-def plain(thing: Node | NodeClaim | NodePool | Mapping[str, Any] | msgspec.Struct) -> dict[str, Any]:
+def plain(thing: Any) -> dict[str, Any]:
     """As `kubectl get -o json` has it."""
     body: dict[str, Any] = dict(thing) if isinstance(thing, Mapping) else json.loads(msgspec.json.encode(thing))
-    kinds = {
+    kinds: dict[type[Any], tuple[str, str]] = {
         NodeClaim: ("karpenter.sh/v1", "NodeClaim"),
         NodePool: ("karpenter.sh/v1", "NodePool"),
         Node: ("v1", "Node"),
