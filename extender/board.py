@@ -140,7 +140,7 @@ class Board:
         if problem:
             self._problems[kind, name] = problem
             meters.BAD_OBJECTS.labels(kind).inc()
-            _log.warning("part of an object cannot be read and is left out", kind=kind, object=name, problem=problem)
+            _log.warning("Ignored an unreadable part of an object", kind=kind, object=name, problem=problem)
         else:
             self._problems.pop((kind, name), None)
 

@@ -139,12 +139,12 @@ class Reporter:
             try:
                 check_address(url, self._identity)
             except AddressError as error:
-                _log.warning("the leader's address for reports cannot be used", problem=str(error))
+                _log.warning("The leader's address for reports is not usable", problem=str(error))
                 url = ""
         with self._something:
             self._url, self._greets = url, bool(url)
             self._something.notify_all()
-        _log.info("address for reports", url=url or "none")
+        _log.info("Discovered the leader's address for reports", url=url or "none")
 
     def _run(self) -> None:
         while True:
@@ -161,7 +161,7 @@ class Reporter:
                     self._send(batch)
             except Exception as error:  # the thread outlives whatever a peer does
                 meters.REPORTS.labels("failed").inc(len(batch))
-                self._log("reports cannot be sent", error)
+                self._log("Failed to send reports; retrying", error)
 
     def _send(self, batch: list[Report]) -> None:
         url = self._url

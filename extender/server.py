@@ -186,7 +186,7 @@ class Program:
         gc.collect()
         gc.freeze()
         with self.board.lock:
-            _log.info("ready", table=repr(self.board.table))
+            _log.info("Ready", table=repr(self.board.table))
 
 
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
@@ -284,7 +284,7 @@ def command(
     try:
         config.check()
         if config.reports.is_absent:
-            _log.warning("no reports over https until the certificates are there", ca=reports_ca)
+            _log.warning("Reports over HTTPS are disabled until the certificates exist", ca=reports_ca)
         else:
             config.reports.version()
         connect(kubeconfig).close()  # says now, not in the worker, that there is no usable configuration

@@ -60,7 +60,7 @@ class Admission:
             REVIEWS.labels("bad-review").inc()
             if not error.uid:
                 raise
-            _log.warning("a review could not be read, its object was admitted as it is", error=str(error))
+            _log.warning("Failed to read an admission review; the object was admitted unchanged", error=str(error))
             return encode_reply(error.uid)
         if not asked.creates_pod:
             REVIEWS.labels("other-kind").inc()
@@ -86,10 +86,10 @@ class Admission:
             decision = stamping.decide(decode_pod(pod), facts)
             return decision.outcome.value, decision
         except ReviewError as error:
-            _log.warning("a pod could not be read, it was admitted as it is", namespace=namespace, error=str(error))
+            _log.warning("Failed to read a pod; it was admitted unchanged", namespace=namespace, error=str(error))
             return "bad-pod", _NOTHING
         except Exception:
-            _log.exception("a review failed, the pod was admitted as it is", namespace=namespace)
+            _log.exception("Failed to process an admission review; the pod was admitted unchanged", namespace=namespace)
             return "error", _NOTHING
 
 

@@ -62,7 +62,10 @@ class Leadership:
         while self._client.writing and self._clock.monotonic() < deadline:
             self._clock.sleep(0.05)
         if self._client.writing:
-            _log.warning("a write has not returned, the lease is left to run out", writes=self._client.writing)
+            _log.warning(
+                "A write is still in flight; letting the Lease expire instead of releasing it",
+                writes=self._client.writing,
+            )
         self._elector.stop(release=not self._client.writing)
         self._thread.join(5.0)
 
@@ -70,7 +73,7 @@ class Leadership:
         try:
             ending = self._elector.run(self._started, lambda: None)
         except BaseException as error:
-            _log.exception("the election failed")
+            _log.exception("Leader election failed")
             self._end(f"the election failed: {error}")
             return
         match ending:
@@ -91,7 +94,7 @@ class Leadership:
             self._end(str(error))
         except Exception as error:
             fence.fall()
-            _log.exception("the controllers could not be started")
+            _log.exception("Failed to start the controllers")
             self._end(f"the controllers could not be started: {error}")
 
     def _watch(self, fence: Fence) -> None:

@@ -229,7 +229,7 @@ class Connection:
                 configuration = self._source.load()
                 transport = self._connect(configuration)
             except ConfigError as error:
-                _log.warning("credentials could not be read again", error=str(error))
+                _log.warning("Failed to reload credentials; keeping the previous ones", error=str(error))
                 return False
             self._configuration, self._transport = configuration, transport
         return True
@@ -475,7 +475,7 @@ def _import_lean() -> _Official | None:
             config = importlib.import_module("kubernetes.config")
             return _Official(config, client.Configuration)
     except Exception as error:
-        _log.info("the official client is imported whole", reason=str(error))
+        _log.info("Importing the official Kubernetes client as a whole", reason=str(error))
         return None
     finally:
         # An ordinary `import kubernetes` later on must find nothing of this.

@@ -313,7 +313,7 @@ class Reflector(Generic[T]):
     def _pause_after(self, error: Exception) -> float:
         """What a failure means for the next request; seconds to wait before it."""
         if not isinstance(error, ApiError):
-            _log.error("watch failed", exc_info=error, resource=str(self.resource))
+            _log.error("Watch failed; retrying", exc_info=error, resource=str(self.resource))
             self._version = ""
             self._error = ApiError(0, type(error).__name__, str(error))
             return self._backoff.next()
@@ -321,7 +321,7 @@ class Reflector(Generic[T]):
         self._error = error
         if isinstance(error, Gone):
             self._version = ""
-            _log.info("version is too old, everything is listed again", resource=str(self.resource))
+            _log.info("The resource version is too old; listing all objects again", resource=str(self.resource))
             return 0.0
         if isinstance(error, Unauthorized):
             self._connection.refresh()
@@ -386,7 +386,7 @@ class Reflector(Generic[T]):
         self._blind = relist.blind
         if relist.blind:
             _log.error(
-                "a list holds an object that cannot be told from the others, no deletion is concluded from it",
+                "A list contains an object without a readable identity; no deletions are inferred from it",
                 resource=str(self.resource),
             )
         else:
@@ -398,13 +398,17 @@ class Reflector(Generic[T]):
         self.relists += 1
         _RELISTS.labels(str(self.resource)).inc()
         self._recovered()
-        _log.debug("listed", resource=str(self.resource), objects=len(self.store), version=version)
+        _log.debug("Listed objects", resource=str(self.resource), objects=len(self.store), version=version)
         for handler in self._handlers:
             try:
                 handler.on_sync()
             except Exception:
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
-                _log.exception("handler failed at sync", resource=str(self.resource), handler=type(handler).__name__)
+                _log.exception(
+                    "Event handler failed at the initial sync",
+                    resource=str(self.resource),
+                    handler=type(handler).__name__,
+                )
         self.synced.set()
 
     # Watching
@@ -457,7 +461,11 @@ class Reflector(Generic[T]):
             raise error
         self._watch_list, self._watch_list_refused = False, refused
         self._asked = None  # ask the other way at once
-        _log.info("no WatchList here, lists are read in pages", resource=str(self.resource), error=str(error))
+        _log.info(
+            "The API server does not support WatchList; reading lists in pages",
+            resource=str(self.resource),
+            error=str(error),
+        )
 
     def _lines(self, path: str) -> Generator[bytes, None, None]:
         """The lines of one stream, each as soon as it is complete."""
@@ -504,7 +512,7 @@ class Reflector(Generic[T]):
             case "ERROR":
                 raise error_from(0, bytes(event.object), request=f"GET {self._path}")
             case _:
-                _log.warning("unknown kind of event", resource=str(self.resource), type=event.type)
+                _log.warning("Ignored a watch event of unknown type", resource=str(self.resource), type=event.type)
                 return False
         self._took_in()
         return ended
@@ -611,7 +619,9 @@ class Reflector(Generic[T]):
                 try:
                     bad(identity, error)
                 except Exception:
-                    _log.exception("handler failed at a bad object", resource=str(self.resource), object=key)
+                    _log.exception(
+                        "Event handler failed for an unreadable object", resource=str(self.resource), object=key
+                    )
 
     def _dispatch(self, kind: EventKind, key: str, old: T | None, new: T | None) -> None:
         for handler in self._handlers:
@@ -623,7 +633,7 @@ class Reflector(Generic[T]):
                     self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(
-                    "handler failed",
+                    "Event handler failed",
                     resource=str(self.resource),
                     object=key,
                     event=kind.value,

@@ -80,7 +80,7 @@ def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:
         try:
             stop()
         except Exception:
-            _log.exception("something could not be stopped in order")
+            _log.exception("Failed to stop a component cleanly")
         done.put(None)
 
     threads = [threading.Thread(target=call, args=(stop,), name="stop", daemon=True) for stop in stops]
@@ -97,6 +97,6 @@ def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:
 
 
 def _say(why: str) -> None:
-    _log.critical("this process ends now", why=why)
+    _log.critical("Ending this process", why=why)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -115,7 +115,7 @@ def serve_all(
         try:
             running.append(serve(port, host, checks, live_checks=live_checks, with_metrics=with_metrics))
         except OSError as error:
-            _log.error("no metrics or probes: the program itself goes on all the same", error=str(error))
+            _log.error("Failed to serve metrics and probes; the program continues without them", error=str(error))
     return running
 
 
@@ -162,7 +162,7 @@ def _ask(name: str, check: Check) -> str:
     try:
         return check()
     except Exception as error:
-        _log.exception("check failed", check=name)
+        _log.exception("Health check failed", check=name)
         return f"the check failed: {error}"
 
 

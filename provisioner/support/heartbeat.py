@@ -102,7 +102,7 @@ def watch_threads(pulses: Pulses = _OURS) -> Callable[[threading.ExceptHookArgs]
             return
         name = args.thread.name if args.thread is not None else "unknown"
         _DIED.inc()
-        _log.critical("a thread ended with an error", exc_info=args.exc_value, thread=name)
+        _log.critical("A thread ended with an error", exc_info=args.exc_value, thread=name)
         pulses.died(name, args.exc_value)
 
     before, threading.excepthook = threading.excepthook, hook

@@ -68,7 +68,7 @@ class MemoryGuard:
         if now - self._said >= _SAY_SECONDS:
             self._said = now
             _log.warning(
-                "memory is above 90 % of --memory-limit; raise the container's limit if this goes on",
+                "Memory usage is above 90 % of --memory-limit; raise the container's limit if this persists",
                 bytes=used,
                 limit=self._limit,
                 bytes_after=self._resident(),

@@ -260,7 +260,7 @@ class KeyedQueue:
                 failed = result is not None and result.failed
             except Exception:
                 failed = True
-                _log.exception("reconcile failed", queue=self.name, key=key, failures=self.failures(key) + 1)
+                _log.exception("Reconcile failed; retrying", queue=self.name, key=key, failures=self.failures(key) + 1)
             self._count(self._clock.monotonic() - begun, result, failed=failed)
             self._finish(key, result, failed=failed)
 
@@ -378,7 +378,7 @@ class Pool:
             try:
                 call.run()
             except Exception:
-                _log.exception("a call failed", pool=self.name)
+                _log.exception("Call failed", pool=self.name)
             with self._lock:
                 self._unfinished -= 1
 

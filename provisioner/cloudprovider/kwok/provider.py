@@ -231,7 +231,7 @@ class KwokProvider:
         uids = {claim.metadata.uid for claim in every}
         for node in self._nodes.list():
             if self._is_orphan(node, uids):
-                _log.warning("deleting node of a nodeclaim that is gone", node=node.metadata.name)
+                _log.warning("Deleting the Node of a NodeClaim that no longer exists", node=node.metadata.name)
                 self._delete(node)
 
     # ------------------------------------------------------------------ what there is
@@ -361,7 +361,7 @@ class KwokProvider:
         except AlreadyExists:
             created = None  # by an earlier try; if by somebody else, registration will say so
         except ApiError as error:
-            _log.warning("node cannot be created yet", node=node_name, error=str(error))
+            _log.warning("Failed to create a Node; retrying", node=node_name, error=str(error))
             return Result(failed=True)
         with self._lock:
             cancelled = node_name not in self._launches
@@ -395,7 +395,7 @@ class KwokProvider:
         try:
             capacity, allocatable = Resources.parse(claim.status.capacity), Resources.parse(claim.status.allocatable)
         except QuantityError as error:
-            _log.warning("nodeclaim cannot be resumed", nodeclaim=claim.metadata.name, error=str(error))
+            _log.warning("Failed to resume a NodeClaim", nodeclaim=claim.metadata.name, error=str(error))
             return
         try:
             delay = self._registration_delay(claim.spec.node_class_ref)

@@ -200,7 +200,9 @@ class CommandQueue:
         memory = _Memory()
         why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot)
         if why:
-            _log.info("A disruption was not begun; it is decided again", command=record.id, reason=why)
+            _log.info(
+                "Rejected a disruption before it started; the next pass decides again", command=record.id, reason=why
+            )
             self._forget(record, memory)
             return False
         with self._lock:
@@ -265,7 +267,7 @@ class CommandQueue:
             if not command.record.replacements and self.queue.failures(holder) >= GIVE_UP_AFTER:
                 return self._call_off(command, memory, str(error))
             _log.warning(
-                "A disruption waits for the API server; retrying",
+                "A request to the API server failed during a disruption; retrying",
                 command=command.record.id,
                 nodeclaim=holder,
                 error=str(error),
@@ -309,7 +311,7 @@ class CommandQueue:
             memory = self._memories.get(record.id)
             if memory is None:
                 memory = self._memories[record.id] = _Memory()
-                _log.info("Going on with a disruption that was begun before", command=record.id, reason=record.reason)
+                _log.info("Resuming a disruption that was started earlier", command=record.id, reason=record.reason)
             return memory
 
     # ------------------------------------------------------------------ facts
@@ -376,7 +378,7 @@ class CommandQueue:
         if record.replacements:
             self._count_decision(record)
         _log.info(
-            "Disruption begun",
+            "Started a disruption",
             command=record.id,
             reason=record.reason,
             method=record.method,
@@ -437,7 +439,7 @@ class CommandQueue:
                 self._refused(memory, name, error)
 
     def _refused(self, memory: _Memory, name: str, error: ApiError) -> None:
-        _log.warning("A replacement could not be created", nodeclaim=name, error=str(error))
+        _log.warning("Failed to create a replacement NodeClaim", nodeclaim=name, error=str(error))
         memory.failed.add(name)
 
     def _remembered(self, record: CommandRecord, name: str) -> NewClaim:
@@ -545,7 +547,7 @@ class CommandQueue:
             self.heals.add(name)
         text = f"Disruption ({record.reason}) was called off, the node takes pods again: {why}"
         self._say(record.candidate_names, "DisruptionBlocked", text)
-        _log.info("Disruption called off", command=record.id, nodeclaim=record.holder, reason=why)
+        _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
     def _note_failure(self, record: CommandRecord, memory: _Memory) -> None:
@@ -606,10 +608,10 @@ class CommandQueue:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
             _log.warning(
-                "A disruption that nobody carries out could not be taken back; retrying", node=key, error=str(error)
+                "Failed to roll back a disruption that no command carries out; retrying", node=key, error=str(error)
             )
             return Result(failed=True)
-        _log.info("Took back a disruption that nobody carries out", nodeclaim=key)
+        _log.info("Rolled back a disruption that no command carries out", nodeclaim=key)
         return DONE
 
     # ------------------------------------------------------------------ telling

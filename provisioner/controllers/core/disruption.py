@@ -153,7 +153,7 @@ class Disruption:
             try:
                 self.run_once()
             except Exception:
-                _log.exception("A disruption pass failed; the next one begins anew")
+                _log.exception("A disruption pass failed; retrying with the next pass")
 
     def run_once(self) -> None:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
@@ -174,7 +174,7 @@ class Disruption:
             try:
                 self._run(method, snapshot, ledger, empty_for)
             except Exception:
-                _log.exception("A disruption method failed; the others go on", method=method.name)
+                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
 
     def _run(self, method: Method, snapshot: Snapshot, ledger: Ledger, empty_for: dict[str, timedelta]) -> None:
         """Ask one method, and begin what it proposes."""
@@ -225,9 +225,9 @@ class Disruption:
     def _is_stale(self) -> bool:
         why = self._stale()
         if why and not self._was_stale:
-            _log.warning("Voluntary disruption is suspended until the caches are current", reason=why)
+            _log.warning("Suspended voluntary disruption until the caches are current", reason=why)
         elif self._was_stale and not why:
-            _log.info("The caches are current again; voluntary disruption resumes")
+            _log.info("Resumed voluntary disruption because the caches are current")
         self._was_stale = why
         if why:
             self._empty_since.clear()  # nobody saw what happened meanwhile
@@ -280,7 +280,7 @@ class Disruption:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning("The status of a NodeClaim could not be written; retrying", nodeclaim=name, error=str(error))
+            _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 

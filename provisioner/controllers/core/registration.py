@@ -261,7 +261,7 @@ class Registrar:
             try:
                 self._do(wave)
             except Exception as error:
-                _log.exception("A wave of registrations failed; retrying", claims=len(wave))
+                _log.exception("Registering a batch of NodeClaims failed; retrying", claims=len(wave))
                 for name in wave:
                     self._retry(name, error)
             pulse.rest()

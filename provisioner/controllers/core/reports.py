@@ -66,7 +66,8 @@ class ReportServer:
         def handle(request: Request) -> Response:
             if wanted and wanted not in request.peer_names:
                 _log.warning(
-                    "reports refused: the client's certificate is for others", names=sorted(request.peer_names)
+                    "Refused reports because the client certificate is for another name",
+                    names=sorted(request.peer_names),
                 )
                 return Response(HTTPStatus.FORBIDDEN, f"only {wanted} may report\n".encode())
             return take(request, accept)
@@ -105,7 +106,7 @@ def take(request: Request, accept: Callable[[tuple[Report, ...]], None]) -> Resp
     try:
         reports = decode_reports(request.body)
     except ReportsError as error:
-        _log.warning("reports refused", error=str(error))
+        _log.warning("Refused reports", error=str(error))
         return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
     accept(reports)
     return Response(HTTPStatus.NO_CONTENT, content_type="")

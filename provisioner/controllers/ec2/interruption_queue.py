@@ -107,7 +107,7 @@ class QueueReader:
             except Exception as error:
                 wait = backoff.next()
                 _log.warning(
-                    "the interruption queue cannot be read, it is tried again",
+                    "Failed to read the interruption queue; retrying",
                     error=str(classify_exception(error)),
                     seconds=round(wait, 1),
                 )
@@ -124,7 +124,7 @@ class QueueReader:
         )
         for outcome in outcomes:
             if outcome.error is not None:
-                _log.warning("a message was not acted upon, it comes again", error=str(outcome.error))
+                _log.warning("Failed to handle a queue message; it will be delivered again", error=str(outcome.error))
         done = [outcome.item for outcome in outcomes if outcome.value]
         deleted = self._queue.delete(done)
         _DELETED.inc(deleted)
@@ -139,11 +139,11 @@ class QueueReader:
             notice = parse(message.body)
         except MessageError as error:
             _RECEIVED.labels(MALFORMED).inc()
-            _log.warning("a message of the interruption queue is malformed", error=str(error))
+            _log.warning("Ignored a malformed message of the interruption queue", error=str(error))
             return True
         _RECEIVED.labels(str(notice.kind)).inc()
         if notice.kind is Kind.NO_OP:
-            _log.debug("a message says nothing to us", why=notice.why)
+            _log.debug("Ignored a queue message", why=notice.why)
             return True
         known = [claim for name in notice.instances if (claim := claims.get(name)) is not None]
         for claim in known:

@@ -209,7 +209,10 @@ class NodeClassController:
             body = {"metadata": guard, "status": status}
             self._client.patch(resources.EC2NODECLASSES, node_class.name, body, subresource="status")
             _log.info(
-                "ec2nodeclass", nodeclass=node_class.name, ready=_ready(conditions), changed=", ".join(sorted(status))
+                "Updated the status of an EC2NodeClass",
+                nodeclass=node_class.name,
+                ready=_ready(conditions),
+                changed=", ".join(sorted(status)),
             )
             self._changed(node_class.name)
         return Result(
@@ -332,7 +335,7 @@ class NodeClassController:
         guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
         self._client.patch(resources.EC2NODECLASSES, node_class.name, {"metadata": {**guard, "finalizers": left}})
         _userdata_bytes.replace(node_class.name, ())
-        _log.info("ec2nodeclass cleaned up", nodeclass=node_class.name)
+        _log.info("Cleaned up EC2NodeClass", nodeclass=node_class.name)
         return DONE
 
 
@@ -351,7 +354,7 @@ class ProfileCollector:
         for claim in self._client.list(resources.NODECLAIMS):
             used.add(claim.metadata.annotations.get(ec2.INSTANCE_PROFILE_ANNOTATION, ""))
         for name in self._profiles.collect(used):
-            _log.info("deleted an instance profile that nothing uses", profile=name)
+            _log.info("Deleted an unused instance profile", profile=name)
         return COLLECT_SECONDS
 
 

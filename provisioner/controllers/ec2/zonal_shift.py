@@ -76,7 +76,7 @@ class ZonalShiftController:
         for zone in sorted(ended):
             self._tell(zone, "Normal", CLEARED, "the zonal shift has ended, machines may be launched there again")
         if begun or ended:
-            _log.info("zonal shifts have changed", shifted=sorted(shifted))
+            _log.info("Zonal shifts changed", shifted=sorted(shifted))
             self._changed(shifted)
         return POLL_SECONDS
 

@@ -240,7 +240,7 @@ def test_a_handler_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) ->
     watch.step()
     assert recording.heard == ["ADDED - a@1", "bad x", "sync"]
     assert watch.synced.is_set()
-    fields = [getattr(record, "fields", {}) for record in caplog.records if record.message == "handler failed"]
+    fields = [getattr(record, "fields", {}) for record in caplog.records if record.message == "Event handler failed"]
     assert [field["object"] for field in fields] == ["a"]
 
 

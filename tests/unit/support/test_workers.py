@@ -155,8 +155,8 @@ def test_a_reconciler_that_raises_is_tried_again_until_it_succeeds(caplog: pytes
     assert queue.stop()
     assert queue.failures("a") == 0
     assert {(record.message, record.__dict__["fields"]["key"]) for record in caplog.records} == {
-        ("reconcile failed", "a"),
-        ("reconcile failed", "b"),
+        ("Reconcile failed; retrying", "a"),
+        ("Reconcile failed; retrying", "b"),
     }
 
 

@@ -304,7 +304,7 @@ class Launcher:
                 and other.metadata.deletion_timestamp is None
             ):
                 _log.error(
-                    "two NodeClaims have one instance; it is left to the one that stays",
+                    "Two NodeClaims refer to one instance; the NodeClaim that is not being deleted keeps it",
                     nodeclaim=claim.metadata.name,
                     other=other.metadata.name,
                     provider_id=provider_id,
@@ -343,7 +343,7 @@ class Launcher:
             try:
                 self._release(claims)
             except Exception:
-                _log.exception("claims could not be launched")
+                _log.exception("Failed to launch NodeClaims; retrying")
                 stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
                 self._turn_away(stuck, CreateError(names.LAUNCH_FAILED, "a defect; see the log"), _LONGEST_WAIT)
 
@@ -452,7 +452,7 @@ class Launcher:
         except CreateError as wrong:
             return _later(wrong, _LONGEST_WAIT)
         except Exception as defect:
-            _log.exception("what to order for a claim cannot be told", nodeclaim=claim.metadata.name)
+            _log.exception("Failed to resolve the launch request of a NodeClaim", nodeclaim=claim.metadata.name)
             return _later(CreateError(names.LAUNCH_FAILED, repr(defect)), _LONGEST_WAIT)
         return order
 
@@ -462,7 +462,7 @@ class Launcher:
         few = len(order.types) < FLEXIBLE
         if few and order.capacity_type == names.CAPACITY_ON_DEMAND and wanted.has(names.CAPACITY_SPOT):
             _log.error(
-                "on-demand is bought where spot was allowed; allow at least five instance types, so that there is spot",
+                "Launching on-demand capacity although spot is allowed; allow at least five instance types to make spot available",
                 nodepool=claim.pool,
                 instance_types=len(order.types),
             )
@@ -477,7 +477,9 @@ class Launcher:
             return _later(error, _NOT_KNOWN_WAIT)
         except Exception as error:
             if not isinstance(error, CloudError):
-                _log.exception("a class cannot be launched from", nodeclass=claim.spec.node_class_ref.name)
+                _log.exception(
+                    "Failed to prepare an EC2NodeClass for launches", nodeclass=claim.spec.node_class_ref.name
+                )
             return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
 
     def _gather(self, claim: NodeClaim) -> Around:
@@ -557,7 +559,7 @@ class Launcher:
         except (ClientError, BotoCoreError) as error:
             self._failed(order, claims, classify_exception(error))
         except Exception as error:
-            _log.exception("a launch failed")
+            _log.exception("Launch failed")
             self._failed(order, claims, classify_exception(error), known=False)
         finally:
             now = self._clock.now()
@@ -636,7 +638,9 @@ class Launcher:
             self._failed(order, marked.values(), failure, known=known)
             return None
         except _NotToldError as error:
-            _log.warning("CreateFleet did not say what it launched; it is looked for by its tag", batch=mark.tag)
+            _log.warning(
+                "CreateFleet did not report what it launched; looking for instances by batch tag", batch=mark.tag
+            )
             self._let_wait(marked.values(), names.LAUNCH_FAILED, str(error), self._look)
             return None
         finally:
@@ -715,7 +719,7 @@ class Launcher:
         with self._changed:
             self._pacing.answered(order.lane, wanted, len(found.launched), self._clock.monotonic())
         _log.info(
-            "launched a fleet",
+            "Launched a fleet",
             nodeclass=order.lane[0],
             nodepool=order.lane[1],
             wanted=wanted,
@@ -777,7 +781,7 @@ class Launcher:
         with self._changed:
             wait = self._pacing.failed(order.lane, error, self._clock.monotonic())
         _log.warning(
-            "launch failed", nodeclass=order.lane[0], nodepool=order.lane[1], reason=failure.reason, error=str(failure)
+            "Launch failed", nodeclass=order.lane[0], nodepool=order.lane[1], reason=failure.reason, error=str(failure)
         )
         if known:
             self._turn_away(claims, error, wait)
@@ -802,7 +806,7 @@ class Launcher:
             message = str(error if known else classify_exception(error))
             self._let_wait(everyone, names.LAUNCH_FAILED, message, self._look)
         except Exception as error:
-            _log.exception("a launch could not be continued", batch=tag)
+            _log.exception("Failed to resume a launch; retrying", batch=tag)
             self._let_wait(everyone, names.LAUNCH_FAILED, repr(error), _LONGEST_WAIT)
         finally:
             self._let_go(tag)
@@ -839,7 +843,7 @@ class Launcher:
                 self._has_told(tag)
             if failure.reason == LAUNCH_TEMPLATE_NOT_FOUND:
                 self._templates.forget(one.name for one in order.needed)
-            _log.info("a launch cannot be asked for again", batch=tag, error=str(failure))
+            _log.info("A launch cannot be replayed; looking for instances by batch tag", batch=tag, error=str(failure))
             self._let_wait(mine.values(), failure.reason, str(failure), look)
             return look
         except _NotToldError as error:
@@ -850,7 +854,7 @@ class Launcher:
             self._spend(tag)
             self._put_back(mine.values())
             return look
-        _log.info("continued a launch by asking again", batch=tag, nodeclaims=len(mine))
+        _log.info("Resumed a launch by replaying CreateFleet", batch=tag, nodeclaims=len(mine))
         ended = {one.id: "" for one in seen if one.ending}  # an answer may be older than the end of its instances
         self._take(order, mine, found, count, self._held(every, seen) | ended)
         return look
@@ -928,7 +932,7 @@ class Launcher:
             found = next((one for one in types if one.name == instance.instance_type), None)
             self._give(claim, Made.described(instance), found)
         self._spend(tag)
-        _log.info("continued a launch by its tag", batch=tag, nodeclaims=len(mine), instances=len(seen))
+        _log.info("Resumed a launch from its batch tag", batch=tag, nodeclaims=len(mine), instances=len(seen))
         self._put_back(again)
 
     def _shares(

@@ -97,7 +97,11 @@ class Marker:
         """See that these claims have no mark, where that can be done at once; one that stays costs a search after a restart, and nothing else."""
         for outcome in run_parallel(self._pool, lambda claim: self._write(claim, None), list(claims)):
             if outcome.error is not None:
-                _log.debug("a mark stays", nodeclaim=outcome.item.metadata.name, error=repr(outcome.error))
+                _log.debug(
+                    "Failed to remove a launch mark; it is resolved after the next restart",
+                    nodeclaim=outcome.item.metadata.name,
+                    error=repr(outcome.error),
+                )
 
     def _put_all(
         self, wanted: Mapping[Mark, NodeClaim], turned_away: list[tuple[NodeClaim, str]]
@@ -111,7 +115,11 @@ class Marker:
                 continue
             unsure = unsure or not isinstance(outcome.error, MarkRefusedError)
             if not isinstance(outcome.error, MarkRefusedError | MarkUnknownError):
-                _log.error("a claim could not be marked", nodeclaim=claim.metadata.name, error=repr(outcome.error))
+                _log.error(
+                    "Failed to write the launch mark of a NodeClaim",
+                    nodeclaim=claim.metadata.name,
+                    error=repr(outcome.error),
+                )
             turned_away.append((claim, str(outcome.error)))
         return written, unsure
 

@@ -293,9 +293,7 @@ class Profiles:
             try:
                 self._call("AddRoleToInstanceProfile", set(), InstanceProfileName=profile.name, RoleName=role)
             except DiscoveryError as error:
-                _log.warning(
-                    "an instance profile could not be given its role back", name=profile.name, error=str(error)
-                )
+                _log.warning("Failed to restore the role of an instance profile", name=profile.name, error=str(error))
 
     def _get(self, name: str) -> Profile | None:
         try:
