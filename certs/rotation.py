@@ -92,7 +92,7 @@ class Settings:
 def reason_to_mint(secret: Secret | None, names: Names, now: datetime) -> str:
     """Why new material is needed, as a sentence, or "" while the Secret is good."""
     if secret is None:
-        return "there is no Secret"
+        return "the Secret does not exist"
     try:
         material = Material.of_secret(secret)
     except CertificateError as error:
@@ -163,8 +163,8 @@ def reason_not_trusted(served: Material, configuration: MutatingWebhookConfigura
     if trusts(trusted_by_all(configuration), served.ca_pem):
         return ""
     return (
-        f"the caBundle of MutatingWebhookConfiguration {configuration.metadata.name} does not hold the CA of the certificate"
-        " that is served here"
+        f"the caBundle of MutatingWebhookConfiguration {configuration.metadata.name} does not contain the CA of the certificate"
+        " that this replica serves"
     )
 
 
@@ -287,7 +287,7 @@ class Rotation:
         reasons = []
         served = self._served
         if served is None or not self._delivered:
-            reasons.append("certificate: the Secret has not come yet")
+            reasons.append("certificate: the Secret does not exist yet")
             blocked = [str(watch.error) for watch in (self._secrets, self._configurations) if watch.error is not None]
             reasons += [f"certificate: {error}" for error in blocked]
         else:

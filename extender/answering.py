@@ -214,7 +214,7 @@ class Answerer:
         except TableBusyError as error:
             return str(error)
         seconds = self.breaker.open_seconds()
-        return f"no question was judged in time for {seconds:.0f} s" if seconds >= HUNG_SECONDS else ""
+        return f"no request was answered in time for {seconds:.0f} s" if seconds >= HUNG_SECONDS else ""
 
     def _breaker_changed(self, is_open: bool) -> None:
         meters.BREAKER_OPEN.set(is_open)

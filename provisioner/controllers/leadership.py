@@ -74,15 +74,15 @@ class Leadership:
             ending = self._elector.run(self._started, lambda: None)
         except BaseException as error:
             _log.exception("Leader election failed")
-            self._end(f"the election failed: {error}")
+            self._end(f"leader election failed: {error}")
             return
         match ending:
             case Ending.LOST:
-                self._end("the lease is lost, and two must never act")
+                self._end("the leader election Lease was lost, and two replicas must never act")
             case Ending.FAILED:
-                self._end("the controllers could not be started")
+                self._end("failed to start the controllers")
             case Ending.STOPPED:
-                self._end("the election has ended")
+                self._end("leader election has ended")
 
     def _started(self, fence: Fence) -> None:
         fence.check()
@@ -95,13 +95,13 @@ class Leadership:
         except Exception as error:
             fence.fall()
             _log.exception("Failed to start the controllers")
-            self._end(f"the controllers could not be started: {error}")
+            self._end(f"failed to start the controllers: {error}")
 
     def _watch(self, fence: Fence) -> None:
         while not self._stopping.is_set():
             left = fence.left()
             if left <= 0:
-                self._end("the lease was not renewed in time, and two must never act")
+                self._end("the leader election Lease was not renewed in time, and two replicas must never act")
                 return
             self._process.end_in(left + self._margin)
             self._stopping.wait(min(left, WATCH_SECONDS))

@@ -230,7 +230,7 @@ class Caches:
         bad = [(one.resource.kind, key, bad.problem) for one in self.all for key, bad in tuple(one.bad.items())]
         named = "; ".join(f"{kind} {key or '(unknown)'}: {problem}" for kind, key, problem in bad[:BAD_OBJECTS_NAMED])
         more = f"; and {len(bad) - BAD_OBJECTS_NAMED} more" if len(bad) > BAD_OBJECTS_NAMED else ""
-        return f"{len(bad)} cannot be read as they are: {named}{more}" if bad else ""
+        return f"{len(bad)} objects cannot be read completely: {named}{more}" if bad else ""
 
     def _reflect(self, resource: Resource[T], what: str, take: Callable[[T | None, T | None], None]) -> Reflector[T]:
         def on_event(old: T | None, new: T | None) -> None:
@@ -616,7 +616,7 @@ class Controllers:
                 ),
                 "Warning",
                 UNREADABLE,
-                f"This {resource.kind} cannot be read and is ignored until it changes: {problem}",
+                f"This {resource.kind} cannot be read and is ignored until it is corrected: {problem}",
             )
 
     # ------------------------------------------------------------------ effects

@@ -62,7 +62,7 @@ def stop_on_signals(stopping: threading.Event, process: Process, seconds: float)
         heard.get()
         stopping.set()
         threading.Event().wait(seconds)
-        process.end(f"it has not stopped within {seconds:g} s of the signal")
+        process.end(f"the process did not stop within {seconds:g} s of the signal")
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):

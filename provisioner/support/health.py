@@ -141,7 +141,7 @@ def through(server: HttpServer, target: str, seconds: float) -> Check:
         try:
             status, text = server.ask(target, seconds)
         except OSError as error:
-            return f"GET {target} had no answer in {seconds:g} s: {error}"
+            return f"GET {target} was not answered within {seconds:g} s: {error}"
         return "" if status == HTTPStatus.OK else f"GET {target} answered {status}: {text.strip()[:500]}"
 
     return check

@@ -16,7 +16,8 @@ TARGET: Final = 0.9
 CHECK_SECONDS: Final = 10.0
 _SAY_SECONDS: Final = 300.0
 _PRESSURE: Final = counter(
-    "dovetail_memory_pressure_total", "How often memory was given back because the process neared its limit."
+    "dovetail_memory_pressure_total",
+    "Times that unused memory was returned to the system because the process was close to its memory limit.",
 )
 _log = logs.get_logger(__name__)
 

@@ -140,7 +140,7 @@ def test_keys_do_not_stay_in_files(plane: DevCluster, tmp_path: Path, monkeypatc
 
 
 WRONG = {
-    "a file that is not there": (None, "is no file; give the path of one with --kubeconfig"),
+    "a file that is not there": (None, "does not exist or is not a file; set --kubeconfig"),
     "no YAML": ("{", "cannot be used"),
     "nothing in it": ("", "cannot be used"),
     "no current context": ("apiVersion: v1\nkind: Config\n", "cannot be used"),

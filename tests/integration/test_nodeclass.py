@@ -359,7 +359,7 @@ NOT_READY: Final[dict[str, tuple[dict[str, Any], str, tuple[str, str], str]]] = 
         {"role": "nobody"},
         "InstanceProfileReady",
         ("False", "RoleNotFound"),
-        'spec.role: there is no role "nobody"',
+        'spec.role: role "nobody" does not exist',
     ),
     "a kubelet field that is none": (
         {"kubelet": {"x": 1}},
@@ -497,7 +497,7 @@ def test_a_class_that_is_ready_stays_so_while_every_call_fails(bench: Bench, kin
     assert bench.told_of("Ready")[0] == "True"
     assert (after.amis, after.subnets, after.security_groups) == (before.amis, before.subnets, before.security_groups)
     assert after.instance_profile == before.instance_profile
-    assert "as found before" in bench.told_of("SubnetsReady")[2]
+    assert "using the previous result" in bench.told_of("SubnetsReady")[2]
     bench.said("NodeClassWarning", "ec2:DescribeSubnets")
     bench.ec2.script()
     bench.look(61)

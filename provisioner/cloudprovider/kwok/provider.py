@@ -256,7 +256,11 @@ class KwokProvider:
         """Ready unless it is missing, being deleted, or its own Ready condition says otherwise."""
         node_class = self._node_classes.get(reference.name)
         if (reference.group, reference.kind) not in self.node_class_kinds() or node_class is None:
-            return names.FALSE, names.NODECLASS_NOT_FOUND, f"there is no {reference.kind} {reference.name}; create it"
+            return (
+                names.FALSE,
+                names.NODECLASS_NOT_FOUND,
+                f"{reference.kind} {reference.name} does not exist; create it",
+            )
         if node_class.metadata.deletion_timestamp is not None:
             return names.FALSE, names.NODECLASS_TERMINATING, f"{reference.kind} {reference.name} is being deleted"
         ready = condition(node_class.status.conditions, names.READY)
@@ -317,7 +321,9 @@ class KwokProvider:
 
     def _why_not(self, named: Sequence[InstanceType], ways: Sequence[tuple[InstanceType, Offering]]) -> str:
         if not named:
-            return f"none of its instance types is among the {len(self._catalogue.types)} of the catalogue"
+            return (
+                f"none of its instance types is among the {len(self._catalogue.types)} instance types of the catalogue"
+            )
         if not ways:
             return f"none of its {len(named)} instance types has an available offering that its requirements allow"
         fitting = len({instance_type.name for instance_type, _ in ways})

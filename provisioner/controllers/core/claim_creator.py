@@ -32,7 +32,7 @@ class NoFreeNameError(Exception):
         self.pool = pool
 
     def __str__(self) -> str:
-        return f"no free name was found for a NodeClaim of NodePool {self.pool!r} in {_NAME_TRIES} tries"
+        return f"found no unused name for a NodeClaim of NodePool {self.pool!r} in {_NAME_TRIES} attempts"
 
 
 class ClaimCreator:

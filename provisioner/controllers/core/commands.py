@@ -217,7 +217,7 @@ class CommandQueue:
             except NoFreeNameError as error:
                 return str(error)
             if new is None:
-                return f"its pods need no replacement of NodePool {planned.pool} any more"
+                return f"its pods no longer need a replacement from NodePool {planned.pool}"
             memory.new[new.name] = new
         replacements = tuple(Replacement(new.name, new.body) for new in memory.new.values())
         whole = msgspec.structs.replace(record, replacements=replacements)
@@ -225,13 +225,13 @@ class CommandQueue:
             encode_command(whole)
         except CommandTooLargeError as error:
             return str(error)
-        return "" if self._cluster.command_begun(whole) else "another command came first"
+        return "" if self._cluster.command_begun(whole) else "another command was started first"
 
     def _placed(self, proposal: Proposal, snapshot: Snapshot) -> str:
         keys = {str(node.key): node.key for node in snapshot.nodes}
         for name, pods in proposal.placements.items():
             if self._cluster.assign(keys[name], pods):
-                return f"node {name} takes no pods any more"
+                return f"node {name} no longer accepts pods"
         for name in proposal.placements:
             self._plans.changed(keys[name])
         return ""
@@ -397,7 +397,7 @@ class CommandQueue:
     def _own(self, one: Candidate) -> NodeClaim:
         claim = self._cluster.claim(one.name)
         if claim is None or claim.metadata.uid != one.uid or claim.metadata.deletion_timestamp is not None:
-            raise NotFound(404, "NotFound", f"NodeClaim {one.name} is gone or being deleted")
+            raise NotFound(404, "NotFound", f"NodeClaim {one.name} is being deleted or no longer exists")
         return claim
 
     def _mark(self, record: CommandRecord, those: Iterable[str]) -> None:
@@ -545,7 +545,7 @@ class CommandQueue:
         self._note_failure(record, memory)
         for name in record.candidate_names:
             self.heals.add(name)
-        text = f"Disruption ({record.reason}) was called off, the node takes pods again: {why}"
+        text = f"Canceled the disruption ({record.reason}), the node accepts pods again: {why}"
         self._say(record.candidate_names, "DisruptionBlocked", text)
         _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
@@ -657,7 +657,7 @@ def _maker(planned: PlannedClaim, command: str) -> Callable[[str], NewClaim]:
 
 def _unknown(sight: Sight) -> str:
     if len(sight.nodes) > 1:
-        return f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have one provider ID"
+        return f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have the same provider ID"
     return next(iter((*sight.unreadable, *sight.strangers)), "")
 
 

@@ -166,7 +166,7 @@ class Evictions:
             self._deadlines[pod.uid] = deadline
             return Result(failed=True)
         self._metrics.pod_drained(self._reason(pod))
-        message = f"Deleted the pod: its node ends at {deadline:%Y-%m-%dT%H:%M:%SZ}, it has {left} s of grace"
+        message = f"Deleted the pod with a grace period of {left} s because its node is terminated at {deadline:%Y-%m-%dT%H:%M:%SZ}"
         self._recorder.publish(pod_reference(pod), "Normal", "Disrupted", message)
         return DONE
 

@@ -375,8 +375,8 @@ def _may_still_come(claim: NodeClaim) -> bool:
 
 def not_ended(claim: NodeClaim, error: CloudError) -> str:
     """What the event `FAILED_TERMINATION` says."""
-    machine = claim.status.provider_id or f"the machine of NodeClaim {claim.metadata.name}"
-    return f"{machine} could not be ended, it is tried again: {error}"
+    machine = claim.status.provider_id or f"the instance of NodeClaim {claim.metadata.name}"
+    return f"Failed to terminate {machine}; retrying: {error}"
 
 
 def retry_of(error: CloudError) -> Result:

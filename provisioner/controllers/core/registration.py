@@ -47,7 +47,7 @@ PATIENCE_SECONDS = 10.0
 _TRIES = 6
 _WHOLE = frozenset({"/spec/taints", "/metadata/labels", "/metadata/annotations"})
 _FAILURES = counter(
-    "dovetail_registration_failures_total", "Registrations that failed and are tried again with back-off.", ()
+    "dovetail_registration_failures_total", "Registrations of NodeClaims that failed and are retried with backoff.", ()
 )
 _log = logs.get_logger(__name__)
 

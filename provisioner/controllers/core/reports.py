@@ -59,7 +59,7 @@ class ReportServer:
     ) -> None:
         if context is None and not is_loopback(host):
             raise ValueError(
-                f"reports on {host or 'every address'} need certificates: give --report-cert-dir, or listen on 127.0.0.1"
+                f"accepting reports on {host or 'all addresses'} requires certificates: set --report-cert-dir, or listen on 127.0.0.1"
             )
         wanted = client_name if context is not None else ""
 
@@ -69,7 +69,7 @@ class ReportServer:
                     "Refused reports because the client certificate is for another name",
                     names=sorted(request.peer_names),
                 )
-                return Response(HTTPStatus.FORBIDDEN, f"only {wanted} may report\n".encode())
+                return Response(HTTPStatus.FORBIDDEN, f"only {wanted} may send reports\n".encode())
             return take(request, accept)
 
         self._context = context

@@ -22,7 +22,7 @@ EVENT_REASON: Final = "SchedulerNotRunning"
 
 WITHOUT_SCHEDULER = metrics.gauge(
     "dovetail_pods_without_scheduler",
-    "Pods that ask for a scheduler which has shown no sign of life for a minute while they waited.",
+    "Pods that have waited for a scheduler that has processed no pod for a minute.",
     ("scheduler",),
 )
 

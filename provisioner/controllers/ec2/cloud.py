@@ -400,5 +400,7 @@ def region_of(session: botocore.session.Session) -> str:
         except BotoCoreError as error:
             _log.info("Instance metadata does not report a Region; set AWS_REGION", error=str(error))
     if not found:
-        raise OptionsError("--aws-region (or AWS_REGION) must be given: nothing here says in which region this is")
+        raise OptionsError(
+            "--aws-region (or AWS_REGION) is required because the Region could not be determined from the environment"
+        )
     return str(found)

@@ -26,7 +26,7 @@ DENIED_SECONDS = 3600.0
 _PAGE = 1000
 _UNHEALTHY = counter(
     "karpenter_interruption_instance_status_unhealthy_total",
-    "Machines found unhealthy, once an episode.",
+    "Instances that were found unhealthy, counted once per episode.",
     ("category",),
 )
 _log = logs.get_logger(__name__)

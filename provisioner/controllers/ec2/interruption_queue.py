@@ -40,11 +40,13 @@ SPOT_CODE = "SpotInterruption"
 PATIENCE_SECONDS = 10.0
 _PRESSING = frozenset({Kind.SPOT_INTERRUPTED, Kind.RESERVATION_INTERRUPTED})
 _RECEIVED = counter(
-    "karpenter_interruption_received_messages_total", "Messages of the queue, by kind.", ("message_type",)
+    "karpenter_interruption_received_messages_total",
+    "Messages received from the interruption queue, by type.",
+    ("message_type",),
 )
-_DELETED = counter("karpenter_interruption_deleted_messages_total", "Messages deleted from the queue.")
+_DELETED = counter("karpenter_interruption_deleted_messages_total", "Messages deleted from the interruption queue.")
 _WAITED = histogram(
-    "karpenter_interruption_message_queue_duration_seconds", "Time between a message and its deletion.", ()
+    "karpenter_interruption_message_queue_duration_seconds", "Time from the sending of a message to its deletion.", ()
 )
 _log = logs.get_logger(__name__)
 

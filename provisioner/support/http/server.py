@@ -49,13 +49,13 @@ _SLOW: Final = (Phase.FRESH, Phase.READING, Phase.WRITING)
 CONNECTIONS = metrics.gauge("dovetail_http_connections", "Open connections.", ("server",))
 ENDED = metrics.counter(
     "dovetail_http_connections_ended_total",
-    "Connections that the server ended early, by why: evicted (the cap was reached), handshake-failed, first-request-late,"
-    " request-late, answer-not-taken, memory (too many bytes of bodies held), bad-request.",
+    "Connections that the server closed early, by reason: evicted (the cap was reached), handshake-failed, first-request-late,"
+    " request-late, answer-not-taken, memory (request bodies exceeded the limit), bad-request.",
     ("server", "reason"),
 )
 REFUSED = metrics.counter(
     "dovetail_http_requests_refused_total",
-    "Requests answered with 503 instead of their answer, by why: busy (too many wait for a thread), late (no answer in time).",
+    "Requests answered with status 503, by reason: busy (too many requests were waiting for a thread), late (no answer in time).",
     ("server", "reason"),
 )
 
@@ -222,7 +222,7 @@ class HttpServer:
                 answer += more
         head, _, text = answer.partition(b"\r\n\r\n")
         if not head[9:12].isdigit():
-            raise ConnectionError(f"the server {self.name} ended the connection without an answer")
+            raise ConnectionError(f"the server {self.name} closed the connection without a response")
         return int(head[9:12]), text.decode(errors="replace")
 
     # The loop
@@ -580,7 +580,7 @@ class HttpServer:
             "A request was not answered in time",
             server=self.name,
             target=ticket.request.target,
-            why="it waited for a thread" if waits else "its handler is not done",
+            why="the request was waiting for a thread" if waits else "the handler has not finished",
         )
         self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
 

@@ -38,7 +38,7 @@ PUBLIC = Material(NEW.cert_pem, NEW.key_pem, b"")
 
 def test_when_to_mint() -> None:
     good = Secret(data=OLD.data())
-    assert reason_to_mint(None, NAMES, NOW) == "there is no Secret"
+    assert reason_to_mint(None, NAMES, NOW) == "the Secret does not exist"
     assert reason_to_mint(good, NAMES, NOW) == ""
     assert reason_to_mint(good, NAMES, renew_at(OLD) - timedelta(seconds=1)) == ""
     assert "it was due at" in reason_to_mint(good, NAMES, renew_at(OLD))

@@ -30,7 +30,9 @@ _AT_ONCE: Final = 8
 _PAGE: Final = 200
 _MAX_KNOWN: Final = 8192
 _TEMPLATES: Final = gauge(
-    "dovetail_aws_launch_templates", "Launch templates of the account in this region, whoever made them.", ()
+    "dovetail_aws_launch_templates",
+    "Launch templates of the account in this Region, including those that others created.",
+    (),
 )
 _log = logs.get_logger(__name__)
 

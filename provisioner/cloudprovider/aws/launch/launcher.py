@@ -89,7 +89,7 @@ _NO_TYPES: Final = "InstanceTypeResolutionFailed"
 
 _FAILURES = counter(
     "karpenter_cloudprovider_instance_launch_failures_total",
-    "Refusals of launches; the zone is empty where a whole call failed.",
+    "Launches that EC2 refused, by reason; the zone is empty if the whole call failed.",
     ("zone", "zone_id", "capacity_type", "reason"),
 )
 _log = logs.get_logger(__name__)
@@ -345,7 +345,11 @@ class Launcher:
             except Exception:
                 _log.exception("Failed to launch NodeClaims; retrying")
                 stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
-                self._turn_away(stuck, CreateError(names.LAUNCH_FAILED, "a defect; see the log"), _LONGEST_WAIT)
+                self._turn_away(
+                    stuck,
+                    CreateError(names.LAUNCH_FAILED, "internal error; the log of the provisioner has the details"),
+                    _LONGEST_WAIT,
+                )
 
     def _next_window(self) -> tuple[NodeClaim, ...]:
         """The claims of the next window, which count as under way from here on; none at the end."""
@@ -487,7 +491,7 @@ class Launcher:
         node_class = orders.ready(claim, world.class_of(claim))
         types = world.types_of(node_class)
         if not types:
-            raise CreateError(_NO_TYPES, "EC2 has not listed its instance types yet")
+            raise CreateError(_NO_TYPES, "the list of EC2 instance types has not been read yet")
         cluster = world.cluster()
         self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
         return Around(
@@ -530,14 +534,18 @@ class Launcher:
             return
         quota = (self._shortages.fleet_open_at(now) - now).total_seconds()
         if quota > 0:
-            self._wait_their_turn(claims, "the quota of fleets is used up", min(quota, _LONGEST_WAIT))
+            self._wait_their_turn(claims, "the EC2 Fleet quota of this Region is used up", min(quota, _LONGEST_WAIT))
             return
         lent: dict[Offer, int] = {}
         if order.doubted:
             granted = {offer: self._shortages.grant(offer, size, now) for offer in orders.shortlist(order)}
             lent = {offer: count for offer, count in granted.items() if count}
             if not lent:
-                self._wait_their_turn(claims, "others are trying what it allows", _SHORT_WAIT)
+                self._wait_their_turn(
+                    claims,
+                    f"no recent capacity for its instance types; other launches test them first, retrying in {_SHORT_WAIT:g} s",
+                    _SHORT_WAIT,
+                )
                 return
             order = orders.narrowed(order, lent.keys())
             size = min(lent.values())
@@ -547,7 +555,9 @@ class Launcher:
                 self._pacing.sent(order.lane, monotonic)
             self._submit(some, lambda some=some: self._launch(order, some, lent))  # type: ignore[misc]
         self._wait_their_turn(
-            claims[size:], "EC2 is short of what it allows, so a few machines are tried first", _SHORT_WAIT
+            claims[size:],
+            f"capacity for its instance types was short; a smaller batch is launched first, retrying in {_SHORT_WAIT:g} s",
+            _SHORT_WAIT,
         )
 
     # ------------------------------------------------------------------ one batch
@@ -607,12 +617,12 @@ class Launcher:
                     self._spend(marks[0].tag)  # it is never sent
                     self._let_go(marks[0].tag)
             for claim, why in done.turned_away:
-                message = f"its launch could not be written down: {why}"
+                message = f"the launch could not be recorded on the NodeClaim: {why}"
                 self._answer(claim, _later(CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT))
             if done.written:
                 return done.written
             claims = done.left
-        message = "the API server did not say whether launches were written down"
+        message = "the API server did not confirm that the launch was recorded on the NodeClaim"
         self._turn_away(claims, CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT)
         return {}
 
@@ -676,8 +686,8 @@ class Launcher:
         found = fleet.outcome(answer, order.overrides, order.capacity_type)
         if not recovery.tells(found, count, repeated=not first or may_repeat(answer)):
             raise _NotToldError(
-                f"EC2 answered a repeated CreateFleet with fleet {answer.get('FleetId', '')} and not with its instances; "
-                "they are looked for by their tag"
+                f"EC2 answered a repeated CreateFleet with fleet {answer.get('FleetId', '')} but without its instances; "
+                "looking for instances by batch tag"
             )
         return found
 
@@ -967,7 +977,9 @@ class Launcher:
         except NotFound as gone:
             raise MachineNotFoundError("") from gone
         except ApiError as error:
-            raise InstanceError(f"what was launched for it is not known: {error}") from error
+            raise InstanceError(
+                f"could not determine which instance was launched for the NodeClaim: {error}"
+            ) from error
         if found is None or everybody[mark].metadata.uid != claim.metadata.uid:
             raise MachineNotFoundError("")
         return next(one.provider_id for one in seen if one.id == found)

@@ -296,7 +296,7 @@ def test_the_last_attempt_says_nothing_of_those_before(error: Exception) -> None
 def test_a_launch_without_capacity_is_a_shortage() -> None:
     error = errors.launch_error("c-1", [errors.classify("InsufficientInstanceCapacity", "none here")] * 3)
     assert isinstance(error, InsufficientCapacityError)
-    assert str(error) == "no machine for NodeClaim c-1: InsufficientInstanceCapacity: none here"
+    assert str(error) == "no capacity for NodeClaim c-1: InsufficientInstanceCapacity: none here"
 
 
 def test_a_launch_without_any_word_is_a_shortage() -> None:
