@@ -314,7 +314,7 @@ def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: C
     assert having(verdicts, "missing") == set()
     assert UNTRIED | ending <= actions(verdicts, "unknown") <= UNTRIED | ending | launching
     assert code == 2
-    assert "there is one after the first launch" in said["ec2:TerminateInstances on instance"]
+    assert "check again after the first launch" in said["ec2:TerminateInstances on instance"]
     assert "--role-arn" in said[f"iam:PassRole on role/KarpenterNodeRole-{CLUSTER}"]
     assert "with dry runs and read-only calls" in said["role"]
 
@@ -472,7 +472,7 @@ def test_what_fails_is_unknown_and_not_missing(open_ec2: Checker, action: str, k
     ("arguments", "words"),
     [
         pytest.param(["--cluster-name", ""], "--cluster-name (or CLUSTER_NAME) is required", id="no cluster"),
-        pytest.param(["--role-arn", "karpenter"], "karpenter is no ARN of a role", id="no ARN"),
+        pytest.param(["--role-arn", "karpenter"], "karpenter is not the ARN of a role", id="no ARN"),
         pytest.param(["--cluster-nam", "x"], "cluster-nam", id="an unknown flag"),
         pytest.param(["--reserved-enis", "many"], "reserved-enis", id="a value that cannot be read"),
         pytest.param(["-o", "xml"], "xml", id="an unknown format"),
@@ -513,7 +513,7 @@ def test_without_credentials_nothing_is_called_missing(open_ec2: Checker, tmp_pa
     code, output = check(bare, "-f", manifest(tmp_path))
     assert code == 2
     assert "  missing  " not in output
-    assert "give the provisioner a role" in output
+    assert "assign a role to the provisioner" in output
 
 
 def test_without_a_cluster_to_ask_classes_are_unknown(open_ec2: Checker) -> None:

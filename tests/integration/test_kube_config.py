@@ -167,7 +167,7 @@ def test_a_plugin_that_fails_is_named(tmp_path: Path) -> None:
             "args": [str(tmp_path / "plugin.py")],
         }
     }
-    with pytest.raises(ConfigError, match="gives no credentials"):
+    with pytest.raises(ConfigError, match="contains no usable credentials"):
         connect(write(tmp_path / "kc", "https://127.0.0.1:1", user))
 
 

@@ -371,7 +371,7 @@ NOT_READY: Final[dict[str, tuple[dict[str, Any], str, tuple[str, str], str]]] = 
         {"kubelet": {"maxPods": "max_pods - 1"}},
         "ValidationSucceeded",
         ("False", "KubeletExpressionsDisabled"),
-        "no release supports these",
+        "which is not supported",
     ),
     "too much user data": (
         {"userData": "#!/bin/sh\n# " + "x" * 16384},

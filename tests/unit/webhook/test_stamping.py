@@ -146,7 +146,7 @@ BAD = {
     "a pool that is too long": ("dovetail.dev/nodepool", "a" * 64, "want the name of a NodePool"),
     "only separators": ("dovetail.dev/arch", ",", "holds no value"),
     "a scheduler that is neither on nor off": ("dovetail.dev/scheduler", "yes", "use enabled or disabled"),
-    "a rewriting mode that is unknown": ("dovetail.dev/legacy-labels", "on", "want rewrite or keep"),
+    "a rewriting mode that is unknown": ("dovetail.dev/legacy-labels", "on", "use rewrite or keep"),
     "an opt-out that is misspelt": ("dovetail.dev/stamp", "off", "use enabled or disabled"),
 }
 

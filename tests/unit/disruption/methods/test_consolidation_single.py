@@ -383,4 +383,4 @@ def test_followers_wait_until_those_that_they_follow_have_moved() -> None:
         fleet.node(name, [running(name, together)], kind=SMALL)
     answer = single.propose(fleet.view())
     assert gone(answer) == [("x",)]
-    assert told(answer)["y"].startswith("Its pods have affinity to pods of other nodes that are being disrupted")
+    assert told(answer)["y"].startswith("Its pods have affinity to pods on other nodes that are being disrupted")

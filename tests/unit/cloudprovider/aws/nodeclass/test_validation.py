@@ -20,7 +20,7 @@ def class_of(**spec: Any) -> EC2NodeClass:
 REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "nothing special": ({}, "", ""),
     "a kubelet field that is none": ({"kubelet": {"x": 1}}, "InvalidKubeletConfiguration", "spec.kubelet: x: unknown"),
-    "an expression": ({"kubelet": {"maxPods": "1+1"}}, "KubeletExpressionsDisabled", "no release supports these"),
+    "an expression": ({"kubelet": {"maxPods": "1+1"}}, "KubeletExpressionsDisabled", "which is not supported"),
     "a field that the family has no place for": (
         {"kubelet": {"port": 1}, "amiSelectorTerms": [{"alias": "bottlerocket@latest"}]},
         "UnsupportedKubeletConfiguration",

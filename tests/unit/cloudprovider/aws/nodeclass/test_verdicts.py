@@ -35,7 +35,7 @@ FINDINGS: dict[str, tuple[Finding, tuple[str, str, str, float | None, str]]] = {
     ),
     "images, one not read": (
         verdicts.of_images(FoundImages((AMI(id="ami-1"),), (), ("ssm:GetParameter /p: slow",)), 33),
-        ("True", "", "ssm:GetParameter /p: slow", 60, "what was known before is used"),
+        ("True", "", "ssm:GetParameter /p: slow", 60, "using the previous result"),
     ),
     "a deprecated image": (
         verdicts.of_images(FoundImages((AMI(id="ami-1", deprecated=True),)), 33),
