@@ -202,7 +202,7 @@ def test_the_same_for_programs(open_ec2: Checker, tmp_path: Path) -> None:
     assert report["summary"].startswith("1 missing, of ")
     (missing,) = (one for one in report["findings"] if one["verdict"] == "missing")
     assert (missing["about"], missing["what"]) == ("permissions", "pricing:GetProducts")
-    assert "without it: the prices that came with this version are used" in missing["found"]
+    assert "without it: the prices that are built into this version are used" in missing["found"]
     assert "KarpenterControllerResourceDiscoveryPolicy-prod" in missing["advice"]
 
 

@@ -305,7 +305,7 @@ def test_a_cluster_that_is_not_known_yet_is_waited_for(bench: Bench) -> None:
     bench.create()
     bench.known = False
     assert bench.look() == pytest.approx(10)
-    assert bench.told_of("AMIsReady") == ("Unknown", "ClusterNotKnown", "not known of the cluster yet: its version")
+    assert bench.told_of("AMIsReady") == ("Unknown", "ClusterNotKnown", "not yet known about the cluster: its version")
     assert HASH_ANNOTATION not in bench.get().metadata.annotations
     bench.known = True
     bench.look(10)

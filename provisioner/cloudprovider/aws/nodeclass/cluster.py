@@ -41,7 +41,7 @@ class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
         self.missing = missing
 
     def __str__(self) -> str:
-        return f"settings of the cluster that are not known yet: {', '.join(self.missing)}"
+        return f"not yet known about the cluster: {', '.join(self.missing)}"
 
 
 @dataclass(frozen=True, slots=True)
