@@ -112,7 +112,7 @@ BAD: dict[str, tuple[NodePool, str, str]] = {
     "more minValues than values": (
         pool(**requirement("team", "In", "a", "a", minValues=2)),
         "spec.template.spec.requirements[0].minValues",
-        "2 wanted of only 1",
+        "2 required, but only 1",
     ),
     "no capacity type known": (
         pool(**requirement(names.CAPACITY_TYPE_LABEL, "In", "flash")),

@@ -137,7 +137,7 @@ def test_an_election_that_raises_what_no_handler_takes_ends_the_process() -> Non
     stage.respond = leave
     stage.leadership.start()
     assert stage.process.ended.wait(5)
-    assert "the election failed" in stage.process.why
+    assert "leader election failed" in stage.process.why
 
 
 def test_a_start_that_fails_ends_the_process_and_the_fence_is_down_before() -> None:

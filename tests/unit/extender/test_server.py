@@ -50,8 +50,8 @@ def test_off_loopback_clients_need_a_certificate(tls: Config) -> None:
 
 
 BAD = {
-    "--tls-cert and --tls-key belong together": {"tls_cert": "x"},
-    "--tls-client-ca needs": {"tls_client_ca": "x"},
+    "--tls-cert and --tls-key must be set together": {"tls_cert": "x"},
+    "--tls-client-ca requires": {"tls_client_ca": "x"},
     "--bind :1 is not loopback": {"bind": ("", 1)},
     "--prefix": {"prefix": "scheduler"},
     "--hold-ttl": {"hold_seconds": -1.0},

@@ -104,9 +104,9 @@ def test_forms(argv: list[str], env: dict[str, str], name: str, want: object) ->
 WRONG = {
     "a flag that does not exist": (["--metrics-prt=1"], {}, "unknown flag --metrics-prt; did you mean --metrics-port?"),
     "a flag like no other": (["--zzz"], {}, "unknown flag --zzz; --help lists them all"),
-    "a word that is no flag": (["run"], {}, "'run' is no flag; flags begin with --"),
-    "a flag without its value": (["--metrics-port"], {}, "flag --metrics-port needs a value"),
-    "a flag followed by a flag": (["--metrics-port", "--enable-profiling"], {}, "flag --metrics-port needs a value"),
+    "a word that is no flag": (["run"], {}, "'run' is not a flag; flags begin with --"),
+    "a flag without its value": (["--metrics-port"], {}, "flag --metrics-port requires a value"),
+    "a flag followed by a flag": (["--metrics-port", "--enable-profiling"], {}, "flag --metrics-port requires a value"),
     "a word for a port": (["--metrics-port=http"], {}, "flag --metrics-port must be a whole number, not 'http'"),
     "a port out of range": (["--metrics-port=65536"], {}, "flag --metrics-port must be from 0 to 65535, not '65536'"),
     "a variable is named as such": (
@@ -133,13 +133,13 @@ WRONG = {
         "flag --preference-policy must be one of Respect, Ignore, not 'ignore'",
     ),
     "a provider that is not built in": (["--provider=gcp"], {}, "flag --provider must be one of aws, kwok"),
-    "AWS without a cluster": (["--provider=aws"], {}, "--cluster-name (or CLUSTER_NAME) must be given"),
+    "AWS without a cluster": (["--provider=aws"], {}, "--cluster-name (or CLUSTER_NAME) is required"),
     "an endpoint that is a host": (
         ["--cluster-endpoint=a.b"],
         {},
-        "flag --cluster-endpoint must be a whole URL, as https://host:443, not 'a.b'",
+        "flag --cluster-endpoint must be a complete URL such as https://host:443, not 'a.b'",
     ),
-    "a CA that is no base64": (["--cluster-ca-bundle=!"], {}, "flag --cluster-ca-bundle must be the CA in base64"),
+    "a CA that is no base64": (["--cluster-ca-bundle=!"], {}, "flag --cluster-ca-bundle must be a CA bundle in base64"),
     "a memory overhead in percent": (
         ["--vm-memory-overhead-percent=7.5"],
         {},

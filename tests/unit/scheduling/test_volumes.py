@@ -130,7 +130,7 @@ def test_a_claim_for_one_pod_is_told() -> None:
 BAD: dict[str, tuple[Storage, str]] = {
     "a claim that does not exist": (Storage(), "does not exist"),
     "a claim that is going": (storage(claim("c", volume="v", gone=True), volume("v")), "is being deleted"),
-    "a claim that lost its volume": (storage(claim("c", volume="v", phase="Lost"), volume("v")), "has lost its volume"),
+    "a claim that lost its volume": (storage(claim("c", volume="v", phase="Lost"), volume("v")), "has lost its PersistentVolume"),
     "a claim whose binding is not complete": (storage(claim("c", volume="v", bound=False), volume("v")), "not bound"),
     "a volume that does not exist": (storage(claim("c", volume="v")), "persistentvolume v of claim default/c does not"),
     "a volume that is going": (storage(claim("c", volume="v"), volume("v", gone=True)), "is being deleted"),

@@ -114,7 +114,7 @@ NOTHING: dict[str, tuple[str, str]] = {
     "an event of another service": (message("aws.s3", "Object Created"), "aws.s3"),
     "another version of the envelope": (
         ec2("EC2 Instance Rebalance Recommendation").replace('"0"', '"1"'),
-        "no concern",
+        "not handled",
     ),
     "somebody's JSON": ('{"hello": "world"}', "nobody"),
     "a change that is over": (health(statusCode="closed"), "is over"),
@@ -156,7 +156,7 @@ MALFORMED: dict[str, tuple[str, str]] = {
     "no machine": (message("aws.ec2", "EC2 Spot Instance Interruption Warning"), "cannot be read"),
     "a machine that is none": (
         ec2("EC2 Spot Instance Interruption Warning", **{"instance-id": "m5"}),
-        "no machine's id",
+        "not an instance ID",
     ),
     "entities that are a word": (health(affectedEntities="all"), "cannot be read"),
 }
