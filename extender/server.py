@@ -103,8 +103,8 @@ class Config:
             raise ValueError("--tls-client-ca requires --tls-cert and --tls-key")
         if not is_loopback(self.bind[0]) and not (self.tls_cert and self.tls_client_ca):
             raise ValueError(
-                f"--bind {host_and_port(*self.bind)} is not loopback, and whoever may ask may learn what is planned and keep "
-                "kube-scheduler waiting: bind 127.0.0.1, or give --tls-cert, --tls-key and --tls-client-ca"
+                f"--bind {host_and_port(*self.bind)} is not loopback, so any client could read the plans and "
+                "delay kube-scheduler; bind to 127.0.0.1, or set --tls-cert, --tls-key and --tls-client-ca"
             )
         if bool(self.reports.cert_file) != bool(self.reports.key_file):
             raise ValueError("--reports-cert and --reports-key must be set together")

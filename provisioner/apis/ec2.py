@@ -522,7 +522,7 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
     network_interfaces: Annotated[
         tuple[NetworkInterface, ...] | UnsetType,
         Schema(
-            "Network interfaces of the instances, instead of one, or of one for each EFA that is asked for.",
+            "Network interfaces of the instances; if absent, one interface, or one for each requested EFA.",
             max_items=150,
             rules=(
                 Rule(
@@ -626,7 +626,9 @@ class CapacityReservation(Object, frozen=True, kw_only=True):
         default_factory=lambda: ""
     )
     availability_zone: Annotated[str, Schema("Its zone.", required=True)] = field(default_factory=lambda: "")
-    end_time: Annotated[datetime | None, Schema("When it ends; absent, when somebody cancels it.")] = None
+    end_time: Annotated[
+        datetime | None, Schema("Time at which the reservation ends; absent if it lasts until it is canceled.")
+    ] = None
     instance_match_criteria: Annotated[
         str,
         Schema(

@@ -221,7 +221,7 @@ class Disruption(Object, frozen=True, kw_only=True):
     consolidation_policy: Annotated[
         str,
         Schema(
-            "Which nodes are looked at: only empty ones, or also those whose pods fit elsewhere or on a cheaper node.",
+            "Nodes that are considered for consolidation: only empty nodes, or also nodes whose pods fit on other nodes or on a cheaper node.",
             default="WhenEmptyOrUnderutilized",
             enum=("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"),
         ),
@@ -283,8 +283,8 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
     startup_taints: Annotated[
         tuple[Taint, ...] | UnsetType,
         Schema(
-            "Taints that nodes start with and that somebody removes when they are ready for use; pods need not "
-            "tolerate them to be planned.",
+            "Taints that nodes start with and that another component removes once they are ready; pods do not need to "
+            "tolerate them.",
             list_type="atomic",
             items=TAINT.items,
         ),
@@ -450,7 +450,7 @@ class NodeClaimSpec(Object, frozen=True, kw_only=True):
     startup_taints: Annotated[
         tuple[Taint, ...],
         Schema(
-            "Taints that the node starts with and that somebody removes when it is ready for use.",
+            "Taints that the node starts with and that another component removes once the node is ready.",
             list_type="atomic",
             items=TAINT.items,
         ),

@@ -50,7 +50,7 @@ def _names(pool: NodePool) -> Iterator[str]:
         ),
     ):
         if len(name) > LONGEST_NAME:
-            yield f"{path}: {len(name)} characters, but it is a label's value of every machine ({key}), which has {LONGEST_NAME} at most; use a shorter name"
+            yield f"{path}: {len(name)} characters, but every node has it as the value of label {key}, which is limited to {LONGEST_NAME} characters; use a shorter name"
 
 
 def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:

@@ -241,11 +241,11 @@ def _gates(text: str, known: Mapping[str, str]) -> tuple[dict[str, bool], tuple[
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise ValueError(f'must be a list such as "NodeRepair=true,NodeOverlay=false", but {part!r} has no value')
+            raise ValueError(f'must be a list such as "NodeRepair=true,NodeOverlay=false" with a value for {part!r}')
         try:
             switch = _boolean(value)
         except ValueError:
-            raise ValueError(f"must set every feature gate to true or false, but {name} is set to {value!r}") from None
+            raise ValueError(f"must set feature gate {name} to true or false") from None
         if name in known:
             values[known[name]] = switch
         else:

@@ -207,7 +207,7 @@ class CommandQueue:
         try:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
         except Exception as error:
-            _log.exception("A disruption could not be begun; the others go on", command=record.id)
+            _log.exception("Failed to start a disruption; continuing with the others", command=record.id)
             why = f"{type(error).__name__}: {error}"
         if why:
             _log.info(
@@ -462,7 +462,9 @@ class CommandQueue:
         for name in those:
             new = memory.new.get(name) or self._remembered(record, name)
             if new is None:
-                self._refused(memory, name, "what the record says of it is no NodeClaim of this command")
+                self._refused(
+                    memory, name, "the record of the command does not contain a valid NodeClaim with this name"
+                )
                 continue
             if self._cluster.claim(name) is None:
                 self._cluster.announce(new.claim, new.pods)

@@ -89,7 +89,7 @@ BAD: dict[str, tuple[NodePool, str, str]] = {
     "one taint twice": (
         pool(template={"taints": [TAINT], "startupTaints": [TAINT | {"value": "x"}]}),
         "spec.template.spec",
-        "a:NoSchedule stands twice",
+        "a:NoSchedule is listed twice",
     ),
     "a requirement on karpenter's domain": (
         pool(**requirement("karpenter.sh/initialized", "Exists")),
@@ -134,7 +134,7 @@ BAD: dict[str, tuple[NodePool, str, str]] = {
     "a schedule without duration": (
         pool(disruption={"budgets": [{"nodes": "1"}, {"nodes": "0", "schedule": "@daily"}]}),
         "spec.disruption.budgets[1]",
-        "go together",
+        "must be set together",
     ),
     "a schedule that is none": (
         pool(disruption={"budgets": [{"nodes": "0", "schedule": "61 * * * *", "duration": "1h"}]}),

@@ -95,7 +95,7 @@ def test_the_server_is_set_up_for_one_caller_with_a_long_breath(tls: Config) -> 
         (["--bind", "127.0.0.1:99999"], "is not HOST:PORT"),
         (["--kubeconfig", "/none"], "/none"),
         (["--hold-ttl", "soon"], "soon"),
-        (["--reports-cert", "/none"], "belong together"),
+        (["--reports-cert", "/none"], "must be set together"),
         (["--reports-ca", "/none/none"], "/none/none"),
         (["--log-level", "chatty"], "chatty"),
     ],

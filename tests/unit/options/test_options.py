@@ -143,7 +143,7 @@ WRONG = {
     "a memory overhead in percent": (
         ["--vm-memory-overhead-percent=7.5"],
         {},
-        "flag --vm-memory-overhead-percent must be from 0 to below 1",
+        "flag --vm-memory-overhead-percent must be at least 0 and less than 1",
     ),
     "a refresh at every second": (
         ["--subnet-refresh-interval=1s"],
@@ -152,8 +152,12 @@ WRONG = {
     ),
     "fewer network interfaces than none": (["--reserved-enis=-1"], {}, "flag --reserved-enis must be 0 or more"),
     "a rate below nothing": (["--aws-mutating-qps=-1"], {}, "flag --aws-mutating-qps must be 0 or more"),
-    "a gate without a value": (["--feature-gates=NodeRepair"], {}, "'NodeRepair' has no value"),
-    "a gate with another value": (["--feature-gates=NodeRepair=on"], {}, "NodeRepair has 'on'"),
+    "a gate without a value": (["--feature-gates=NodeRepair"], {}, "with a value for 'NodeRepair', not"),
+    "a gate with another value": (
+        ["--feature-gates=NodeRepair=on"],
+        {},
+        "must set feature gate NodeRepair to true or false, not 'NodeRepair=on'",
+    ),
     "a scheduler configuration that is no YAML": (
         ["--scheduler-config={"],
         {},
@@ -172,12 +176,12 @@ WRONG = {
     "two servers on one port": (
         ["--metrics-port=9", "--health-probe-port=9"],
         {},
-        "--metrics-port and --health-probe-port are both 9",
+        "--metrics-port and --health-probe-port are both set to 9",
     ),
     "a host name to listen on": (
         ["--bind-address=localhost"],
         {},
-        "flag --bind-address must be an IP address of this machine",
+        "flag --bind-address must be an IP address of this host",
     ),
     "an address without port": (["--report-address=10.0.0.7"], {}, "flag --report-address must be host:port"),
     "a burst of nothing": (["--kube-client-burst=0"], {}, "flag --kube-client-burst must be 1 or more, not '0'"),

@@ -34,7 +34,7 @@ class Feature(enum.StrEnum):
     INTERRUPTION = "interruption queue"
     ZONAL_SHIFT = "zonal shift"
     PRICES = "on-demand prices"
-    SPOT = "spot machines"
+    SPOT = "Spot Instances"
     RESERVATIONS = "capacity reservations"
     PLACEMENT_GROUPS = "placement groups"
     ALIASES = "AMI aliases"
@@ -155,11 +155,13 @@ def policy_name(policy: Policy, cluster: str) -> str:
     return f"KarpenterController{policy.name}Policy-{cluster}"
 
 
-NODE_LIFECYCLE: Final = Policy("NodeLifecycle", "makes, tags and ends machines and launch templates")
-IAM_INTEGRATION: Final = Policy("IAMIntegration", "makes instance profiles and passes the nodes' role")
+NODE_LIFECYCLE: Final = Policy(
+    "NodeLifecycle", "launches, tags and terminates instances, creates and deletes launch templates"
+)
+IAM_INTEGRATION: Final = Policy("IAMIntegration", "creates instance profiles and passes the role of the nodes")
 EKS_INTEGRATION: Final = Policy("EKSIntegration", "reads the cluster's endpoint, version and network")
 INTERRUPTION: Final = Policy("Interruption", "reads the interruption queue")
-ZONAL_SHIFT: Final = Policy("ZonalShift", "reads which zones are shifted away from")
+ZONAL_SHIFT: Final = Policy("ZonalShift", "reads active zonal shifts")
 RESOURCE_DISCOVERY: Final = Policy("ResourceDiscovery", "reads images, subnets, types, prices and the like")
 CUSTOM_PARAMETERS: Final = Policy("CustomParameters", "reads SSM parameters of your own that hold AMIs", optional=True)
 VOLUME_ENCRYPTION: Final = Policy("VolumeEncryption", "uses a KMS key of your own for volumes", optional=True)
@@ -310,7 +312,7 @@ PERMISSIONS: Final = (
         _NO_LAUNCH,
         _LAUNCHES,
     ),
-    Permission("ec2:CreateFleet", USED, Feature.ALWAYS, "launches machines", _NO_LAUNCH),
+    Permission("ec2:CreateFleet", USED, Feature.ALWAYS, "launches instances", _NO_LAUNCH),
     Permission(
         "ec2:RunInstances",
         TEMPLATE_USED,
@@ -359,7 +361,7 @@ PERMISSIONS: Final = (
         "ec2:TerminateInstances",
         ENDED,
         Feature.ALWAYS,
-        "ends machines",
+        "terminates instances",
         "instances are never terminated and cost money until they are terminated manually",
     ),
     Permission(
@@ -460,7 +462,7 @@ PERMISSIONS: Final = (
         "ec2:DescribeInstances",
         _REGION_READ,
         Feature.ALWAYS,
-        "follows machines",
+        "reads the state of instances",
         "lost instances are not noticed, and a launch that was interrupted by a crash is not resumed",
     ),
     Permission(

@@ -115,7 +115,7 @@ def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
     late = minor > max(tables())
     problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]
     if _OWNED in kubelet:
-        problems.append(f"{_OWNED}: the provisioner sets the taints of nodes; use the taints of the NodePool")
+        problems.append(f"{_OWNED}: cannot be set because the provisioner sets the taints of nodes from their NodePool")
     if not problems:
         problems += _wrong_values(kubelet)
     warnings = unknown if late else ()
@@ -142,7 +142,7 @@ def _unknown(kubelet: Mapping[str, Any], minor: int) -> Iterator[str]:
     for path in _strangers(kubelet, {**table.fields, **_TYPE_META}, table):
         since = next((one for one, other in tables().items() if path in other.fields), None)
         if since is not None and since > minor:
-            yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor}; available since 1.{since}"
+            yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor} (available since 1.{since})"
         else:
             yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor}"
 

@@ -109,7 +109,7 @@ READINESS = {
         node_class(ready("True"), deleted=NOON),
         (names.FALSE, names.NODECLASS_TERMINATING, "EC2NodeClass default is being deleted"),
     ),
-    "is missing": (None, (names.FALSE, names.NODECLASS_NOT_FOUND, "there is no EC2NodeClass default; create it")),
+    "is missing": (None, (names.FALSE, names.NODECLASS_NOT_FOUND, "EC2NodeClass default does not exist; create it")),
 }
 
 

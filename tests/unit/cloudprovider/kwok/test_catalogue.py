@@ -291,7 +291,7 @@ def test_an_entry_that_is_no_object_is_left_out(tmp_path: Path) -> None:
 def test_the_second_of_one_name_is_left_out(tmp_path: Path) -> None:
     catalogue = load(written(tmp_path / "types.json", [entry(), entry()]))
     assert len(catalogue.types) == 1
-    assert "entry [1] (m5.large) is ignored: name: another entry has this name" in str(catalogue.left_out[0])
+    assert "entry [1] (m5.large) is ignored: name: another entry has the same name" in str(catalogue.left_out[0])
 
 
 USELESS: dict[str, tuple[object, str]] = {

@@ -278,9 +278,9 @@ def test_a_missing_node_class_is_not_ready() -> None:
     assert world.provider.node_class_ready(REFERENCE) == (
         "False",
         "NodeClassNotFound",
-        "there is no KWOKNodeClass default; create it",
+        "KWOKNodeClass default does not exist; create it",
     )
-    with pytest.raises(NodeClassNotReadyError, match="there is no KWOKNodeClass default"):
+    with pytest.raises(NodeClassNotReadyError, match="KWOKNodeClass default does not exist"):
         world.provider.create(claim_of())
     assert world.nodes.requests == {}
 

@@ -207,7 +207,7 @@ CASES = {
     "parameter gone": Case("ParameterNotFound", Kind.NOT_FOUND),
     "profile exists": Case("EntityAlreadyExists", Kind.EXISTS, status=409),
     "template exists": Case("InvalidLaunchTemplateName.AlreadyExistsException", Kind.EXISTS),
-    "request refused": Case("InvalidParameterValue", Kind.INVALID, retry=Retry.NEVER, advice="refused"),
+    "request refused": Case("InvalidParameterValue", Kind.INVALID, retry=Retry.NEVER, advice="EC2 rejects the request"),
     "something new": Case("BrandNewProblem", Kind.UNKNOWN),
     "nothing said": Case("", Kind.UNKNOWN, status=0),
 }

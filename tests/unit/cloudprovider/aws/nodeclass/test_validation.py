@@ -36,7 +36,11 @@ REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
             "karpenter.k8s.aws/ec2nodeclass",
         )
     },
-    "a tag of AWS itself": ({"tags": {"Aws:team": "a"}}, "TagValidationFailed", "spec.tags[Aws:team]: AWS keeps"),
+    "a tag of AWS itself": (
+        {"tags": {"Aws:team": "a"}},
+        "TagValidationFailed",
+        "spec.tags[Aws:team]: keys that begin with aws: are reserved",
+    ),
     "a tag key that is too long": ({"tags": {"k" * 129: "a"}}, "TagValidationFailed", "at most 128 characters"),
     "a tag value that is too long": ({"tags": {"k": "v" * 257}}, "TagValidationFailed", "spec.tags[k]: longer"),
     "tags as long as may be": ({"tags": {"k" * 128: "v" * 256}}, "", ""),
@@ -55,7 +59,7 @@ REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "settings that are no TOML": (
         {"userData": "[settings", "amiSelectorTerms": [{"alias": "bottlerocket@latest"}]},
         "InvalidUserData",
-        "it is no TOML",
+        "not valid TOML",
     ),
     "AL2 with a broken MIME document": (
         {"userData": "Content-Type: text/plain\n\nx", "amiSelectorTerms": [{"alias": "al2@latest"}]},

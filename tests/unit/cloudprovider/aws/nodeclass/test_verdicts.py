@@ -68,7 +68,7 @@ FINDINGS: dict[str, tuple[Finding, tuple[str, str, str, float | None, str]]] = {
     ),
     "a reservation that is not there": (
         verdicts.of_reservations(class_of(**BY_ID), Found((), {}), None),
-        ("True", "", "", 60, "spec.capacityReservationSelectorTerms[0]: there is no active capacity reservation cr-1"),
+        ("True", "", "", 60, "spec.capacityReservationSelectorTerms[0]: capacity reservation cr-1 does not exist"),
     ),
     "no placement group wanted": (verdicts.of_group(None, wanted=False), ("True", "", "", None, "")),
     "a placement group": (

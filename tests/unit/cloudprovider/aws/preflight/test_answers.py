@@ -38,7 +38,7 @@ SIMULATED: dict[str, tuple[dict[str, Any], str, Verdict, str]] = {
         {"EvalDecision": "implicitDeny", "MissingContextValues": ["aws:SourceVpc"]},
         SUBNET,
         Verdict.UNKNOWN,
-        "the role's policies look at aws:SourceVpc, which the simulation cannot evaluate",
+        "the policies of the role use the condition keys aws:SourceVpc, which the simulation cannot evaluate",
     ),
     "a key, whose own policy may allow it": (
         {"EvalDecision": "implicitDeny"},
@@ -96,7 +96,7 @@ def test_a_missing_permission_says_what_is_lost_and_what_to_attach() -> None:
     found = finding(TAGS, [simulated({"EvalDecision": "implicitDeny"}, SUBNET.replace("subnet", "instance"))], "prod")
     assert found.what == "ec2:CreateTags on instance"
     assert found.verdict is Verdict.MISSING
-    assert found.found.startswith("no policy of the role allows the action; without it: machines lack the tags")
+    assert found.found.startswith("no policy of the role allows the action; without it: instances lack the tags")
     assert found.advice == (
         "attach KarpenterControllerNodeLifecyclePolicy-prod of manifests/aws to the role: "
         "statement AllowScopedResourceTagging allows it"
