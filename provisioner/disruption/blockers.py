@@ -60,7 +60,9 @@ class Blocker:
                     "change the budget or add replicas"
                 )
             case Cause.SEVERAL_POD_BUDGETS:
-                return f"{', '.join(self.budgets)} are several PodDisruptionBudgets, which the Eviction API refuses, for {who}"
+                verb = "is" if len(self.pods) == 1 else "are"
+                several = ", ".join(self.budgets)
+                return f"{who} {verb} selected by several PodDisruptionBudgets ({several}), which the Eviction API does not support"
             case Cause.POD_PROTECTED:
                 end = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
                 verb = "has" if len(self.pods) == 1 else "have"

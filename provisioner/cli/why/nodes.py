@@ -313,12 +313,12 @@ def _held(drain: Drain) -> str:
     if hard:
         return f"; its drain is blocked: {'; '.join(hard)}.{end}"
     if drain.waiting:
-        return f"; {len(drain.waiting)} pods are leaving it.{end}"
+        return f"; {len(drain.waiting)} pod{'s have' if len(drain.waiting) > 1 else ' has'} to leave it first.{end}"
     if drain.volumes:
-        return f"; it waits for the detachment of {len(drain.volumes)} volumes.{end}"
+        return f"; it waits for {len(drain.volumes)} volume{'s' if len(drain.volumes) > 1 else ''} to detach.{end}"
     unfinished: Told | None = next((one for one in drain.conditions if one.type == names.INSTANCE_TERMINATING), None)
     if unfinished is not None:
-        return "; it is drained, and its instance is ending."
+        return "; it is drained, and its instance is being terminated."
     if drain.finalizers:
         return f"; finalizers of other controllers are left: {', '.join(drain.finalizers)}."
     return "; it is drained, and its instance is terminated next."

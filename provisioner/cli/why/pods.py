@@ -143,7 +143,10 @@ def _planned_anew(local: Local, pod: Pod) -> tuple[str, str, Place | None, tuple
     waiting = {one.uid: one for one in (*snapshot.pending, *snapshot.leaving) if not opted_out(one)}
     waiting[pod.uid] = pod
     result = prepared.solve(tuple(waiting.values()), expired=lambda: clock.monotonic() >= end, explain=False)
-    late = " The provisioner has not planned it yet: it waits for kube-scheduler's verdict, or is not running."
+    late = (
+        " The provisioner has not planned it yet; it plans a pod once kube-scheduler marks it as unschedulable. If this does not "
+        "change, check whether the provisioner is running."
+    )
     for key, pods in result.existing.items():
         if any(one.uid == pod.uid for one in pods):
             view = next(one for one in snapshot.nodes if str(one.key) == key)

@@ -330,7 +330,10 @@ class Terminator:
         try:
             every = survey(self._client, resources.VOLUMEATTACHMENTS, decode=_decode_attachment).objects
         except Forbidden as error:  # manifests of an older version: no instance may run for ever for that
-            _log.warning("Volumes are not awaited because VolumeAttachments may not be listed", error=str(error))
+            _log.warning(
+                "Not waiting for volumes to detach, because listing VolumeAttachments is forbidden; apply the current RBAC manifests",
+                error=str(error),
+            )
             return found
         for one in every:
             found[one.spec.node_name].append(one.spec.source.persistent_volume_name or one.metadata.name)
@@ -418,7 +421,7 @@ class Terminator:
 
     def _await_volumes(self, sight: Sight, volumes: tuple[str, ...]) -> Ending:
         _HELD.labels("volumes").inc()
-        why = f"Awaiting detachment of {len(volumes)} volumes: {_named(volumes)}"
+        why = f"Waiting for {len(volumes)} volume{'s' if len(volumes) > 1 else ''} to detach: {_named(volumes)}"
         for node in sight.nodes:
             self._recorder.publish(
                 node_reference(node), "Normal", names.AWAITING_VOLUME_DETACHMENT, why, dedupe=(node.metadata.uid,)

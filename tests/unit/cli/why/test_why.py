@@ -361,7 +361,7 @@ def test_a_drained_node_waits_for_its_volumes_or_for_others_finalizers(file: pat
         "spec": {"nodeName": "n", "source": {"persistentVolumeName": "pv-1"}},
     }
     found = Dump(file, *going, attachment).json("node", "n")
-    assert "waits for the detachment of 1 volumes" in found["summary"]
+    assert "waits for 1 volume to detach" in found["summary"]
     assert found["drain"]["volumes"] == ["pv-1"]
 
 

@@ -304,7 +304,7 @@ def test_a_drained_node_says_that_it_waits_for_its_volumes() -> None:
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
     assert stage.look() == Result(requeue_after=VOLUMES_SECONDS)
     assert told(stage)[0] == "True"
-    awaited = "Awaiting detachment of 1 volumes: pv-1"
+    awaited = "Waiting for 1 volume to detach: pv-1"
     assert told(stage, names.VOLUMES_DETACHED) == ("Unknown", "AwaitingVolumeDetachment", awaited)
     assert ("Node", "n", "Normal", "AwaitingVolumeDetachment") in stage.server.recorder.events
     assert stage.cloud.ended == []

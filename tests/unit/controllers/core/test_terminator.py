@@ -556,7 +556,7 @@ def test_the_instance_waits_for_its_volumes_after_its_pods() -> None:
     stage.server.attachments = [attached(), attached("pv-2", "elsewhere")]
     held = stage.end()
     assert (held.state, held.volumes, stage.cloud.ended) == (State.HELD, ("pv-1",), [])
-    assert stage.messages == "Awaiting detachment of 1 volumes: pv-1"
+    assert stage.messages == "Waiting for 1 volume to detach: pv-1"
     stage.server.attachments = [attached("pv-2", "elsewhere")]
     assert stage.end().state is State.GONE
 
