@@ -119,6 +119,18 @@ KARPENTER: Final = (
         "provisioner",
         "Whether minValues were relaxed (--min-values-policy=BestEffort).",
     ),
+    Key(
+        names.PRICE_OVERLAY_APPLIED,
+        "NodeClaim annotation",
+        "provisioner",
+        "`true` if the node was launched at the price of a NodeOverlay.",
+    ),
+    Key(
+        names.CAPACITY_OVERLAY_APPLIED,
+        "NodeClaim annotation",
+        "provisioner",
+        "`true` if the instance type has resources of a NodeOverlay.",
+    ),
     Key(names.TERMINATION_TIMESTAMP, "NodeClaim annotation", "provisioner", "When terminationGracePeriod ends."),
     Key(names.DISRUPTED_TAINT.key, "Node taint", "provisioner", "The Node is being disrupted; effect NoSchedule."),
     Key(names.UNREGISTERED_TAINT.key, "Node taint", "node's start-up", "The Node has joined and is not let in yet."),
