@@ -412,7 +412,7 @@ class Overlays:
         if force is not None and force.version == version and now - force.at < RECHECK_SECONDS:
             return force
         pools = list(self._pools())  # without the lock: providers ask the state, and the state asks here
-        offered = [(_labels(one), types) for one in pools if (types := self._types_of(one))] if _share(overlays) else []
+        offered = self._offered(overlays, pools) if _share(overlays) else ()
         with self._lock:
             matches = force.matches if force is not None and force.version == version else _Matches(overlays)
             conflicting = conflicts(overlays, offered, matches)
@@ -430,6 +430,18 @@ class Overlays:
             there = {one.name for one in pools}
             self._entries = {name: entries for name, entries in self._entries.items() if name in there}
             return self._force
+
+    def _offered(
+        self, overlays: Sequence[Overlay], pools: Iterable[NodePool]
+    ) -> tuple[tuple[Mapping[str, str], tuple[InstanceType, ...]], ...]:
+        """What `conflicts` looks at; pools that no overlay tells apart and that have the same types count once."""
+        keys = {key for one in overlays for key in one.requirements}
+        found: dict[tuple[object, ...], tuple[Mapping[str, str], tuple[InstanceType, ...]]] = {}
+        for pool in pools:
+            types = self._types_of(pool)
+            labels = {key: value for key, value in _labels(pool).items() if key in keys}
+            found.setdefault((id(types), *sorted(labels.items())), (labels, types))
+        return tuple(found.values())
 
     def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:

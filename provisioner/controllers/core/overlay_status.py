@@ -89,7 +89,7 @@ class OverlayStatus:
         if conditions != overlay.status.conditions:
             if problem is not None:
                 _log.warning(
-                    "NodeOverlay is not in force", nodeoverlay=name, reason=problem.reason, message=problem.message
+                    "The NodeOverlay is not applied", nodeoverlay=name, reason=problem.reason, message=problem.message
                 )
             body = {"metadata": {"uid": meta.uid}, "status": {"conditions": msgspec.to_builtins(conditions)}}
             try:

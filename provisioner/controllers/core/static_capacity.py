@@ -153,7 +153,7 @@ class StaticCapacity:
             return DONE
         if not self._enabled:
             text = (
-                "spec.replicas has no effect, because the feature gate StaticCapacity is disabled; "
+                "spec.replicas has no effect because the feature gate StaticCapacity is disabled; "
                 "start the provisioner with --feature-gates=StaticCapacity=true"
             )
             self._recorder.publish(
@@ -200,15 +200,15 @@ class StaticCapacity:
                 nodepool=pool.name,
                 replicas=pool.spec.replicas,
             )
-            text = f'NodePool "{pool.name}" has more nodes than its spec.replicas, {pool.spec.replicas}'
+            text = f'Terminating the node because NodePool "{pool.name}" has more nodes than spec.replicas ({pool.spec.replicas})'
             self._recorder.publish(reference_of(claim), "Normal", "DisruptionTerminating", text)
         return Result(requeue_after=STALE_SECONDS if len(decision.delete) > MOST_A_PASS else RECHECK_SECONDS)
 
     def _create(self, pool: NodePool, decision: StaticDecision) -> Result:
         if decision.refused:
             text = (
-                f"{decision.refused} of spec.replicas, {pool.spec.replicas}, are missing, "
-                f"because limits.nodes is {decision.limit}; raise the limit or lower spec.replicas"
+                f"{decision.refused} of {pool.spec.replicas} nodes (spec.replicas) are missing because "
+                f"limits.nodes is {decision.limit}; raise the limit or lower spec.replicas"
             )
             self._recorder.publish(reference_of(pool), "Warning", "NodeLimitReached", text, ttl=300.0)
         idle = Result(requeue_after=LIMITED_RECHECK_SECONDS if decision.refused else RECHECK_SECONDS)
