@@ -448,7 +448,7 @@ class Overlays:
             return self._types(pool)
         except Exception as error:
             _log.warning(
-                "The instance types of a NodePool are not known; conflicts of NodeOverlays in it are not looked for",
+                "Failed to get the instance types of a NodePool; conflicts of NodeOverlays in it are not detected",
                 nodepool=pool.name,
                 error=str(error),
             )

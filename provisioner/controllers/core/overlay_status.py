@@ -98,7 +98,7 @@ class OverlayStatus:
                 return DONE
             except ApiError as error:
                 _log.warning(
-                    "The status of a NodeOverlay could not be written; retrying", nodeoverlay=name, error=str(error)
+                    "Failed to write the status of a NodeOverlay; retrying", nodeoverlay=name, error=str(error)
                 )
                 return Result(failed=True)
         return Result(requeue_after=RECHECK_SECONDS)

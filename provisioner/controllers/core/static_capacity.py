@@ -173,7 +173,7 @@ class StaticCapacity:
             return self._create(pool, decision)
         except ApiError as error:
             _log.warning(
-                "A static NodePool could not be brought to its replicas; retrying", nodepool=name, error=str(error)
+                "Failed to bring a static NodePool to spec.replicas; retrying", nodepool=name, error=str(error)
             )
             return Result(failed=True)
 
@@ -195,7 +195,7 @@ class StaticCapacity:
             self._writer.delete(claim)
             self._metrics.claim_disrupted(claim, "scaled_down")
             _log.info(
-                "deleting nodeclaim of a static NodePool",
+                "Deleting a NodeClaim of a static NodePool",
                 nodeclaim=name,
                 nodepool=pool.name,
                 replicas=pool.spec.replicas,
@@ -219,7 +219,9 @@ class StaticCapacity:
         try:
             announced = [self._announce(pool) for _ in range(min(decision.create, MOST_A_PASS))]
         except (NoFreeNameError, RequirementError) as error:
-            _log.error("A NodeClaim of a static NodePool could not be made", nodepool=pool.name, error=str(error))
+            _log.error(
+                "Failed to make a NodeClaim of a static NodePool; retrying", nodepool=pool.name, error=str(error)
+            )
             return Result(requeue_after=LIMITED_RECHECK_SECONDS)
         asked = run_parallel(
             self._workers,
@@ -229,7 +231,7 @@ class StaticCapacity:
         )
         errors = [one.error for one in asked if one.error is not None]
         _log.info(
-            "created nodeclaims of a static NodePool",
+            "Created NodeClaims of a static NodePool",
             nodepool=pool.name,
             replicas=pool.spec.replicas,
             created=len(asked) - len(errors),
@@ -237,7 +239,7 @@ class StaticCapacity:
         )
         refused = next((one for one in errors if isinstance(one, REFUSALS)), None)
         if refused is not None:
-            text = f"could not create a NodeClaim: {refused.message}"
+            text = f"Failed to create a NodeClaim: {refused.message}"
             self._recorder.publish(reference_of(pool), "Warning", "FailedCreate", text, (pool.name,), ttl=60.0)
             return Result(requeue_after=REFUSED_SECONDS)
         if errors:
