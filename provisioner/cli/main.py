@@ -17,6 +17,7 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "dev": ("provisioner.cli.dev:command", "A Kubernetes control plane on this machine."),
     "extender": ("extender.server:command", "Run the scheduler extender."),
     "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
+    "plan": ("provisioner.cli.plan.command:command", "Nodes for pods and what they cost, without changing anything."),
     "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
     "reference": ("provisioner.cli.reference.command:command", "Write the generated reference pages."),
     "webhook": ("webhook.server:command", "Run the admission webhook."),

@@ -1,0 +1,182 @@
+"""`dovetail plan`: which nodes pods would get, what they would cost, and what they cost at least."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from provisioner.apis.karpenter import NodePool
+from provisioner.cli.plan import live
+from provisioner.cli.plan.catalogues import PriceTable, chosen
+from provisioner.cli.plan.documents import MAX_BYTES
+from provisioner.cli.plan.objects import Objects, Problem
+from provisioner.cli.plan.planning import Settings, plan
+from provisioner.cli.plan.questions import current_of, pods_in, question_of
+from provisioner.cli.plan.texts import Planned, Report, as_json, as_text
+from provisioner.cli.plan.workloads import workload_of
+from provisioner.planning.picture import picture
+from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.errors import UserError
+
+_MAX_SECONDS = 600.0
+_MAX_ROUNDS = 100_000
+
+
+@click.command(name="plan")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--kubeconfig", default="", help="Plan for a live cluster: its kubeconfig file.")
+@click.option("--context", default="", help="Plan for a live cluster: the context of the kubeconfig.")
+@click.option(
+    "--catalogue",
+    default="auto",
+    show_default=True,
+    help="Instance types and prices: kwok, or ec2:REGION. auto follows the NodePools and nodes of the input.",
+)
+@click.option("--current", is_flag=True, help="Plan all pods anew and compare with the nodes that run now.")
+@click.option(
+    "--compare",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    help="Two files with NodePools and their EC2NodeClasses; plan with each instead of the NodePools of the input.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, _MAX_SECONDS),
+    default=3.0,
+    show_default=True,
+    help="How long to look for a cheaper plan than the greedy one.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(0, _MAX_ROUNDS),
+    default=60,
+    show_default=True,
+    help="Rounds of improvement. When they end before --seconds, the same input gives the same plan.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of what is left to chance."
+)
+@click.option("--greedy", is_flag=True, help="Do not look for a cheaper plan than the greedy one.")
+@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the nodes into this file.")
+def command(
+    files: tuple[Path, ...],
+    kubeconfig: str,
+    context: str,
+    catalogue: str,
+    *,
+    current: bool,
+    compare: tuple[Path, Path] | None,
+    seconds: float,
+    rounds: int,
+    seed: int,
+    greedy: bool,
+    output: str,
+    svg: Path | None,
+) -> None:
+    """Plan nodes for pods without changing anything, and say what they cost.
+
+    FILES are Kubernetes objects in YAML or JSON, also Lists as `kubectl get -o yaml` writes them; "-" is standard input. Deployments,
+    ReplicaSets, StatefulSets, Jobs and pods are planned; DaemonSets, nodes, NodePools, EC2NodeClasses and what volumes need are taken
+    into account. Without FILES, --kubeconfig or --context name a live cluster, of which objects are only read.
+
+    Exits 0 when everything was read, 1 when something was left out (told at the end), 2 when the command was used wrongly.
+    """
+    if not files and not kubeconfig and not context:
+        raise click.UsageError("Give files, or a live cluster with --kubeconfig or --context.")
+    if svg is not None and compare:
+        raise click.UsageError("--svg draws one plan. Leave out --compare, and use one of its files as input.")
+    clock = SystemClock()
+    objects = Objects()
+    for path in files:
+        _read(objects, path)
+    if kubeconfig or context:
+        live.read(objects, kubeconfig, context, clock)
+    settings = Settings(seconds, rounds, seed, improve=not greedy)
+    report = reported(objects, catalogue, compare or (), settings, clock, current=current)
+    if output == "json":
+        click.echo(json.dumps(as_json(report), indent=2))
+    else:
+        click.echo(as_text(report))
+    if svg is not None:
+        _draw(svg, report)
+    for problem in report.problems:
+        click.echo(f"error: {problem}", err=True)
+    if report.problems:
+        click.echo(f"{len(report.problems)} problems: what they concern is not part of the plan", err=True)
+        sys.exit(1)
+
+
+def reported(
+    objects: Objects,
+    catalogue: str,
+    compare: Sequence[Path],
+    settings: Settings,
+    clock: Clock,
+    *,
+    current: bool = False,
+) -> Report:
+    """Plan what was read, once or for each file of NodePools.
+
+    Raises:
+        UserError: there is no such catalogue, or nothing to compare with.
+    """
+    if current and not objects.nodes:
+        raise UserError("--current compares with nodes, and the input has none. Add `kubectl get nodes -o yaml` to it")
+    pods = pods_in(objects)
+    variants: list[tuple[str, Objects, list[NodePool]]] = [("", objects, objects.pools)]
+    if compare:
+        variants = []
+        for path in compare:
+            own = Objects()
+            _read(own, path)
+            if not own.pools:
+                own.complain(
+                    Problem(str(path), "", "", "has no usable NodePool to compare; give a file with at least one")
+                )
+            objects.problems += own.problems
+            merged = replace(objects, pools=own.pools, classes={**objects.classes, **own.classes})
+            variants.append((_short(path, compare), merged, own.pools))
+        variants = [one for one in variants if one[2]]
+    plans: list[Planned] = []
+    table: PriceTable | None = None
+    for name, some, pools in variants:
+        table = chosen(catalogue, some)
+        question = question_of(some, pods, pools, table, clock, anew=current)
+        answer = plan(question, settings)
+        plans.append(Planned.of(name, len(question.pods), answer, question.notes))
+    table = table or chosen(catalogue, objects)
+    now = current_of(objects, table) if current else None
+    return Report(table, tuple(plans), now, tuple(objects.problems), objects.ignored)
+
+
+def _read(objects: Objects, path: Path) -> None:
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        objects.complain(Problem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its rights"))
+        return
+    objects.read(path, data)
+
+
+def _short(path: Path, others: Sequence[Path]) -> str:
+    return path.name if len({one.name for one in others}) == len(others) else str(path)
+
+
+def _draw(path: Path, report: Report) -> None:
+    one = report.plans[0]
+    currency = report.table.currency
+    title = f"{one.fleet.nodes:,} nodes for {one.fleet.pods:,} pods: {one.fleet.usd_per_hour:.4f} {currency} per hour"
+    try:
+        path.write_text(picture(title, one.answer.result.claims, workload_of), encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}. Give a path that this user may write with --svg"
+        ) from None
