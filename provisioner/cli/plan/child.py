@@ -131,7 +131,10 @@ def _priced(asked: Asked, plan: "Plan", prepared: Prepared, expired: Callable[[]
             continue
         rounds = min(_FEW_ROUNDS, asked.rounds)
         better = improve(other, pods, result, expired=expired, iterations=rounds, seed=asked.seed)
-        found.append(Priced(constraint.name, better.usd_per_hour, more))
+        usd = (
+            better.usd_per_hour if more > 0 else min(better.usd_per_hour, plan.usd_per_hour)
+        )  # the plan is one without it, too
+        found.append(Priced(constraint.name, usd, more))
     return tuple(found)
 
 

@@ -39,27 +39,32 @@ def read(objects: Objects, kubeconfig: str, context: str, clock: Clock) -> None:
     except ConfigError as error:
         raise UserError(str(error)) from None
     try:
-        client = Client(connection, clock)
-        name = f"cluster {connection.host}"
-        for kind in (*_NEEDED, *_HELPFUL):
-            try:
-                _list(objects, client, kind, name)
-            except NotFound:
-                continue  # a CRD that is not installed
-            except Forbidden:
-                if kind in _NEEDED:
-                    raise UserError(
-                        f"{kind} may not be read in {name}. Give this user `get` and `list` on {kind}"
-                    ) from None
-                objects.complain(Problem(name, kind.kind, "", f"may not be read; give this user `list` on {kind}"))
-            except ApiError as error:
-                if kind in _NEEDED:
-                    raise UserError(
-                        f"{kind} could not be read in {name}: {error}. Check the kubeconfig and the connection"
-                    ) from None
-                objects.complain(Problem(name, kind.kind, "", f"could not be read: {error}; try again"))
+        take(objects, Client(connection, clock), f"cluster {connection.host}")
     finally:
         connection.close()
+
+
+def take(objects: Objects, client: Client, name: str) -> None:
+    """Take everything from the server that `client` asks.
+
+    Raises:
+        UserError: as of `read`.
+    """
+    for kind in (*_NEEDED, *_HELPFUL):
+        try:
+            _list(objects, client, kind, name)
+        except NotFound:
+            continue  # a CRD that is not installed
+        except Forbidden:
+            if kind in _NEEDED:
+                text = f"{kind} may not be read in {name}. Give this user the verbs get and list on {kind}"
+                raise UserError(text) from None
+            objects.complain(Problem(name, kind.kind, "", f"may not be read; give this user the verb list on {kind}"))
+        except ApiError as error:
+            if kind in _NEEDED:
+                text = f"{kind} could not be read in {name}: {error}. Check the kubeconfig and the connection"
+                raise UserError(text) from None
+            objects.complain(Problem(name, kind.kind, "", f"could not be read: {error}; try again"))
 
 
 def _list(objects: Objects, client: Client, kind: Resource[Any], name: str) -> None:

@@ -53,7 +53,9 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.file, self.object, self.field, self.text) if part)
+        """One line that a terminal shows as it is, whatever names there are."""
+        line = ": ".join(part for part in (self.file, self.object, self.field, self.text) if part)
+        return "".join(one if one.isprintable() else "?" for one in line)
 
 
 @dataclass

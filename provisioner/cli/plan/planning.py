@@ -21,6 +21,7 @@ from provisioner.scheduling.result import Result
 
 GREEDY: Final = "greedy"
 _MODULES: Final = ("numpy", "highspy")
+_CODE: Final = "import sys; from provisioner.cli.plan.child import main; sys.exit(main())"
 _EXTRA_SECONDS: Final = 20.0
 """For the child's start, its reading and its judging, on a busy machine."""
 _EPSILON: Final = 1e-9
@@ -68,9 +69,7 @@ class Answer:
         return max(0.0, self.result.usd_per_hour / self.usd_at_least - 1)
 
 
-def plan(
-    question: Question, settings: Settings, ask: Callable[[Asked], "Answered | str"] | None = None
-) -> Answer:
+def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answered | str"] | None = None) -> Answer:
     """The cheapest plan that is found in time, never dearer than the scheduler's own, and judged as a whole.
 
     Args:
@@ -142,7 +141,7 @@ def ask_child(asked: Asked) -> Answered | str:
     missing = missing_modules()
     if missing:
         return f"{' and '.join(missing)} cannot be imported; install what planning needs with `pip install 'dovetail[planner]'`"
-    command = [sys.executable, "-c", f"import sys; from {child.__name__} import main; sys.exit(main())"]
+    command = [sys.executable, "-c", _CODE]
     try:
         ended = subprocess.run(
             command,

@@ -243,7 +243,12 @@ def _constraints(priced: Sequence[Priced], fleet: Fleet, currency: str) -> list[
         if one.usd_per_hour is None:
             continue
         if one.more_pods > 0:
-            told.append((float("inf"), f"without the {one.name}, {one.more_pods} more pod{'s' if one.more_pods > 1 else ''} would have a node"))
+            told.append(
+                (
+                    float("inf"),
+                    f"without the {one.name}, {one.more_pods} more pod{'s' if one.more_pods > 1 else ''} would have a node",
+                )
+            )
             continue
         dear = fleet.usd_per_hour - one.usd_per_hour
         if one.more_pods == 0 and dear > _LITTLE * fleet.usd_per_hour:
@@ -258,7 +263,7 @@ def _constraints(priced: Sequence[Priced], fleet: Fleet, currency: str) -> list[
     late = [one.name for one in priced if one.usd_per_hour is None]
     if late:
         lines += _wrapped(f"there was no time to look at the {', the '.join(late)}; use a larger --seconds", "  ")
-    return ["What makes it dear:", *lines] if lines else []
+    return ["What constraints cost:", *lines] if lines else []
 
 
 def _left(some: Left) -> list[str]:
