@@ -63,7 +63,7 @@ def chosen(name: str, objects: Objects) -> PriceTable:
     kind, _, region = name.partition(":")
     if kind != "ec2" or not _REGION.fullmatch(region):
         raise UserError(
-            f"there is no catalogue {name[:80]!r}. Use --catalogue kwok, or --catalogue ec2:REGION as in ec2:us-east-1"
+            f"catalogue {name[:80]!r} does not exist. Use --catalogue kwok, or --catalogue ec2:REGION as in ec2:us-east-1"
         )
     return _ec2(region, objects)
 
@@ -103,7 +103,7 @@ def _ec2(region: str, objects: Objects) -> PriceTable:
     prices = static_prices(region)
     if not prices.on_demand:
         raise UserError(
-            f"there are no prices for {region}. Use one of {', '.join(f'ec2:{one}' for one in on_demand_prices())}"
+            f"the catalogue has no prices for {region}. Use one of {', '.join(f'ec2:{one}' for one in on_demand_prices())}"
         )
     zones = {node.metadata.labels.get(names.ZONE_LABEL, "") for node in objects.nodes}
     zones = {one for one in zones if one.startswith(region)} or {f"{region}{letter}" for letter in _ZONES}
@@ -113,14 +113,14 @@ def _ec2(region: str, objects: Objects) -> PriceTable:
         return catalogue.types(_class_of(pool, objects.classes))
 
     notes = [
-        "On-demand prices are list prices for Linux. Spot is priced like on-demand, because spot prices are not part of the catalogue."
+        "On-demand prices are list prices for Linux. The catalogue has no spot prices, so spot nodes have on-demand prices."
     ]
     if region not in on_demand_prices():
-        notes.append(f"There are no prices for {region} in the catalogue: those of {_DEFAULT_REGION} are used.")
+        notes.append(f"The catalogue has no prices for {region}; prices of {_other_region(region)} are used.")
     missing = sorted({_class_name(pool) for pool in objects.pools} - objects.classes.keys() - {""})
     if missing:
         notes.append(
-            f"EC2NodeClass {', '.join(missing[:5])} is not in the input: AL2023 with default settings is assumed."
+            f"EC2NodeClass {', '.join(missing[:5])} is not in the input; AL2023 with default settings is assumed."
         )
     return PriceTable(
         name=f"ec2:{region}",
@@ -130,6 +130,13 @@ def _ec2(region: str, objects: Objects) -> PriceTable:
         well_known=names.WELL_KNOWN_LABELS | labels.WELL_KNOWN,
         reservation_label=labels.RESERVATION_ID,
         notes=tuple(notes),
+    )
+
+
+def _other_region(region: str) -> str:
+    """Whose prices `static_prices` takes for a region that has none."""
+    return next(
+        name for name, table in sorted(on_demand_prices().items()) if table.prices is static_prices(region).on_demand
     )
 
 

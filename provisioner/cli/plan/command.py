@@ -27,41 +27,43 @@ _MAX_ROUNDS = 100_000
 
 @click.command(name="plan")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--kubeconfig", default="", help="Plan for a live cluster: its kubeconfig file.")
-@click.option("--context", default="", help="Plan for a live cluster: the context of the kubeconfig.")
+@click.option("--kubeconfig", default="", help="Path of a kubeconfig file; read the objects of that cluster.")
+@click.option("--context", default="", help="Context of the kubeconfig; read the objects of that cluster.")
 @click.option(
     "--catalogue",
     default="auto",
     show_default=True,
-    help="Instance types and prices: kwok, or ec2:REGION. auto follows the NodePools and nodes of the input.",
+    help="Instance types and prices: kwok, or ec2:REGION. auto follows the NodePools and nodes in the input.",
 )
-@click.option("--current", is_flag=True, help="Plan all pods anew and compare with the nodes that run now.")
+@click.option("--current", is_flag=True, help="Plan all pods from scratch and compare the cost with the current nodes.")
 @click.option(
     "--compare",
     nargs=2,
     type=click.Path(path_type=Path),
-    help="Two files with NodePools and their EC2NodeClasses; plan with each instead of the NodePools of the input.",
+    help="Two files of NodePools and EC2NodeClasses; plan with each of them instead of the NodePools in the input.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(0.1, _MAX_SECONDS),
     default=3.0,
     show_default=True,
-    help="How long to look for a cheaper plan than the greedy one.",
+    help="Maximum time to search for a plan that is cheaper than the greedy one.",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(0, _MAX_ROUNDS),
     default=60,
     show_default=True,
-    help="Rounds of improvement. When they end before --seconds, the same input gives the same plan.",
+    help="Maximum number of improvement rounds. If they finish within --seconds, the same input gives the same plan.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of what is left to chance."
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the random choices."
 )
-@click.option("--greedy", is_flag=True, help="Do not look for a cheaper plan than the greedy one.")
+@click.option("--greedy", is_flag=True, help="Print the greedy plan without improving it.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the nodes into this file.")
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture of the nodes to this file."
+)
 def command(
     files: tuple[Path, ...],
     kubeconfig: str,
@@ -77,18 +79,20 @@ def command(
     output: str,
     svg: Path | None,
 ) -> None:
-    """Plan nodes for pods without changing anything, and say what they cost.
+    """Plan nodes for pods and show what they cost, without changing anything.
 
     FILES are Kubernetes objects in YAML or JSON, also Lists as `kubectl get -o yaml` writes them; "-" is standard input. Deployments,
     ReplicaSets, StatefulSets, Jobs and pods are planned; DaemonSets, nodes, NodePools, EC2NodeClasses and what volumes need are taken
-    into account. Without FILES, --kubeconfig or --context name a live cluster, of which objects are only read.
+    into account. With --kubeconfig or --context, the objects of a live cluster are read; read permissions are sufficient.
 
-    Exits 0 when everything was read, 1 when something was left out (told at the end), 2 when the command was used wrongly.
+    The exit status is 0 if everything was read, 1 if objects were left out (they are listed at the end), and 2 for wrong usage.
     """
     if not files and not kubeconfig and not context:
-        raise click.UsageError("Give files, or a live cluster with --kubeconfig or --context.")
+        raise click.UsageError("No input. Specify files, or a live cluster with --kubeconfig or --context.")
     if svg is not None and compare:
-        raise click.UsageError("--svg draws one plan. Leave out --compare, and use one of its files as input.")
+        raise click.UsageError(
+            "--svg cannot be combined with --compare. Specify one of the two files as input instead."
+        )
     clock = SystemClock()
     objects = Objects()
     for path in files:
@@ -106,7 +110,7 @@ def command(
     for problem in report.problems:
         click.echo(f"error: {problem}", err=True)
     if report.problems:
-        click.echo(f"{len(report.problems)} problems: what they concern is not part of the plan", err=True)
+        click.echo(f"{len(report.problems)} problems; these objects are not part of the plan", err=True)
         sys.exit(1)
 
 
@@ -125,7 +129,7 @@ def reported(
         UserError: there is no such catalogue, or nothing to compare with.
     """
     if current and not objects.nodes:
-        raise UserError("--current compares with nodes, and the input has none. Add `kubectl get nodes -o yaml` to it")
+        raise UserError("--current needs nodes, but the input has none. Add the output of `kubectl get nodes -o yaml`")
     pods = pods_in(objects)
     variants: list[tuple[str, Objects, list[NodePool]]] = [("", objects, objects.pools)]
     if compare:

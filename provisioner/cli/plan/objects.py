@@ -98,7 +98,7 @@ class Objects:
             self.complain(Problem(str(path), "", "", str(error)))
             return
         if not found:
-            self.complain(Problem(str(path), "", "", "has no objects; give a file of Kubernetes objects"))
+            self.complain(Problem(str(path), "", "", "contains no objects; specify a file with Kubernetes objects"))
 
     def complain(self, problem: Problem) -> None:
         """Note a problem."""
@@ -151,7 +151,7 @@ class Objects:
                     file,
                     named,
                     "",
-                    f"cannot be read: {str(error)[:200]}; compare it with `kubectl explain {_kind(document).lower()}`",
+                    f"cannot be read: {str(error)[:200]}; see `kubectl explain {_kind(document).lower()}`",
                 )
             )
 

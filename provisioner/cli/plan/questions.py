@@ -121,11 +121,11 @@ def question_of(
         pools = [default_pool(table)]
         what = "" if table.name == "kwok" else " of the families c, m and r"
         notes.append(
-            f'There is no NodePool in the input: planned with one named "{DEFAULT_POOL}", on-demand amd64 nodes{what}.'
+            f'The input has no NodePool. The plan uses a NodePool "{DEFAULT_POOL}" with on-demand amd64 nodes{what}.'
         )
     usable = [_ready(pool) for pool in pools if pool.metadata.deletion_timestamp is None and not pool.is_static]
     if len(usable) < len(pools):
-        notes.append("Static NodePools, and those that are being deleted, take no part.")
+        notes.append("Static NodePools and NodePools that are being deleted are not used.")
     known: dict[str, Mapping[str, InstanceType]] = {}
     by_name = {pool.name: pool for pool in usable}
 
@@ -270,15 +270,19 @@ def _about(pods: Sequence[Pod], waiting: Sequence[Pod], *, anew: bool, objects: 
     notes = []
     gated = sum(pod.gated and is_active(pod) for pod in pods)
     if gated:
-        notes.append(f"{gated} pods with scheduling gates are not planned.")
+        notes.append(f"{gated} pods have scheduling gates and are not planned.")
     bare = sum(len(pod.shape.requests) <= 1 for pod in waiting)
     if bare:
-        notes.append(f"{bare} pods have no requests: they take no room but their place among the pods of a node.")
+        notes.append(
+            f"{bare} pods have no resource requests; they count only towards the maximum number of pods of a node."
+        )
     there = unexpanded(objects.workloads, objects.pods)
     own = sorted({one.named for one in objects.workloads if one.claims and id(one) not in there})
     if own:
         more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
-        notes.append(f"Volumes of volumeClaimTemplates are not planned for: {', '.join(own[:_NAMED])}{more}.")
+        notes.append(f"Volumes from volumeClaimTemplates are not taken into account: {', '.join(own[:_NAMED])}{more}.")
     if not anew and objects.nodes and not waiting:
-        notes.append("Every pod in the input has a node. Use --current to plan all of them anew and compare.")
+        notes.append(
+            "All pods in the input are assigned to nodes. Use --current to plan them from scratch and compare the cost."
+        )
     return notes

@@ -216,7 +216,7 @@ def _plan_lines(one: Planned, currency: str) -> list[str]:
         gap = "" if answer.gap is None else f"; this plan is within {100 * answer.gap:.1f} % of that"
         lines.append(f"Proved: no plan for these pods costs less than {answer.usd_at_least:.4f} {currency}/h{gap}")
     if answer.fallback:
-        lines += _wrapped(f"This is the greedy plan, because {answer.fallback}.", "")
+        lines += _wrapped(f"This is the greedy plan: {answer.fallback}.", "")
     elif answer.stage != GREEDY and answer.greedy_usd_per_hour > fleet.usd_per_hour:
         saved = 100 * (1 - fleet.usd_per_hour / answer.greedy_usd_per_hour)
         lines.append(
@@ -233,7 +233,7 @@ def _plan_lines(one: Planned, currency: str) -> list[str]:
         count = sum(len(some.pods) for some in fleet.left[_MOST_LEFT:])
         lines.append(f"and {count} pods that fit nowhere for other reasons (all of them: -o json)")
     for fault in answer.faults:
-        lines += _wrapped(f"The plan is not legal as a whole; please report this as a defect: {fault}", "")
+        lines += _wrapped(f"The plan violates a scheduling rule; please report this as a bug: {fault}", "")
     return lines
 
 
@@ -262,7 +262,7 @@ def _constraints(priced: Sequence[Priced], fleet: Fleet, currency: str) -> list[
     lines = [f"  {text}" for _, text in sorted(told, key=lambda entry: -entry[0])]
     late = [one.name for one in priced if one.usd_per_hour is None]
     if late:
-        lines += _wrapped(f"there was no time to look at the {', the '.join(late)}; use a larger --seconds", "  ")
+        lines += _wrapped(f"not examined within the time limit: {', '.join(late)}; increase --seconds", "  ")
     return ["What constraints cost:", *lines] if lines else []
 
 
@@ -300,7 +300,7 @@ def _compared(plans: Sequence[Planned], currency: str) -> list[str]:
 
 
 def _current_lines(current: Current, plans: Sequence[Planned], currency: str) -> list[str]:
-    lines = [f"The {current.nodes:,} nodes that run now cost {_price(current.usd_per_hour, currency)}:"]
+    lines = [f"The {current.nodes:,} current nodes cost {_price(current.usd_per_hour, currency)}:"]
     rows = [
         (f"  {count}", name, zone, kind, f"{count * price:.4f}")
         for name, zone, kind, count, price in current.groups[:_MOST_GROUPS]
@@ -312,7 +312,7 @@ def _current_lines(current: Current, plans: Sequence[Planned], currency: str) ->
     if current.unpriced:
         total = sum(count for _, count in current.unpriced)
         named = ", ".join(f"{name} ({count})" for name, count in current.unpriced[:_NAMED])
-        lines += _wrapped(f"{total} nodes have no price in the catalogue and are counted as 0: {named}.", "  ")
+        lines += _wrapped(f"{total} nodes have no price in the catalogue and count as 0: {named}.", "  ")
     for one in plans:
         saved = saving(current, one.fleet)
         left = sum(len(some.pods) for some in one.fleet.left)
@@ -333,10 +333,10 @@ def _notes(report: Report) -> list[str]:
     notes += report.table.notes
     if report.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.ignored.items())[:8])
-        notes.append(f"A plan does not depend on these objects: {kinds}.")
+        notes.append(f"These objects do not affect the plan: {kinds}.")
     if any(not one.answer.in_time and not one.answer.fallback for one in report.plans):
         notes.append(
-            "Time ran out before the plan was improved in every round: the next run may give another one; use a larger --seconds."
+            "The time limit ended the search early, so another run may give a different plan. Increase --seconds to avoid this."
         )
     return list(dict.fromkeys(notes))
 

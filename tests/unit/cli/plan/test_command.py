@@ -239,7 +239,7 @@ def test_wrong_use_is_status_2(tmp_path: Path) -> None:
 
 
 def test_current_needs_nodes() -> None:
-    with pytest.raises(UserError, match="Add `kubectl get nodes -o yaml` to it"):
+    with pytest.raises(UserError, match="Add the output of `kubectl get nodes -o yaml`"):
         run(SHOP, "--current", *GREEDY)
 
 
@@ -255,4 +255,4 @@ def test_an_empty_input_is_told(tmp_path: Path) -> None:
     path.write_text("")
     result = run(path, *GREEDY)
     assert result.exit_code == 1
-    assert "has no objects" in result.stderr
+    assert "contains no objects" in result.stderr

@@ -197,6 +197,6 @@ def test_a_file_without_objects_and_one_of_something_else_are_told() -> None:
     found.read(Path("empty.yaml"), b"# nothing\n")
     found.read(Path("list.yaml"), b"[1, 2]\n")
     assert [str(one).partition(";")[0] for one in found.problems] == [
-        "empty.yaml: has no objects",
+        "empty.yaml: contains no objects",
         "list.yaml: is not a Kubernetes object",
     ]

@@ -89,7 +89,7 @@ def test_without_a_node_pool_there_is_a_default_one_and_it_is_said() -> None:
     found = asked(Objects(pods=[pod("p")]))
     (only,) = found.world.pools
     assert only.name == "default"
-    assert 'planned with one named "default"' in found.notes[0]
+    assert 'uses a NodePool "default"' in found.notes[0]
     categories = only.requirements["karpenter.k8s.aws/instance-category"].values
     assert categories == {"c", "m", "r"}
 
@@ -125,7 +125,7 @@ def test_another_catalogue_is_refused(name: str) -> None:
 
 
 def test_a_region_without_prices_takes_those_of_its_partition_and_says_so() -> None:
-    assert any("those of us-east-1 are used" in one for one in chosen("ec2:eu-west-1", Objects()).notes)
+    assert any("prices of us-east-1 are used" in one for one in chosen("ec2:eu-west-1", Objects()).notes)
     assert chosen("ec2:cn-northwest-1", Objects()).currency == "CNY"
-    with pytest.raises(UserError, match="no prices for us-iso-east-1"):
+    with pytest.raises(UserError, match="has no prices for us-iso-east-1"):
         chosen("ec2:us-iso-east-1", Objects())
