@@ -250,6 +250,15 @@ def test_names_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in result.stderr
 
 
+def test_overlays_are_not_applied_and_it_is_said(tmp_path: Path) -> None:
+    overlay = {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "o"}}
+    path = write(tmp_path / "overlay.yaml", deployment("web", 2, "1", "1Gi"), overlay)
+    result = run(path, *GREEDY)
+    assert result.exit_code == 0
+    assert "NodeOverlays are not applied" in result.stdout
+    assert "do not affect the plan" not in result.stdout
+
+
 def test_an_empty_input_is_told(tmp_path: Path) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("")
