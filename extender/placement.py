@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from extender.plan import Hold, Member, Standing
 from extender.protocol import MAX_SCORE, HostPriority, NodeNames
+from provisioner.apis.reports import WAITING_FOR_ROOM
 from provisioner.values.resources import Resources
 
 
@@ -92,7 +93,7 @@ def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: s
         waits_for: claim or node that the pod has a place on and that is still coming, "" for none.
     """
     if waits_for:
-        return f"waiting for its own room on {waits_for}"
+        return f"{WAITING_FOR_ROOM} {waits_for}"
     if not hold.admits(requests, priority):
         return "held for planned pods"  # one text for all nodes: kube-scheduler counts equal reasons in its event
     return ""

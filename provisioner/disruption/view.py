@@ -32,12 +32,10 @@ class Settings:
     Attributes:
         spot_to_spot: the feature gate SpotToSpotConsolidation.
         acceptance: the flag `--consolidation`.
-        work: steps of the solver (see `scheduling.attempt.Work`) that one method may take in one pass; the same budget gives the same answer.
     """
 
     spot_to_spot: bool = False
     acceptance: Acceptance = Acceptance.SAVING
-    work: int = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
