@@ -16,6 +16,7 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "demo": ("provisioner.cli.demo:command", "1,000 pods to machines and back, on a real cluster."),
     "dev": ("provisioner.cli.dev:command", "A Kubernetes control plane on this machine."),
     "extender": ("extender.server:command", "Run the scheduler extender."),
+    "lint": ("provisioner.cli.lint:command", "Check manifests without a cluster."),
     "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
     "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
     "reference": ("provisioner.cli.reference.command:command", "Write the generated reference pages."),
