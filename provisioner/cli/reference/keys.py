@@ -20,12 +20,35 @@ OWN: Final = (
     Key(names.STAMP_ARCH, "Pod annotation, Namespace label", "you", "Architectures that the pod requires."),
     Key(names.STAMP_OS, "Pod annotation, Namespace label", "you", "Operating systems that the pod requires."),
     Key(names.STAMP_CAPACITY_TYPE, "Pod annotation, Namespace label", "you", "Capacity types that the pod requires."),
-    Key(names.STAMP_NODEPOOL, "Pod annotation, Namespace label", "you", "NodePools that the pod requires."),
+    Key(
+        names.STAMP_NODEPOOL,
+        "Pod annotation, Namespace label",
+        "you",
+        "NodePools that the pod requires; it gets tolerations of their taints.",
+    ),
     Key(
         names.STAMP_SCHEDULER,
         "Pod annotation, Namespace label",
         "you",
         "`enabled` gives the pod to the scheduler that follows plans.",
+    ),
+    Key(
+        names.STAMP_SPREAD,
+        "Pod annotation, Namespace label",
+        "you",
+        "`zone` adds a topology spread over zones with ScheduleAnyway to pods that have none over zones.",
+    ),
+    Key(
+        names.STAMP_PROTECT_JOBS,
+        "Pod annotation, Namespace label",
+        "you",
+        "`enabled` annotates pods of Jobs with karpenter.sh/do-not-disrupt.",
+    ),
+    Key(
+        names.STAMP_LEGACY_LABELS,
+        "Pod annotation, Namespace label",
+        "you",
+        "`rewrite` replaces deprecated node labels and annotations of the pod by those of today.",
     ),
     Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod as it is."),
     Key(
@@ -34,7 +57,12 @@ OWN: Final = (
         "you",
         "Nodes over which a hard hostname spread is planned; overrides --hostname-spread-domains.",
     ),
-    Key(names.STAMPED_ANNOTATION, "Pod annotation", "webhook", "What the webhook changed on the pod."),
+    Key(
+        names.STAMPED_ANNOTATION,
+        "Pod annotation",
+        "webhook",
+        "What the webhook changed on the pod, the level (pod, namespace, cluster) that asked for it, and why.",
+    ),
     Key(names.PLAN_ANNOTATION, "NodeClaim annotation", "provisioner", "The pods that the NodeClaim was made for."),
     Key(
         names.PLANNED_OFFERING_ANNOTATION,
