@@ -83,7 +83,7 @@ class ClusterFacts:
     def reasons_not_ready(self) -> list[str]:
         """The caches that have not been filled yet, as sentences with what keeps them from it."""
         reasons = [
-            f"cache: {name} not read yet" + (f" ({reflector.error})" if reflector.error is not None else "")
+            f"the cache of {name} is not synced yet" + (f" ({reflector.error})" if reflector.error is not None else "")
             for name, reflector in self._reflectors()
             if not reflector.synced.is_set() and not (reflector is self._pools and reflector.error is not None)
         ]  # a cluster without NodePools, or a role that may not read them, takes away tolerations and nothing else

@@ -187,7 +187,7 @@ class _Settings:
         if found is None or found.value in ("", DISABLED):
             return None
         if found.value != "enabled":
-            draft.warnings.append(f"dovetail: {found} is not known, want enabled or disabled: {stamp} was not stamped")
+            draft.warnings.append(f"dovetail: {found} is not supported; use enabled or disabled. {stamp} was not set")
             return None
         return found
 
@@ -277,7 +277,9 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     _protect_job(pod, settings, draft)
     _choose_scheduler(pod, settings, facts, draft)
     if draft.stamped and not _record(pod, draft):
-        too_large = "dovetail: the pod's annotations leave no room for the record of its stamps: nothing was stamped"
+        too_large = (
+            "dovetail: the annotations of the pod are too large for the record of the changes. The pod was not changed"
+        )
         return Decision(Outcome.UNCHANGED, warnings=(too_large,))
     return Decision(
         Outcome.STAMPED if draft.operations else Outcome.UNCHANGED,
@@ -295,7 +297,9 @@ def _opted_out(settings: _Settings, draft: _Draft) -> bool:
             continue
         out = True
         if found.value != DISABLED:  # meant as an opt-out, most likely: stamp nothing and say so
-            draft.warnings.append(f"dovetail: {found} is not known, want enabled or disabled: nothing was stamped")
+            draft.warnings.append(
+                f"dovetail: {found} is not supported; use enabled or disabled. The pod was not changed"
+            )
     return out
 
 
@@ -436,7 +440,9 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
     for pool in pools:
         taints = facts.taints_of(pool)
         if taints is None:
-            draft.warnings.append(f"dovetail: {found}: there is no NodePool {pool}")
+            draft.warnings.append(
+                f"dovetail: {found}; NodePool {pool} does not exist, so no toleration was added for it"
+            )
         for taint in taints or ():
             if taint.effect in (names.NO_SCHEDULE, names.NO_EXECUTE) and not tolerates(tolerated, taint):
                 tolerated.append(Toleration(key=taint.key, value=taint.value, effect=taint.effect))
@@ -445,8 +451,8 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
         return
     if len(missing) > MAX_TOLERATIONS:
         draft.warnings.append(
-            f"dovetail: {found}: the NodePools have {len(missing)} taints, at most {MAX_TOLERATIONS} are tolerated: "
-            "no toleration was stamped"
+            f"dovetail: {found}: the NodePools have {len(missing)} taints, more than the limit of {MAX_TOLERATIONS}. "
+            "No toleration was added"
         )
         return
     _append(pod.spec.tolerations, ("spec", "tolerations"), [_toleration(taint) for taint in missing], draft)
@@ -464,7 +470,7 @@ def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or not found.value:
         return
     if found.value != "zone":
-        draft.warnings.append(f"dovetail: {found} is not known, want zone: no topology spread was stamped")
+        draft.warnings.append(f"dovetail: {found} is not supported; use zone. No topology spread constraint was added")
         return
     constraints = pod.spec.topology_spread_constraints
     if any(renamed_label(one.topology_key) == names.ZONE_LABEL for one in constraints or ()):
@@ -472,7 +478,7 @@ def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in names.PER_POD_LABELS}
     if not labels:
         draft.warnings.append(
-            f"dovetail: {found}, but the pod has no label that its replicas share: no topology spread was stamped"
+            f"dovetail: {found} requires a label that the replicas of the pod share. No topology spread constraint was added"
         )
         return
     constraint = {
@@ -563,7 +569,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or found.value in ("", "keep"):
         return
     if found.value != "rewrite":
-        draft.warnings.append(f"dovetail: {found} is not known, want rewrite or keep: no label was rewritten")
+        draft.warnings.append(f"dovetail: {found} is not supported; use rewrite or keep. No label was rewritten")
         return
     renamed: dict[str, str] = {}
     operations = [
@@ -594,7 +600,7 @@ def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
         if selector.get(new, value) != value:
             draft.warnings.append(
                 f"dovetail: nodeSelector asks for {old}={selector[old]} and {new}={selector[new]}: "
-                f"they contradict each other, so {old} was left as it is"
+                f"the values contradict each other, so {old} was not changed"
             )
             continue
         if new not in selector:
@@ -629,7 +635,7 @@ def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
             continue
         if (new, one.when_unsatisfiable) in taken:  # the API server refuses a second one
             draft.warnings.append(
-                f"dovetail: topologySpreadConstraints has both {one.topology_key} and {new}: the first was left as it is"
+                f"dovetail: topologySpreadConstraints contains both {one.topology_key} and {new}, so {one.topology_key} was not changed"
             )
             continue
         taken.add((new, one.when_unsatisfiable))

@@ -82,9 +82,9 @@ def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str]) -> dict[
                 found.setdefault(lower.name, []).append(
                     Violation(
                         "spec.weight",
-                        f"NodePool {higher.name} (weight {higher.spec.weight}) is tried first and suits every pod that this one "
-                        "suits, so this one serves only pods that name it, or while that one cannot launch; "
-                        "give it the higher weight, or the other one limits, taints or narrower requirements",
+                        f"NodePool {higher.name} (weight {higher.spec.weight}) is tried first and accepts every pod that this one "
+                        "accepts, so this one is used only for pods that select it by name, or when the other one cannot launch nodes; "
+                        "give this one the higher weight, or add limits, taints or requirements to the other one",
                     )
                 )
                 break
@@ -96,8 +96,8 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
     return [
         Violation(
             f"spec.amiSelectorTerms[{position}].alias",
-            f"{term.alias} follows every new image: nodes drift and are replaced when AWS publishes one, tested or not; "
-            f"in production pin a version ({term.alias_family.lower()}@v...)",
+            f"{term.alias} selects every new image: nodes drift and are replaced as soon as AWS publishes one; "
+            f"in production, pin a version ({term.alias_family.lower()}@v...)",
         )
         for position, term in enumerate(node_class.spec.ami_selector_terms)
         if term.alias.endswith("@latest")
@@ -109,7 +109,7 @@ def overlay_advice(overlay: NodeOverlay) -> list[Violation]:
     """What will surprise about a NodeOverlay."""
     spec = overlay.spec
     if spec.price is None and spec.price_adjustment is None and not spec.capacity:
-        return [Violation("spec", "changes nothing; set price, priceAdjustment or capacity")]
+        return [Violation("spec", "has no effect; set price, priceAdjustment or capacity")]
     return []
 
 
@@ -126,7 +126,7 @@ def _unreachable(pool: NodePool, required: Requirements, offered: Requirements) 
         domain = _domain(key)
         if requirement.is_contradiction:
             both = "requirements and labels" if key in pool.labels and key in required else "requirements"
-            yield Violation(path, f"no pod can reach this pool: its {both} of {key} contradict each other")
+            yield Violation(path, f"no pod can use this NodePool: its {both} for {key} contradict each other")
         elif domain is not None and not requirement.intersects(domain):
             if key == names.CAPACITY_TYPE_LABEL and requirement.values and not requirement.complement:
                 continue  # `apis.validation` refuses it
@@ -134,7 +134,7 @@ def _unreachable(pool: NodePool, required: Requirements, offered: Requirements) 
             meant = next((_OTHER_WORDS[one] for one in written if one in _OTHER_WORDS), "")
             hint = f"; did you mean {meant}?" if meant else did_you_mean(written[0] if written else "", _DOMAINS[key])
             yield Violation(
-                path, f"no pod can reach this pool: {requirement}, but nodes have {' or '.join(_DOMAINS[key])}{hint}"
+                path, f"no pod can use this NodePool: {requirement}, but nodes have {' or '.join(_DOMAINS[key])}{hint}"
             )
 
 
@@ -149,7 +149,7 @@ def _unknown_labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[Viol
             continue
         yield Violation(
             f"{_TEMPLATE}.requirements[{position}].key",
-            f"no instance type is known to have the label {key}{did_you_mean(key, well_known)}",
+            f"no known instance type has the label {key}{did_you_mean(key, well_known)}",
         )
 
 
@@ -163,8 +163,8 @@ def _min_values(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
         if not left.complement and 0 < len(left.values) < spec.min_values:
             yield Violation(
                 f"{_TEMPLATE}.requirements[{position}].minValues",
-                f"{spec.min_values} values of {spec.key} are wanted, but only {len(left.values)} are left "
-                f"({', '.join(sorted(left.values))}); no instance can be launched unless --min-values-policy is BestEffort",
+                f"requires {spec.min_values} values of {spec.key}, but the requirements allow only {len(left.values)} "
+                f"({', '.join(sorted(left.values))}); no instance can be launched unless --min-values-policy=BestEffort is set",
             )
 
 
@@ -185,8 +185,8 @@ def _limits(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
         if resource in pool.spec.limits and limits.amount(resource) < least:
             yield Violation(
                 f"spec.limits.{resource}",
-                f"no pod can reach this pool: the limit of {pool.spec.limits[resource]} is less than its smallest node "
-                f"takes ({text}); raise the limit",
+                f"no pod can use this NodePool: the limit of {pool.spec.limits[resource]} is smaller than its smallest node "
+                f"({text}); raise the limit",
             )
 
 
@@ -221,9 +221,11 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
     disruption = pool.spec.disruption
     for position, budget in enumerate(disruption.budgets):
         if budget.schedule and not _lasts(budget):
-            yield Violation(f"{_BUDGETS}[{position}].duration", "this budget is never active: its windows last no time")
+            yield Violation(
+                f"{_BUDGETS}[{position}].duration", "this budget is never active because its duration is zero"
+            )
         elif not isinstance(budget.reasons, UnsetType) and not budget.reasons:
-            text = "this budget limits nothing: its list of reasons is empty; leave reasons out to limit every reason"
+            text = "this budget has no effect because its list of reasons is empty; omit reasons to apply it to every reason"
             yield Violation(f"{_BUDGETS}[{position}].reasons", text)
     closed = {
         reason for reason in (*_CONSOLIDATION, names.REASON_DRIFTED) if _never_allowed(disruption.budgets, reason)
@@ -235,11 +237,11 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
     if stopped and disruption.consolidate_after != NEVER:
         yield Violation(
             _BUDGETS,
-            f"consolidation is on (consolidateAfter {disruption.consolidate_after}), but the budgets allow 0 nodes at all times for "
+            f"consolidation is enabled (consolidateAfter {disruption.consolidate_after}), but the budgets allow 0 nodes at all times for "
             f"{' and '.join(stopped)}; raise or schedule the budget, or set consolidateAfter to Never",
         )
     if names.REASON_DRIFTED in closed:
-        text = "the budgets allow 0 nodes at all times for Drifted: nodes are never replaced after a change of this NodePool or its class"
+        text = "the budgets allow 0 nodes at all times for Drifted: nodes are never replaced after the NodePool or its node class changes"
         yield Violation(_BUDGETS, text)
 
 

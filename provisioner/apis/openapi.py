@@ -261,11 +261,11 @@ def _restrictions(schema: Document, value: Any) -> Iterator[str]:
                     else f"{shown(value)} does not match {schema['pattern']}"
                 )
             if len(value) > schema.get("maxLength", len(value)):
-                yield f"has {len(value)} characters, at most {schema['maxLength']} are allowed"
+                yield f"has {len(value)} characters; the maximum is {schema['maxLength']}"
             if len(value) < schema.get("minLength", 0):
                 yield "must not be empty"
             if schema.get("format") == "date-time" and not _is_time(value):
-                yield f"{shown(value)} is no RFC 3339 time such as 2026-01-31T12:00:00Z"
+                yield f"{shown(value)} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
         case bool():
             pass
         case int() | float():
@@ -275,13 +275,13 @@ def _restrictions(schema: Document, value: Any) -> Iterator[str]:
                 yield f"{value} is more than the maximum {schema['maximum']}"
             bound = _BOUNDS.get(schema.get("format", ""), 2**63)
             if not -bound <= value < bound:
-                yield f"{value} does not fit into {schema.get('format') or 'int64'}"
+                yield f"{value} is out of range for {schema.get('format') or 'int64'}"
         case list():
             if len(value) > schema.get("maxItems", len(value)):
-                yield f"has {len(value)} entries, at most {schema['maxItems']} are allowed"
+                yield f"has {len(value)} entries; the maximum is {schema['maxItems']}"
             yield from _repeated(schema, value)
         case Mapping() if len(value) > schema.get("maxProperties", len(value)):
-            yield f"has {len(value)} entries, at most {schema['maxProperties']} are allowed"
+            yield f"has {len(value)} entries; the maximum is {schema['maxProperties']}"
 
 
 def _repeated(schema: Document, value: list[Any]) -> Iterator[str]:
@@ -294,7 +294,7 @@ def _repeated(schema: Document, value: list[Any]) -> Iterator[str]:
         case _:
             return
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
-        yield f"{', '.join(twice)} must be given only once"
+        yield f"{', '.join(twice)} must not be repeated"
 
 
 def _is_time(text: str) -> bool:
@@ -350,4 +350,4 @@ def _strings(found: Any, path: str, *, labels: bool) -> Iterator[Violation]:
         if not isinstance(value, str):
             yield Violation(where, f'must be a string, not {_kind(value)}; write "{value}" in quotes')
         elif labels and (len(value) > 63 or not cel.expression(LABEL_VALUE).search(value)):
-            yield Violation(where, f"{shown(value)} is not a label's value")
+            yield Violation(where, f"{shown(value)} is not a valid label value")

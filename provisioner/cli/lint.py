@@ -149,7 +149,7 @@ def items_of(file: str, text: bytes) -> Iterator[Item]:
         UnreadableFileError: it is no YAML, or larger or deeper than what is read.
     """
     if len(text) > MAX_FILE_BYTES:
-        raise UnreadableFileError(1, f"has more than {MAX_FILE_BYTES} bytes, which are not read; split it")
+        raise UnreadableFileError(1, f"has more than {MAX_FILE_BYTES} bytes; split the file")
     loader: _Loader | None = None
     try:
         loader = _Loader(text)
@@ -164,10 +164,10 @@ def items_of(file: str, text: bytes) -> Iterator[Item]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise UnreadableFileError(
-            mark.line + 1 if mark else 1, f"is not YAML: {error.problem or error.context}"
+            mark.line + 1 if mark else 1, f"is not valid YAML: {error.problem or error.context}"
         ) from error
     except (yaml.YAMLError, RecursionError, UnicodeError) as error:
-        raise UnreadableFileError(1, f"is not YAML: {' '.join(str(error).split())}") from error
+        raise UnreadableFileError(1, f"is not valid YAML: {' '.join(str(error).split())}") from error
     finally:
         if loader is not None:
             loader.dispose()
@@ -205,7 +205,9 @@ class _Reading:
         line = node.start_mark.line + 1
         self._left -= 1
         if depth > MAX_DEPTH or self._left < 0:  # aliases may make a small text large, and endless
-            raise UnreadableFileError(line, f"is nested deeper than {MAX_DEPTH}, or has more than {MAX_NODES} values")
+            raise UnreadableFileError(
+                line, f"is nested more than {MAX_DEPTH} levels deep, or has more than {MAX_NODES} values"
+            )
         self.lines.setdefault(path, line)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
@@ -256,7 +258,7 @@ def report_on(items: Iterable[Item]) -> Report:
     for item in items:
         document = item.document
         if not isinstance(document, Mapping):
-            findings.append(_finding(item, ERROR, "", Violation("", "is no Kubernetes object")))
+            findings.append(_finding(item, ERROR, "", Violation("", "is not a Kubernetes object")))
             continue
         definition = definition_of(str(document.get("apiVersion", "")), str(document.get("kind", "")))
         if definition is None:
@@ -270,7 +272,7 @@ def report_on(items: Iterable[Item]) -> Report:
     pools: list[tuple[_Checked, NodePool]] = []
     for one in checked:
         errors = [*violations(one.definition, one.document)]
-        errors += [Violation(path, "is given twice") for path in one.item.repeated]
+        errors += [Violation(path, "is set more than once") for path in one.item.repeated]
         warnings: list[Violation] = []
         decoded = None if errors else _decoded(one, errors)
         match decoded:
@@ -313,13 +315,13 @@ def _foreign(document: Mapping[str, Any]) -> Violation | None:
     if same is not None:
         return Violation("apiVersion", f'"{version}" is not served for {kind}; use {same.api_version}')
     if group in _OLD_GROUPS and kind in _REPLACED:
-        return Violation("kind", f'"{kind}" ({version}) is not served any more; write {_REPLACED[kind]} instead')
+        return Violation("kind", f'"{kind}" ({version}) is no longer served; use {_REPLACED[kind]} instead')
     if group in ours:
         return Violation(
-            "kind", f'"{kind}" is no kind of {version}{did_you_mean(kind, (one.kind for one in DEFINITIONS))}'
+            "kind", f'"{kind}" is not a kind of {version}{did_you_mean(kind, (one.kind for one in DEFINITIONS))}'
         )
     close = did_you_mean(group, ours) if "karpenter" in group else ""
-    return Violation("apiVersion", f'"{group}" is no group of Dovetail{close}') if close else None
+    return Violation("apiVersion", f'"{group}" is not an API group of Dovetail{close}') if close else None
 
 
 def _decoded(one: _Checked, errors: list[Violation]) -> msgspec.Struct | None:
@@ -358,7 +360,9 @@ def _together(checked: list[_Checked], pools: list[tuple[_Checked, NodePool]]) -
                 one.item,
                 WARNING,
                 one.label,
-                Violation("metadata.name", f"is given twice, first in {where}; the last one applied wins"),
+                Violation(
+                    "metadata.name", f"is defined twice, first at {where}; the one that is applied last takes effect"
+                ),
             )
     classes: dict[str, set[str]] = {}
     for one in checked:
@@ -385,13 +389,13 @@ def _reference(pool: NodePool, classes: Mapping[str, set[str]]) -> tuple[str, Vi
             )
         hint = did_you_mean(reference.kind, (kind for _, kind in _PROVIDERS))
         return ERROR, Violation(
-            f"{path}.kind", f'"{reference.kind}" of {reference.group} is no node class that Dovetail has{hint}'
+            f"{path}.kind", f'"{reference.kind}" of {reference.group} is not a node class of Dovetail{hint}'
         )
     there = classes.get(reference.kind, set())
     if not there or reference.name in there:
         return WARNING, None
     hint = did_you_mean(reference.name, there)
-    return WARNING, Violation(f"{path}.name", f'no {reference.kind} "{reference.name}" is in these files{hint}')
+    return WARNING, Violation(f"{path}.name", f'{reference.kind} "{reference.name}" is not in these files{hint}')
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -438,14 +442,14 @@ def _plural(count: int, word: str) -> str:
     type=click.Path(path_type=pathlib.Path, exists=True, allow_dash=True),
 )
 @click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of the answer."
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
 @click.pass_context
 def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str) -> None:
     """Check NodePools, NodeClaims, NodeOverlays and node classes in files and directories, without a cluster.
 
-    All violations are shown at once: unknown fields, the schema, the CEL rules, and what the controllers refuse later. Warnings tell of what
-    is admitted and will surprise. Exits with status 1 when there is an error.
+    All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
+    settings that are valid but probably not intended. The exit status is 1 if there is an error.
     """
     report = lint(files)
     errors, warnings = report.count(ERROR), report.count(WARNING)

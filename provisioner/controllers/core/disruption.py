@@ -184,7 +184,7 @@ class Disruption:
             try:
                 self.run_once()
             except Exception:
-                _log.exception("A disruption pass failed; the next one begins anew")
+                _log.exception("A disruption pass failed; retrying with the next pass")
             pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
     def run_once(self) -> None:
@@ -207,7 +207,7 @@ class Disruption:
             try:
                 begun |= self._run(method, snapshot, ledger, empty_for, begun)
             except Exception:
-                _log.exception("A disruption method failed; the others go on", method=method.name)
+                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
 
     def _run(
         self,
@@ -282,9 +282,9 @@ class Disruption:
     def _is_stale(self) -> bool:
         why = self._stale()
         if why and not self._was_stale:
-            _log.warning("Voluntary disruption is suspended until the caches are current", reason=why)
+            _log.warning("Suspended voluntary disruption until the caches are current", reason=why)
         elif self._was_stale and not why:
-            _log.info("The caches are current again; voluntary disruption resumes")
+            _log.info("Resumed voluntary disruption because the caches are current")
         self._was_stale = why
         if why:
             self._empty_since.clear()  # nobody saw what happened meanwhile
@@ -337,7 +337,7 @@ class Disruption:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning("The status of a NodeClaim could not be written; retrying", nodeclaim=name, error=str(error))
+            _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 

@@ -97,19 +97,19 @@ SAID = {
     "an architecture of other words": (
         pool(need(ARCH, "In", "x86_64")),
         R,
-        "no pod can reach this pool: kubernetes.io/arch In [x86_64], but nodes have amd64 or arm64; did you mean amd64?",
+        "no pod can use this NodePool: kubernetes.io/arch In [x86_64], but nodes have amd64 or arm64; did you mean amd64?",
     ),
     "an operating system with a typo": (pool(need(OS, "In", "linx")), R, "did you mean linux?"),
-    "every architecture is excluded": (pool(need(ARCH, "NotIn", "amd64", "arm64")), R, "no pod can reach this pool"),
+    "every architecture is excluded": (pool(need(ARCH, "NotIn", "amd64", "arm64")), R, "no pod can use this NodePool"),
     "requirements that contradict each other": (
         pool(need("a", "In", "x"), need("a", "NotIn", "x")),
         R,
-        "no pod can reach this pool: its requirements of a contradict each other",
+        "no pod can use this NodePool: its requirements for a contradict each other",
     ),
     "a label that contradicts a requirement": (
         pool(need("team", "In", "x"), labels={"team": "y"}),
         R,
-        "its requirements and labels of team contradict each other",
+        "its requirements and labels for team contradict each other",
     ),
     "bounds without a number between": (
         pool(need(labels.CPU, "Gt", "4"), need(labels.CPU, "Lt", "5")),
@@ -119,27 +119,27 @@ SAID = {
     "a label that no type has": (
         pool(need("karpenter.k8s.aws/instance-categry", "In", "c")),
         f"{R}[0].key",
-        "no instance type is known to have the label karpenter.k8s.aws/instance-categry; did you mean karpenter.k8s.aws/instance-category?",
+        "no known instance type has the label karpenter.k8s.aws/instance-categry; did you mean karpenter.k8s.aws/instance-category?",
     ),
     "minValues over what is left": (
         pool(need("a", "In", "x", "y", minValues=2), need("a", "NotIn", "y")),
         f"{R}[0].minValues",
-        "2 values of a are wanted, but only 1 are left (x)",
+        "requires 2 values of a, but the requirements allow only 1 (x)",
     ),
     "minValues over all that there are": (
         pool(need(CAPACITY, "Exists", minValues=4)),
         f"{R}[0].minValues",
-        "only 3 are left",
+        "allow only 3",
     ),
     "a limit of nothing": (
         pool(limits={"cpu": "0"}),
         "spec.limits.cpu",
-        "no pod can reach this pool: the limit of 0 is less",
+        "no pod can use this NodePool: the limit of 0 is smaller",
     ),
     "a limit under the smallest node": (
         pool(need(labels.CPU, "Gt", "15"), limits={"cpu": "8"}),
         "spec.limits.cpu",
-        "the limit of 8 is less than its smallest node takes (16 CPU)",
+        "the limit of 8 is smaller than its smallest node (16 CPU)",
     ),
     "a limit under a list of sizes": (
         pool(need(labels.CPU, "In", "32", "8"), limits={"cpu": "4"}),
@@ -158,18 +158,18 @@ SAID = {
     ),
     "a limit of nodes": (pool(limits={"nodes": "0"}), "spec.limits.nodes", "(1 node)"),
     "a window without time": (budgets(window("@daily", "0h")), f"{B}[0].duration", "never active"),
-    "no reason at all": (budgets({"nodes": "0", "reasons": []}), f"{B}[0].reasons", "limits nothing"),
+    "no reason at all": (budgets({"nodes": "0", "reasons": []}), f"{B}[0].reasons", "has no effect"),
     "budgets of 0 and consolidation": (
         budgets({"nodes": "0"}),
         B,
-        "consolidation is on (consolidateAfter 0s), but the budgets allow 0 nodes at all times for Underutilized and Empty",
+        "consolidation is enabled (consolidateAfter 0s), but the budgets allow 0 nodes at all times for Underutilized and Empty",
     ),
-    "a budget of 0 percent": (budgets({"nodes": "0%"}), B, "consolidation is on"),
-    "windows that never close": (budgets({"nodes": "10%"}, window("0 0 * * *", "24h")), B, "consolidation is on"),
+    "a budget of 0 percent": (budgets({"nodes": "0%"}), B, "consolidation is enabled"),
+    "windows that never close": (budgets({"nodes": "10%"}, window("0 0 * * *", "24h")), B, "consolidation is enabled"),
     "two windows that never close together": (
         budgets(window("0 0 * * *", "12h"), window("0 11 * * *", "13h")),
         B,
-        "consolidation is on",
+        "consolidation is enabled",
     ),
     "empty nodes that may not go": (
         budgets({"nodes": "0", "reasons": ["Empty"]}, policy="WhenEmpty"),

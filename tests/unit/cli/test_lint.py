@@ -87,7 +87,7 @@ def test_every_violation_is_told_with_its_line(tmp_path: Path) -> None:
 def test_a_warning_alone_is_no_failure(tmp_path: Path) -> None:
     result = run(tmp_path, POOL + "    budgets: [{nodes: '0'}]\n")
     assert result.exit_code == 0
-    assert ":13: warning: NodePool/general: spec.disruption.budgets: consolidation is on" in result.output
+    assert ":13: warning: NodePool/general: spec.disruption.budgets: consolidation is enabled" in result.output
     assert result.output.endswith("1 object checked: 0 errors, 2 warnings\n")
 
 
@@ -118,23 +118,23 @@ OTHERS = {
     ),
     "an old kind": (
         "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\n",
-        '0.yaml:2: error: kind: "Provisioner" (karpenter.sh/v1alpha5) is not served any more; write a NodePool (karpenter.sh/v1) instead',
+        '0.yaml:2: error: kind: "Provisioner" (karpenter.sh/v1alpha5) is no longer served; use a NodePool (karpenter.sh/v1) instead',
     ),
     "a misspelt kind": (
         POOL.replace("kind: NodePool", "kind: Nodepool"),
-        '0.yaml:2: error: kind: "Nodepool" is no kind of karpenter.sh/v1; did you mean NodePool?',
+        '0.yaml:2: error: kind: "Nodepool" is not a kind of karpenter.sh/v1; did you mean NodePool?',
     ),
     "a misspelt group": (
         POOL.replace("karpenter.sh/v1", "karpenter.ssh/v1"),
-        '0.yaml:1: error: apiVersion: "karpenter.ssh" is no group of Dovetail; did you mean karpenter.sh?',
+        '0.yaml:1: error: apiVersion: "karpenter.ssh" is not an API group of Dovetail; did you mean karpenter.sh?',
     ),
     "no kind": ("apiVersion: v1\n", "0.yaml:1: error: kind: is required"),
-    "no object": ("- a\n", "0.yaml:1: error: is no Kubernetes object"),
-    "no YAML": ("a: [1\nb: 2\n", "0.yaml:2: error: is not YAML: expected ',' or ']', but got ':'"),
+    "no object": ("- a\n", "0.yaml:1: error: is not a Kubernetes object"),
+    "no YAML": ("a: [1\nb: 2\n", "0.yaml:2: error: is not valid YAML: expected ',' or ']', but got ':'"),
     "a key that is a list": ("? [a]\n: b\n", "0.yaml:1: error: has a key that is not a string"),
     "a field that is given twice": (
         POOL.replace("  disruption:", "  weight: 1\n  weight: 2\n  disruption:"),
-        "0.yaml:12: error: NodePool/general: spec.weight: is given twice",
+        "0.yaml:12: error: NodePool/general: spec.weight: is set more than once",
     ),
     "a class of another group": (
         POOL.replace("group: karpenter.k8s.aws", "group: karpenter.sh"),
@@ -147,17 +147,20 @@ OTHERS = {
         POOL.replace("kind: EC2NodeClass", "kind: EC2NodeCLass"),
         (
             "0.yaml:8: error: NodePool/general: spec.template.spec.nodeClassRef.kind: "
-            '"EC2NodeCLass" of karpenter.k8s.aws is no node class that Dovetail has; did you mean EC2NodeClass?'
+            '"EC2NodeCLass" of karpenter.k8s.aws is not a node class of Dovetail; did you mean EC2NodeClass?'
         ),
     ),
     "a class that is not among them": (
         f"{POOL.replace('name: default', 'name: defualt')}---\n{CLASS}",
         (
             "0.yaml:8: warning: NodePool/general: spec.template.spec.nodeClassRef.name: "
-            'no EC2NodeClass "defualt" is in these files; did you mean default?'
+            'EC2NodeClass "defualt" is not in these files; did you mean default?'
         ),
     ),
-    "nested without end": ("a: &a [*a]\n", "0.yaml:1: error: is nested deeper than 64, or has more than 100000 values"),
+    "nested without end": (
+        "a: &a [*a]\n",
+        "0.yaml:1: error: is nested more than 64 levels deep, or has more than 100000 values",
+    ),
 }
 
 
@@ -174,7 +177,7 @@ def test_objects_of_others_are_counted_and_left_alone(tmp_path: Path) -> None:
 def test_one_name_twice_is_told(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, POOL, POOL)
     assert line == (
-        "1.yaml:4: warning: NodePool/general: metadata.name: is given twice, first in 0.yaml:1; the last one applied wins"
+        "1.yaml:4: warning: NodePool/general: metadata.name: is defined twice, first at 0.yaml:1; the one that is applied last takes effect"
     )
 
 
@@ -205,7 +208,7 @@ def test_scalars_are_read_as_kubectl_reads_them() -> None:
 
 def test_a_large_file_is_not_read_whole(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, "#" * (MAX_FILE_BYTES + 1))
-    assert line == f"0.yaml:1: error: has more than {MAX_FILE_BYTES} bytes, which are not read; split it"
+    assert line == f"0.yaml:1: error: has more than {MAX_FILE_BYTES} bytes; split the file"
 
 
 def test_aliases_cannot_make_a_small_file_large(tmp_path: Path) -> None:

@@ -155,9 +155,9 @@ BAD = {
     "a pool with capital letters": ("dovetail.dev/nodepool", "General", "'General', want the name of a NodePool"),
     "a pool that is too long": ("dovetail.dev/nodepool", "a" * 64, "want the name of a NodePool"),
     "only separators": ("dovetail.dev/arch", ",", "holds no value"),
-    "a scheduler that is neither on nor off": ("dovetail.dev/scheduler", "yes", "want enabled or disabled"),
-    "a rewriting mode that is unknown": ("dovetail.dev/legacy-labels", "on", "want rewrite or keep"),
-    "an opt-out that is misspelt": ("dovetail.dev/stamp", "off", "want enabled or disabled"),
+    "a scheduler that is neither on nor off": ("dovetail.dev/scheduler", "yes", "use enabled or disabled"),
+    "a rewriting mode that is unknown": ("dovetail.dev/legacy-labels", "on", "use rewrite or keep"),
+    "an opt-out that is misspelt": ("dovetail.dev/stamp", "off", "use enabled or disabled"),
 }
 
 
@@ -464,7 +464,7 @@ def test_a_pod_without_room_for_the_record_is_not_stamped() -> None:
     full = {"a": "x" * (MAX_ANNOTATION_BYTES - 40), ARCH_KEY: "arm64"}
     decision = decision_for(pod(full))
     assert (decision.operations, decision.stamped) == ((), ())
-    assert "leave no room" in decision.warnings[0]
+    assert "are too large" in decision.warnings[0]
     assert decision_for(pod({**full, "a": "x" * (MAX_ANNOTATION_BYTES - 200)})).stamped == ("arch",)
 
 
@@ -513,7 +513,7 @@ def test_tolerations_are_recorded_with_their_pool() -> None:
 def test_a_pool_that_is_not_there_is_told_only_where_pools_can_be_read() -> None:
     wish = pod({"dovetail.dev/nodepool": "other"})
     assert decision_for(wish, KNOWS_POOLS).warnings == (
-        "dovetail: annotation dovetail.dev/nodepool of the pod: 'other': there is no NodePool other",
+        "dovetail: annotation dovetail.dev/nodepool of the pod: 'other'; NodePool other does not exist, so no toleration was added for it",
     )
     assert decision_for(wish).warnings == ()
     assert decision_for(wish).stamped == ("nodepool",)
@@ -622,7 +622,7 @@ def test_a_topology_key_that_stands_there_already_is_not_made_twice() -> None:
     before = pod(topologySpreadConstraints=[{**SOFT_ZONE, "topologyKey": OLD_ZONE}, SOFT_ZONE])
     decision = decision_for(before, REWRITE)
     assert decision.operations == ()
-    assert "has both" in decision.warnings[0]
+    assert "contains both" in decision.warnings[0]
 
 
 # --- laws
