@@ -76,9 +76,7 @@ class AwsFeatureGates:
         return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
 
 
-_GATES_WITHOUT_EFFECT = frozenset(
-    {"node_repair", "spot_to_spot_consolidation", "node_overlay", "static_capacity", "capacity_buffer"}
-)
+_GATES_WITHOUT_EFFECT = frozenset({"node_repair", "spot_to_spot_consolidation", "capacity_buffer"})
 """Their features are not built yet."""
 
 _AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}
