@@ -35,7 +35,7 @@ class Reason(enum.StrEnum):
     """Why a pod was left without a node."""
 
     HELD = "held"
-    """Every feasible node is held for planned pods."""
+    """Every feasible node is held for planned pods, or is being disrupted."""
     EMPTIED = "emptied"
     """It waits for the node that it is planned for; the others were taken off the list."""
     PREEMPTED = "preempted"
