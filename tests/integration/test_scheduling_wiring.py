@@ -437,7 +437,7 @@ MANY = [{"key": names.INSTANCE_TYPE_LABEL, "operator": "Exists", "minValues": 50
 def test_too_few_instance_types_for_min_values_are_too_few(plot: Wiring) -> None:
     plot.pool(disruption=NEVER, requirements=MANY)
     plot.pod("web")
-    plot.await_told("web", "minValues", "50 wanted")
+    plot.await_told("web", "minValues", "50 are required")
     assert plot.claims() == []
 
 
