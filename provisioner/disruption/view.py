@@ -32,12 +32,10 @@ class Settings:
     Attributes:
         spot_to_spot: the feature gate SpotToSpotConsolidation.
         acceptance: the flag `--consolidation`.
-        work: steps of the solver (see `scheduling.attempt.Work`) that one method may take in one pass; the same budget gives the same answer.
     """
 
     spot_to_spot: bool = False
     acceptance: Acceptance = Acceptance.SAVING
-    work: int = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,10 @@ class View:
         empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
+        restless: names of the NodeClaims that consolidation leaves alone for now: a moment ago they were initialized, nominated or planned
+            for, a pod came or went, or their command was called off.
+        first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
+        expired: says that the time of the pass is up; what was found until then is the answer.
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
     """
@@ -62,6 +64,9 @@ class View:
     empty_for: Mapping[str, timedelta] = field(default_factory=dict)
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()
+    restless: frozenset[str] = frozenset()
+    first: frozenset[str] = frozenset()
+    expired: Callable[[], bool] = lambda: False
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
 
@@ -74,8 +79,12 @@ class MethodAnswer:
         proposals: in the order in which they are to be tried; together they keep every budget and are legal, each after those before it.
         blocked: nodes and pools that are left alone, each with its reason.
         recheck_at: when the clock alone may change this answer; None when only events can.
+        eligible: how many nodes the method could disrupt, budgets left aside.
+        unreached: names of the NodeClaims that time was up for, before they were judged.
     """
 
     proposals: tuple[Proposal, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     recheck_at: datetime | None = None
+    eligible: int = 0
+    unreached: frozenset[str] = frozenset()

@@ -75,7 +75,7 @@ def propose(view: View) -> MethodAnswer:
             Proposal(names.REASON_DRIFTED, METHOD, (one.key,), answer.result.claims, dict(answer.result.existing))
         )
     return MethodAnswer(
-        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at)
+        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at), len(drifted)
     )
 
 

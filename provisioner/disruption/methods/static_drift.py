@@ -36,6 +36,7 @@ def propose(view: View) -> MethodAnswer:
     types = Types(view)
     allowance = Allowance(view, names.REASON_DRIFTED)
     proposals: list[Proposal] = []
+    eligible = 0
     blocked = [
         told
         for one in found.refused
@@ -46,6 +47,7 @@ def propose(view: View) -> MethodAnswer:
     ]
     for name, pool in sorted(pools.items()):
         mine = in_order(one for one in found.eligible if one.node.pool == name and is_drifted(one))
+        eligible += len(mine)
         if not mine or _count(view, name) > (pool.spec.replicas or 0):
             continue
         template = _claim(pool, tuple(types.of_pool(name).values()))
@@ -61,7 +63,7 @@ def propose(view: View) -> MethodAnswer:
                 room = None if room is None else room - 1
                 proposals.append(_proposal(one, template))
     return MethodAnswer(
-        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at)
+        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at), eligible
     )
 
 

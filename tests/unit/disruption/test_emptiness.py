@@ -37,7 +37,7 @@ def decide(world: World, empty_for: dict[str, timedelta] | None = None, under_wa
     ledger = Ledger(snapshot, taken=away)
     view = View(snapshot, None, ledger.allowed, empty_for=seen, validation=VALIDATION, under_way=away)
     answer = emptiness(view)
-    return Decision(answer.proposals, answer.blocked, answer.recheck_at, ledger)
+    return Decision(answer.proposals, answer.blocked, answer.recheck_at, ledger=ledger)
 
 
 def a_world(*machines: str, **spec: Any) -> World:
