@@ -77,6 +77,10 @@ class Passes:
         self._lasted = 0.0
         self._settled: tuple[tuple[object, ...], datetime | None] | None = None
 
+    def rests(self, now: float) -> bool:
+        """Whether the last pass ended a moment ago, whatever has changed since."""
+        return self._ended is not None and now - self._ended < max(PASS_SECONDS, self._lasted)
+
     def is_due(self, looks: tuple[object, ...], at: datetime, now: float) -> bool:
         """Whether to look again.
 
@@ -85,11 +89,7 @@ class Passes:
             at: the wall clock.
             now: the monotonic one.
         """
-        if self._ended is None:
-            return True
-        if now - self._ended < max(PASS_SECONDS, self._lasted):
-            return False
-        if self._settled is None or now - self._ended >= MOST_SECONDS:
+        if self._ended is None or self._settled is None or now - self._ended >= MOST_SECONDS:
             return True
         before, recheck = self._settled
         same = len(before) == len(looks) and all(one is other for one, other in zip(before, looks, strict=True))

@@ -241,9 +241,10 @@ class Disruption:
 
     def consolidate_once(self) -> bool:
         """One pass of consolidation, where one is due; whether it was made. Cost: seconds to minutes on a large cluster."""
-        if self._stale() or self._worlds is None:
+        started = self._clock.monotonic()
+        if self._worlds is None or self._passes.rests(started) or self._stale():
             return False
-        snapshot, started = self._cluster.snapshot(), self._clock.monotonic()
+        snapshot = self._cluster.snapshot()
         looks = looks_of(snapshot, self._world(snapshot))
         if not self._passes.is_due(looks, snapshot.at, started):
             return False
