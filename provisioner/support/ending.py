@@ -53,20 +53,23 @@ class ThisProcess:
 def stop_on_signals(stopping: threading.Event, process: Process, seconds: float) -> None:
     """From now on SIGTERM and SIGINT set `stopping`; a process that has not ended so many seconds later is ended. Call in the main thread.
 
-    A handler interrupts the main thread anywhere, also where it holds the lock of the very event that it waits for; so the event is set by
-    a thread, and the handler only wakes that.
+    The kernel may give a signal to any thread, and Python's handlers run in the main thread only, which a signal of another thread does not wake:
+    so Python writes each signal into a pipe, from whichever thread has it, and a thread of ours reads that. A handler could not set the event either:
+    it interrupts the main thread anywhere, also where it holds the lock of the very event that it waits for.
     """
-    heard: queue.SimpleQueue[int] = queue.SimpleQueue()
+    heard, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
 
     def wait() -> None:
-        heard.get()
+        os.read(heard, 1)
         stopping.set()
         threading.Event().wait(seconds)
         process.end(f"it has not stopped within {seconds:g} s of the signal")
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: heard.put(number))
+        signal.signal(number, lambda *_: None)
 
 
 def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:

@@ -12,7 +12,9 @@ from tests.support import awshttp, ec2pages
 
 PROGRAM = """
 import gc, json, sys, time, tracemalloc
-from provisioner.cloudprovider.aws import catalogue, client, prices, shortage, tables, types, wire
+from provisioner.cloudprovider.aws.access import client, wire
+from provisioner.cloudprovider.aws.market import catalogue, prices, unavailable_offerings
+from provisioner.cloudprovider.aws.market import instance_types as types
 from provisioner.cloudprovider.aws.market.offerings import Market
 from provisioner.support.clock import SystemClock
 from tests.support import awshttp
@@ -33,7 +35,7 @@ offered = [
 ]
 made = catalogue.Catalogue(types.Settings("us-east-1"))
 made.load(catalogue.Region.of(infos, offered))
-book, short, now = prices.PriceBook("us-east-1"), shortage.Shortages(), clock.now()
+book, short, now = prices.PriceBook("us-east-1"), unavailable_offerings.Shortages(), clock.now()
 market = Market(book.current().price, lambda offer: short.standing(offer, now).available)
 shape = types.Shape("AL2023", (("us-east-1a", "use1-az1"), ("us-east-1b", "use1-az2"), ("us-east-1c", "use1-az4")))
 found = made.types(shape, market, 1)

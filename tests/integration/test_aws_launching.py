@@ -150,12 +150,17 @@ def test_each_architecture_gets_its_own_image(ec2: Ec2, ground: Ground) -> None:
     with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()
         assert made.wait(15), claims.errors
-        assert made.wait(15, lambda: len(made.instances.list()) >= 6)
-        images = {one.id: one.image_id for one in made.instances.list()}
-    found = alive(ec2)
+        found = alive(ec2)
+        images: dict[str, str] = {}
+
+        def all_described() -> bool:
+            images.update({one.id: one.image_id for one in made.instances.list()})
+            return found.keys() <= images.keys()
+
+        assert made.wait(15, all_described), (found.keys(), images.keys())
     assert {one["arch"] for one in found.values()} == {"x86_64", "arm64"}
     words = {"x86_64": "amd64", "arm64": "arm64"}
-    assert {one: images[one] for one in found} == {one: ground.images[words[row["arch"]]] for one, row in found.items()}
+    assert images == {one: ground.images[words[row["arch"]]] for one, row in found.items()}
     settled(ec2, claims)
 
 

@@ -28,12 +28,27 @@ def proxy(plane: DevCluster, client: Client) -> Iterator[ApiProxy]:
         yield one
 
 
-def start(kubeconfig: str, lease: str, log: Path) -> "subprocess.Popen[bytes]":
+@contextlib.contextmanager
+def started(kubeconfig: str, lease: str, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A provisioner that stands for this Lease; killed at the end where it has not stopped."""
     own = ("--bind-address=127.0.0.1", "--metrics-port=0", "--health-probe-port=0", "--report-port=0")
     flags = (f"--leader-election-name={lease}", "--leader-election-namespace=default")
     command = (sys.executable, "-m", "provisioner.cli.main", "provisioner", "--kubeconfig", kubeconfig, *own, *flags)
     with log.open("wb") as output:
-        return subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def status(process: "subprocess.Popen[bytes]", log: Path) -> int:
+    """With which status it ends, in time."""
+    try:
+        return process.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"it has not ended within {SECONDS:g} s:\n{log.read_text()}") from None
 
 
 def holder(client: Client, lease: str) -> str:
@@ -48,13 +63,12 @@ def test_the_lease_is_given_back_whenever_the_signal_comes(
     plane: DevCluster, client: Client, tmp_path: Path, pause: float
 ) -> None:
     lease, log = f"of-a-stop-{pause:g}", tmp_path / "log"
-    process = start(str(plane.kubeconfig), lease, log)
-    eventually(lambda: holder(client, lease), "it leads", 60, 0.01)
-    try:
-        process.wait(pause)
-    except subprocess.TimeoutExpired:
+    with started(str(plane.kubeconfig), lease, log) as process:
+        eventually(lambda: holder(client, lease), "it leads", 60, 0.01)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(pause)
         process.terminate()
-    assert process.wait(SECONDS) == 0, log.read_text()
+        assert status(process, log) == 0, log.read_text()
     assert holder(client, lease) == "", log.read_text()
 
 
@@ -66,11 +80,11 @@ def test_an_api_server_that_answers_nothing_holds_up_no_stop(
     silence = Rule("hang", watches=True)
     if not leads:
         proxy.add(silence)
-    process = start(proxy.kubeconfig(), lease, log)
-    if leads:
-        eventually(lambda: holder(client, lease), "it leads", 60)
-        proxy.add(silence)
-    eventually(lambda: silence.hits >= 10, "it waits for many answers", 60)
-    process.terminate()
-    assert process.wait(SECONDS) in (0, 1), log.read_text()
+    with started(proxy.kubeconfig(), lease, log) as process:
+        if leads:
+            eventually(lambda: holder(client, lease), "it leads", 60)
+            proxy.add(silence)
+        eventually(lambda: silence.hits >= 10, "it waits for many answers", 60)
+        process.terminate()
+        assert status(process, log) in (0, 1), log.read_text()
     proxy.remove(silence)

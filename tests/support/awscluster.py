@@ -21,7 +21,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.processes import Record
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.errors import NotFound
+from provisioner.kube.errors import NotFound, ServerError
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import pool as pool_of_threads
@@ -168,8 +168,11 @@ class AwsCluster:
         return [node for node in self.client.list(NODES) if node.spec.provider_id.startswith("aws:///")]
 
     def running(self) -> int:
-        """Pods of the tests' namespace that run."""
-        return sum(one.phase == "Running" and one.deleted is None for one in self.client.list(PODS, NAMESPACE))
+        """Pods of the tests' namespace that run; -1 where a busy API server did not tell in time."""
+        try:
+            return sum(one.phase == "Running" and one.deleted is None for one in self.client.list(PODS, NAMESPACE))
+        except ServerError:
+            return -1
 
     def initialized(self) -> list[NodeClaim]:
         """Claims whose Node is ready for use."""

@@ -25,6 +25,14 @@ with stopping._cond:  # as the main thread does for a moment whenever it waits f
 assert stopping.wait(30)
 os._exit(7)
 """
+TO_ANOTHER_THREAD = """
+other = threading.Event()
+thread = threading.Thread(target=other.wait, daemon=True)
+thread.start()
+threading.Timer(0.3, lambda: signal.pthread_kill(thread.ident, signal.SIGTERM)).start()  # the main thread is not interrupted
+stopping.wait()
+os._exit(7)
+"""
 HANGING = """
 os.kill(os.getpid(), signal.SIGINT)
 threading.Event().wait(60)
@@ -33,11 +41,16 @@ threading.Event().wait(60)
 
 def run(body: str, seconds: float) -> subprocess.CompletedProcess[str]:
     text = PROGRAM.format(body=body, seconds=seconds)
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=15, check=False)
 
 
 def test_a_signal_that_comes_while_the_event_is_locked_is_heard() -> None:
     done = run(AT_THE_WORST_MOMENT, seconds=30)
+    assert done.returncode == 7, done.stderr
+
+
+def test_a_signal_that_the_kernel_gives_to_another_thread_is_heard() -> None:
+    done = run(TO_ANOTHER_THREAD, seconds=30)
     assert done.returncode == 7, done.stderr
 
 
