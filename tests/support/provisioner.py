@@ -85,7 +85,7 @@ class InProcess:
         self._provider.stop()
         self._recorder.stop()
         self._connection.close()
-        assert self._caches.drifts == []
+        assert self._caches.drifts == [], "\n".join(self._caches.drifts)
 
     @property
     def caches(self) -> Caches:

@@ -160,6 +160,7 @@ class Disruption:
         self._was_stale = ""
         self._consolidations, self._settings = tuple(consolidations), settings
         self._stillness, self._passes = Stillness(), Passes()
+        self._latest: Snapshot | None = None
         self._unreached: dict[str, frozenset[str]] = {}
         self._eligible: dict[str, dict[str, int]] = {}
         self._preparing = threading.Lock()
@@ -202,7 +203,7 @@ class Disruption:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
         if self._is_stale():
             return
-        snapshot = self._cluster.snapshot()
+        snapshot = self._latest = self._cluster.snapshot()
         self._commands.review(snapshot)
         self._untold = self._to_tell(snapshot)
         for name in self._untold:
@@ -242,9 +243,9 @@ class Disruption:
     def consolidate_once(self) -> bool:
         """One pass of consolidation, where one is due; whether it was made. Cost: seconds to minutes on a large cluster."""
         started = self._clock.monotonic()
-        if self._worlds is None or self._passes.rests(started) or self._stale():
+        snapshot = self._latest
+        if self._worlds is None or snapshot is None or self._passes.rests(started) or self._stale():
             return False
-        snapshot = self._cluster.snapshot()
         looks = looks_of(snapshot, self._world(snapshot))
         if not self._passes.is_due(looks, snapshot.at, started):
             return False

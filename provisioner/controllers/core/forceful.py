@@ -28,7 +28,7 @@ from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 
-POLL_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 2.0
 #: Threads that delete: one call that hangs holds up one of them.
 WORKERS: Final = 4
 STALE_SECONDS: Final = 1.0
@@ -38,7 +38,7 @@ _log = logs.get_logger(__name__)
 
 
 class ForcefulDisruption:
-    """A loop that decides every second, and a queue that deletes; one key is a NodeClaim's name.
+    """A loop that decides every two seconds, and a queue that deletes; one key is a NodeClaim's name.
 
     Args:
         ledger: of the budgets; it is told, not asked.
