@@ -49,7 +49,7 @@ class ReplacementState(enum.Enum):
     INITIALIZED = "initialized"
     """It takes pods."""
     FAILED = "failed"
-    """It is being deleted, is gone, or cannot be created."""
+    """It is being deleted, is gone, is taken back by its cloud, or cannot be created."""
 
 
 @dataclass(frozen=True, slots=True)

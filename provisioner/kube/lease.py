@@ -268,16 +268,14 @@ class LeaderElector:
         try:
             lease = self._read()
         except NotFound:
-            return self._create()
+            return self._time_left() <= 0 and self._create()
         holder = lease.spec.holder_identity or ""
         if holder != self.holder:
             _log.info("the lease has another holder", lease=self._key(), holder=holder)
         self.holder = holder
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen = _Seen(lease.spec, self._clock.monotonic())
-        duration = lease.spec.lease_duration_seconds or self.lease_duration
-        free = not holder or self._clock.monotonic() - self._seen.at >= duration
-        if not free and holder != self.identity:
+        if self._time_left() > 0:
             return False
         now = self._now()
         changes = {
@@ -293,6 +291,13 @@ class LeaderElector:
             return False  # another was faster
         self.holder = self.identity
         return True
+
+    def _time_left(self) -> float:
+        """Seconds for which the holder that was seen last may still lead, also where its Lease was deleted meanwhile."""
+        if self._seen is None or self._seen.spec.holder_identity in (None, "", self.identity):
+            return 0.0
+        duration = self._seen.spec.lease_duration_seconds or self.lease_duration
+        return self._seen.at + duration - self._clock.monotonic()
 
     def _create(self) -> bool:
         now = self._now()

@@ -71,7 +71,7 @@ STALE_SECONDS: Final = 1.0
 SPARED_SECONDS: Final = 30.0
 #: A pool whose replacement failed is left alone for so long, and twice as long each time it fails again.
 BACKOFF_SECONDS, BACKOFF_MOST_SECONDS = 30.0, 600.0
-#: Failures in a row after which a command without replacements is called off and its nodes opened again: some 20 s.
+#: Failures in a row after which a command is called off that has no replacements, or whose candidates are refused to go: some 20 s.
 GIVE_UP_AFTER: Final = 8
 _MOST_STEPS: Final = 20
 _log = logs.get_logger(__name__)
@@ -86,12 +86,14 @@ class _Memory:
         seen: replacements that were seen to exist.
         failed: replacements that the API server refuses to create.
         looks: what all objects looked like last, and since when.
+        placed: nodes that keep room for its pods, whose plans do not say so yet.
     """
 
     new: dict[str, NewClaim] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     looks: tuple[object, float] | None = None
+    placed: tuple[NodeKey, ...] = ()
 
 
 class CommandQueue:
@@ -195,10 +197,16 @@ class CommandQueue:
                 sorted((Candidate(one.metadata.name, one.metadata.uid) for one in claims if one is not None), key=str)
             ),
         )
-        if None in claims or not claims or not self._cluster.command_begun(record):
+        if None in claims or not claims or any(map(self._is_left_over, proposal.candidates)):
+            return False  # what is taken back at this moment might be this command's
+        if not self._cluster.command_begun(record):
             return False
         memory = _Memory()
-        why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot)
+        try:
+            why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
+        except Exception as error:
+            _log.exception("A disruption could not be begun; the others go on", command=record.id)
+            why = f"{type(error).__name__}: {error}"
         if why:
             _log.info("A disruption was not begun; it is decided again", command=record.id, reason=why)
             self._forget(record, memory)
@@ -225,13 +233,12 @@ class CommandQueue:
             return str(error)
         return "" if self._cluster.command_begun(whole) else "another command came first"
 
-    def _placed(self, proposal: Proposal, snapshot: Snapshot) -> str:
+    def _placed(self, proposal: Proposal, snapshot: Snapshot, memory: _Memory) -> str:
         keys = {str(node.key): node.key for node in snapshot.nodes}
         for name, pods in proposal.placements.items():
             if self._cluster.assign(keys[name], pods):
                 return f"node {name} takes no pods any more"
-        for name in proposal.placements:
-            self._plans.changed(keys[name])
+        memory.placed = tuple(keys[name] for name in proposal.placements)
         return ""
 
     def _forget(self, record: CommandRecord, memory: _Memory) -> None:
@@ -245,10 +252,10 @@ class CommandQueue:
 
     def reconcile(self, holder: str) -> Result:
         """Take every step of one command that can be taken now."""
-        command = self._cluster.command_held_by(holder)
-        if command is None:
+        known = self._known(holder)
+        if known is None:
             return DONE
-        memory = self._memory(command.record)
+        command, memory = known
         try:
             if stale := self._stale():
                 if command.written:
@@ -257,22 +264,32 @@ class CommandQueue:
             if not command.written:
                 self._commit(command.record)
             return self._go_on(holder, memory)
-        except (NotFound, Conflict) as error:
-            if not command.written:
-                return self._call_off(command, memory, str(error))
-            return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
         except ApiError as error:
-            if not command.record.replacements and self.queue.failures(holder) >= GIVE_UP_AFTER:
-                return self._call_off(command, memory, str(error))
-            _log.warning(
-                "A disruption waits for the API server; retrying",
-                command=command.record.id,
-                nodeclaim=holder,
-                error=str(error),
-            )
-            return Result(failed=True)
+            return self._failed(holder, memory, error)
+
+    def _failed(self, holder: str, memory: _Memory, error: ApiError) -> Result:
+        command = self._cluster.command_held_by(holder)
+        if command is None:
+            return DONE
+        if not command.written and isinstance(error, (Conflict, *REFUSALS)):
+            return self._call_off(command, memory, str(error))  # its record is not there, and would not be taken
+        if isinstance(error, NotFound | Conflict):
+            return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
+        waits = command.record.replacements and command.record.phase is Phase.COMMITTED  # until the timeout
+        if not waits and self.queue.failures(holder) >= GIVE_UP_AFTER:
+            return self._call_off(command, memory, str(error))
+        _log.warning(
+            "A disruption waits for the API server; retrying",
+            command=command.record.id,
+            nodeclaim=holder,
+            error=str(error),
+        )
+        return Result(failed=True)
 
     def _go_on(self, holder: str, memory: _Memory) -> Result:
+        for key in memory.placed:  # not before the record: who reads a plan must know that its pods are going
+            self._plans.changed(key)
+        memory.placed = ()
         found: Verdict | None = None
         for _ in range(_MOST_STEPS):
             command = self._cluster.command_held_by(holder)
@@ -304,13 +321,24 @@ class CommandQueue:
                     return DONE
         return Result(requeue_after=AGAIN_SECONDS)
 
-    def _memory(self, record: CommandRecord) -> _Memory:
+    def _known(self, holder: str) -> tuple[Command, _Memory] | None:
+        """A command with what is remembered of it; None where there is none, or one that is still being begun."""
+        first = self._cluster.command_held_by(holder)
+        if first is None:
+            return None
         with self._lock:
-            memory = self._memories.get(record.id)
+            memory = self._memories.get(first.record.id)
             if memory is None:
-                memory = self._memories[record.id] = _Memory()
-                _log.info("Going on with a disruption that was begun before", command=record.id, reason=record.reason)
-            return memory
+                if not first.written:
+                    return None  # its replacements are not known yet; `begin` queues it
+                memory = self._memories[first.record.id] = _Memory()
+                _log.info(
+                    "Going on with a disruption that was begun before",
+                    command=first.record.id,
+                    reason=first.record.reason,
+                )
+        command = self._cluster.command_held_by(holder)  # it may have got its replacements after the first look
+        return (command, memory) if command is not None and command.record.id == first.record.id else None
 
     # ------------------------------------------------------------------ facts
 
@@ -332,13 +360,12 @@ class CommandQueue:
             return CandidateFacts(one.name, there=False)
         node = self._cluster.node_of(claim)
         reason = condition(claim.status.conditions, names.DISRUPTION_REASON)
-        mark = interruption_of(claim.metadata.annotations)
         return CandidateFacts(
             one.name,
             deleting=claim.metadata.deletion_timestamp is not None,
             joined=node is not None and self._cluster.rivals(claim) is None,
             marked=node is not None and is_disrupted(node) and reason is not None and reason.reason == record.reason,
-            interrupted=mark is not None and mark.has_begun(self._clock.now()),
+            interrupted=self._is_interrupted(claim),
         )
 
     def _replacement(self, record: CommandRecord, name: str, memory: _Memory) -> ReplacementState:
@@ -350,10 +377,14 @@ class CommandQueue:
         memory.seen.add(name)
         if claim.metadata.annotations.get(names.REPLACES_ANNOTATION) != record.id:
             return ReplacementState.FAILED  # somebody else's has the name
-        if claim.metadata.deletion_timestamp is not None:
+        if claim.metadata.deletion_timestamp is not None or self._is_interrupted(claim):
             return ReplacementState.FAILED
         is_ready = is_true(claim.status.conditions, names.INITIALIZED) and self._cluster.node_of(claim) is not None
         return ReplacementState.INITIALIZED if is_ready else ReplacementState.COMING
+
+    def _is_interrupted(self, claim: NodeClaim) -> bool:
+        mark = interruption_of(claim.metadata.annotations)
+        return mark is not None and mark.has_begun(self._clock.now())
 
     def _stalled(self, record: CommandRecord, memory: _Memory, looks: object) -> str:
         now = self._clock.monotonic()
@@ -425,6 +456,9 @@ class CommandQueue:
         """Create replacements; a name that is taken by one of this very command is a success."""
         for name in those:
             new = memory.new.get(name) or self._remembered(record, name)
+            if new is None:
+                self._refused(memory, name, "what the record says of it is no NodeClaim of this command")
+                continue
             if self._cluster.claim(name) is None:
                 self._cluster.announce(new.claim, new.pods)
             try:
@@ -436,13 +470,20 @@ class CommandQueue:
             except REFUSALS as error:
                 self._refused(memory, name, error)
 
-    def _refused(self, memory: _Memory, name: str, error: ApiError) -> None:
+    def _refused(self, memory: _Memory, name: str, error: object) -> None:
         _log.warning("A replacement could not be created", nodeclaim=name, error=str(error))
         memory.failed.add(name)
 
-    def _remembered(self, record: CommandRecord, name: str) -> NewClaim:
+    def _remembered(self, record: CommandRecord, name: str) -> NewClaim | None:
+        """A replacement as the record has it, which anybody may have written who may write NodeClaims; None for no such thing."""
         body = next((one.body for one in record.replacements if one.name == name), None) or {}
-        claim = msgspec.convert(body, NodeClaim, strict=False)
+        try:
+            claim = msgspec.convert(body, NodeClaim, strict=False)
+        except msgspec.ValidationError:
+            return None
+        annotations = claim.metadata.annotations
+        if claim.metadata.name != name or claim.metadata.uid or annotations.get(names.REPLACES_ANNOTATION) != record.id:
+            return None
         try:
             plan = decode_plan(claim.metadata.annotations.get(names.PLAN_ANNOTATION, "") or "{}")
         except PlanError:
@@ -477,8 +518,8 @@ class CommandQueue:
 
     # ------------------------------------------------------------------ validation
 
-    def _validated(self, record: CommandRecord) -> Verdict:
-        """Whether the candidates may go, asked of the API server after they were closed.
+    def _validated(self, record: CommandRecord) -> Verdict | None:
+        """Whether the candidates may go, asked of the API server after they were closed; None where the command is another one now.
 
         Raises:
             ApiError: it is not known.
@@ -490,20 +531,35 @@ class CommandQueue:
             early = verdict(record.reason, cached, budgets, snapshot, replaced=True)
             if early.waits:
                 return early
+        if not self._is_current(record):
+            return None
         sighted = [self._sighted(one) for one in record.candidates]
         budgets, bad = self._budgets(pod for one in sighted for pod in one.pods)
         found = verdict(record.reason, sighted, budgets, snapshot, replaced=bool(record.replacements))
         return Verdict(bad) if bad and not found.objection else found
 
+    def _is_current(self, record: CommandRecord) -> bool:
+        """Read the NodeClaims of a command, for a watch may be behind; whether it still counts as it did."""
+        claims = [self._own(one) for one in record.candidates]
+        claims += (claim for name in record.replacement_names if (claim := self._cluster.claim(name)) is not None)
+        for claim in claims:
+            self._writer.read(claim)
+        command = self._cluster.command_held_by(record.holder)
+        return command is not None and command.record == record
+
     def _sighted(self, one: Candidate) -> Sighted:
         claim = self._own(one)
         sight = self._terminator.look(claim)
-        node = self._cluster.node_of(claim)
+        if not all(map(is_disrupted, sight.nodes)):  # somebody opened it: pods that came are listed once it is closed
+            for node in sight.nodes:
+                self._taints.close(node)
+            sight = self._terminator.look(claim)
+        known = self._cluster.node_of(claim)
         return Sighted(
             one.name,
             sight.pods,
             unknown=_unknown(sight),
-            protected=_protected(claim, *sight.nodes, *((node,) if node is not None else ())),
+            protected=_protected(claim, *sight.nodes, *((known,) if known is not None else ())),
             forceful=bool(claim.spec.termination_grace_period),
             awaited=bool(self._cluster.assigned(NodeKey(one.name))),
         )
@@ -578,8 +634,7 @@ class CommandQueue:
         found = self._cluster.node_of(claim)
         if found is None or found.metadata.deletion_timestamp is not None:
             return False
-        mark = interruption_of(claim.metadata.annotations)
-        if mark is not None and mark.has_begun(self._clock.now()):
+        if self._is_interrupted(claim):
             return False  # `Interruptions` carries it out
         return any(taint.key == names.DISRUPTED_TAINT.key for taint in found.spec.taints) or (
             condition(claim.status.conditions, names.DISRUPTION_REASON) is not None
@@ -593,9 +648,15 @@ class CommandQueue:
         if claim is None or not self._is_left_over(key):
             return DONE
         try:
+            claim = self._writer.read(
+                claim
+            )  # a command of whoever led before may be written that no watch has told yet
+            if not self._is_left_over(key):
+                return DONE
             if is_marked(claim):
                 marks = dict.fromkeys((names.COMMAND_ANNOTATION, names.COMMAND_MEMBER_ANNOTATION))
-                claim = self._writer.metadata(claim, annotations=marks)
+                version = claim.metadata.resource_version
+                claim = self._writer.metadata(claim, resourceVersion=version, annotations=marks)
             found = self._cluster.node_of(claim)
             if found is not None and self._is_left_over(key):  # an interruption keeps its node closed
                 self._taints.reopen(found)

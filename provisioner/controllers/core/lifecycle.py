@@ -62,7 +62,7 @@ class Lifecycle:
         register: takes the name of a claim whose Node has come.
         health: notes whether a machine of a pool came up.
         elsewhere: whether all pods that wait for a claim would find other places now.
-        nodes_are_stale: whether the watch of Nodes is behind, so that nobody waits for what it would show.
+        nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
 
     Timeouts count from the moment at which this process first saw the claim in that state, on its own monotonic clock:
     times in objects are of other clocks, and nothing may be given up for what happened, or came, while nobody looked.
@@ -244,7 +244,10 @@ class Lifecycle:
         """Wait for the Node until the registration timeout."""
         left = REGISTRATION_TIMEOUT.total_seconds() - self._waited(claim, names.REGISTERED)
         if left <= 0:
-            return self._give_up(claim, "registration_timeout", unhealthy=True)
+            if not self._nodes_are_stale():
+                return self._give_up(claim, "registration_timeout", unhealthy=True)
+            del self._waits_since[claim.metadata.name]  # its Node may be there, or was kept from coming
+            left = REGISTRATION_TIMEOUT.total_seconds() - self._waited(claim, names.REGISTERED)
         return Result(requeue_after=left)
 
     def _waited(self, claim: NodeClaim, what: str) -> float:

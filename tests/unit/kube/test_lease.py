@@ -422,6 +422,23 @@ def test_a_lease_that_was_deleted_ends_the_term() -> None:
     assert world.losses == [False]
 
 
+def test_a_lease_that_is_deleted_while_another_leads_is_made_when_its_time_is_over() -> None:
+    """The other hears of it with its next renewal, and writes until then."""
+    held: list[object] = []
+
+    def script(wait: int) -> None:
+        held.append(world.server.holder)
+        if wait == 2:
+            world.server.lease = None
+        if wait == 12:
+            world.elector.stop()
+
+    world = World(script)
+    world.held_by("other")
+    world.run()
+    assert held == ["other"] * 2 + [None] * 6 + ["me"] * 4
+
+
 def test_an_annotation_written_by_somebody_else_costs_nothing() -> None:
     def script(wait: int) -> None:
         if wait == 3:

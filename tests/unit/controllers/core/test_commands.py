@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import command_on
+from provisioner.apis.command import Candidate, Phase, command_on, encode_command
 from provisioner.apis.interruption import Interruption
-from provisioner.controllers.core.commands import BACKOFF_SECONDS, TIMEOUT
+from provisioner.controllers.core.commands import BACKOFF_SECONDS, GIVE_UP_AFTER, TIMEOUT
 from provisioner.controllers.core.disruption import METHODS, Method
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, View
+from provisioner.scheduling.node_claims import NewClaim
 from tests.support.clock import NOON
 from tests.support.cluster import pod
 from tests.support.disrupting import Stage
@@ -258,6 +259,17 @@ def test_an_interruption_takes_over(stage: Stage) -> None:
     assert stage.world.cluster.is_planned("web"), "and its pod keeps the place that was bought for it"
 
 
+def test_a_replacement_that_is_interrupted_replaces_nothing(stage: Stage) -> None:
+    name = begin(stage)
+    mark = str(Interruption("spot_interrupted", replaced=True, ends=NOON + timedelta(seconds=120)))
+    stage.server.writer.metadata(stage.server.claim(name), annotations={names.INTERRUPTION_ANNOTATION: mark})
+    stage.initialize(name)
+    stage.settle()
+    assert not stage.goes()
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+    assert f"replacement NodeClaim {name} failed" in said(stage, "DisruptionBlocked")[0]
+
+
 def test_a_replacement_that_the_api_server_refuses_calls_it_off(stage: Stage) -> None:
     stage.server.refuse_creates = 422
     stage.disruption.run_once()
@@ -312,6 +324,27 @@ def test_a_budget_counts_every_candidate(stages: Make) -> None:
     stage.disruption.run_once()
     stage.settle()
     assert stage.server.done == []
+
+
+def test_a_candidate_that_may_not_be_deleted_does_not_hold_the_others_for_ever(stages: Make) -> None:
+    stage = stages()
+    stage.drifted("a", WEB)
+    name = begin(stage)
+    stage.put("b")
+    record = command_on(stage.server.claim("a"))
+    assert record is not None
+    both = (*record.candidates, Candidate("b", stage.server.claim("b").metadata.uid))
+    sealed = encode_command(msgspec.structs.replace(record, candidates=both, phase=Phase.DELETING))
+    stage.server.refuse["b"] = 403
+    stage.server.writer.metadata(stage.server.claim("a"), annotations={names.COMMAND_ANNOTATION: sealed})
+    stage.initialize(name)
+    stage.disruption._methods = ()
+    for _ in range(2 * GIVE_UP_AFTER):
+        stage.commands.queue.add("a")
+        stage.settle()
+        stage.world.clock.advance(11)
+    eventually(stage.is_open, "it is called off", 5.0, 0.01)
+    assert not stage.goes("b")
 
 
 # --- a crash after every write ------------------------------------------------------------------------------------------
@@ -388,6 +421,28 @@ def test_a_record_without_bodies_is_rolled_back_where_a_replacement_was_never_cr
     eventually(stage.is_open, "it is rolled back", 5.0, 0.01)
 
 
+FORGED: dict[str, dict[str, Any]] = {
+    "nothing that can be read": {"metadata": {"name": ["what"]}},
+    "another name": {"metadata": {"name": "another"}},
+    "another command": {"metadata": {"annotations": {names.REPLACES_ANNOTATION: "another"}}},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+def test_a_replacement_that_somebody_wrote_into_the_record_is_not_created(stage: Stage, forged: dict[str, Any]) -> None:
+    crash_after(stage, 1)
+    wire = stage.server.objects["nodeclaims", "a"]
+    whole = msgspec.json.decode(wire["metadata"]["annotations"][names.COMMAND_ANNOTATION])
+    body = whole["replacements"][0]["body"]
+    body["metadata"] |= forged["metadata"]
+    wire["metadata"]["annotations"][names.COMMAND_ANNOTATION] = msgspec.json.encode(whole).decode()
+    stage._methods = ()
+    stage.restart()
+    stage.settle()
+    eventually(stage.is_open, "it is rolled back", 5.0, 0.01)
+    assert not [one for one in stage.server.done if one.startswith("POST")]
+
+
 def test_a_name_that_is_taken_by_another_command_is_no_success(stage: Stage) -> None:
     crash_after(stage, 3)
     record = command_on(stage.server.claim("a"))
@@ -413,3 +468,184 @@ def test_marks_of_no_command_are_taken_back(stages: Make) -> None:
     stage.settle()
     assert stage.is_open("a")
     assert stage.is_open("b")
+
+
+def test_what_is_taken_back_at_this_moment_begins_nothing(stages: Make) -> None:
+    stage = stages(methods=())
+    stage.put("a", annotations={names.COMMAND_MEMBER_ANNOTATION: "gone"})
+    empty = Proposal(names.REASON_EMPTY, "empty", ("a",))
+    assert not stage.commands.begin(empty, stage.world.cluster.snapshot())
+    assert stage.world.cluster.commands() == ()
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.commands.begin(empty, stage.world.cluster.snapshot())
+
+
+def test_a_command_that_no_watch_has_told_yet_is_not_taken_back(stage: Stage) -> None:
+    begin(stage)
+    stage.world.clock.advance(61)  # an echo of our own write is not expected any more
+    known = stage.server.claim("a")
+    others = {key: text for key, text in known.metadata.annotations.items() if key != names.COMMAND_ANNOTATION}
+    older = msgspec.structs.replace(known, metadata=msgspec.structs.replace(known.metadata, annotations=others))
+    stage.world.cluster.claim_changed(known, older)
+    assert stage.world.cluster.commands() == ()
+    stage.commands.heal("a")
+    assert stage.taints() == [names.DISRUPTED_TAINT.key]
+    assert command_on(stage.server.claim("a")) is not None
+    assert len(stage.world.cluster.commands()) == 1
+
+
+# --- a command that is being begun ----------------------------------------------------------------------------------------
+
+
+def during_announce(stage: Stage, do: Callable[[], object]) -> None:
+    """Let something happen between the moment at which a command enters the state and that at which it has its replacements."""
+    real = stage.commands._creator.announce
+
+    def announce(pool: str, make: Callable[[str], NewClaim]) -> NewClaim | None:
+        do()
+        return real(pool, make)
+
+    stage.commands._creator.announce = announce  # type: ignore[method-assign]
+
+
+def test_an_event_meanwhile_does_not_carry_it_out_without_its_replacements(stage: Stage) -> None:
+    def hear() -> None:
+        stage.commands.heard(stage.server.claim("a"))
+        stage.commands.review(stage.world.cluster.snapshot())
+        stage.settle()
+
+    during_announce(stage, hear)
+    begin(stage)
+    record = command_on(stage.server.claim("a"))
+    assert record is not None
+    assert len(record.replacements) == 1
+    assert not stage.goes()
+
+
+def test_one_that_could_not_be_begun_leaves_nothing_behind_and_holds_up_no_other(stage: Stage) -> None:
+    stage.drifted("b", pod("api", cpu="3", ready=True))
+    tries = iter(range(9))
+
+    def fail() -> None:
+        if next(tries) == 0:
+            raise RuntimeError("a defect")
+
+    during_announce(stage, fail)
+    stage.disruption.run_once()
+    stage.settle()
+    stage.commands.review(stage.world.cluster.snapshot())
+    stage.settle()
+    begun = [name for name in "ab" if command_on(stage.server.claim(name)) is not None]
+    assert len(begun) == 1
+    assert [one.record.holder for one in stage.world.cluster.commands()] == begun
+    assert len(stage.replacements()) == 1
+    assert not any(stage.goes(name) for name in "ab")
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_one_whose_record_is_refused_is_called_off(stage: Stage, status: int) -> None:
+    stage.server.refuse["a"] = status
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.world.cluster.commands() == ()
+    assert [node.key.name for node in stage.world.cluster.snapshot().nodes] == ["a"], "its replacement is announced"
+    assert not stage.world.cluster.is_planned("web")
+
+
+def test_plans_say_what_it_places_after_its_record_is_written(stages: Make) -> None:
+    def onto_b(view: View) -> MethodAnswer:
+        placed = {"b": tuple(pod for node in view.snapshot.nodes if node.key.name == "a" for pod in node.pods)}
+        return MethodAnswer((Proposal("Drifted", "drift", ("a",), (), placed),))
+
+    stage = stages(methods=(Method("drift", "Drifted", onto_b),))
+    stage.drifted("a", WEB)
+    stage.put("b")
+    stage.server.refuse["a"] = 500
+    stage.disruption.run_once()
+    stage.settle()
+    eventually(lambda: not stage.commands._plans._busy, "no plan is being written", 5.0, 0.01)
+    assert stage.world.cluster.is_planned("web")
+    assert names.PLAN_ANNOTATION not in stage.server.claim("b").metadata.annotations
+    stage.server.refuse.clear()
+    stage.disruption._methods = ()
+    stage.world.clock.advance(1)
+    eventually(
+        lambda: names.PLAN_ANNOTATION in stage.server.claim("b").metadata.annotations, "the plan is written", 5.0, 0.01
+    )
+
+
+# --- caches that are behind ---------------------------------------------------------------------------------------------
+
+
+def behind(stage: Stage, kind: str, name: str, **metadata: Any) -> None:
+    """Somebody changes an object, and no watch tells it."""
+    wire = stage.server.objects[kind, name]
+    stage.server.tell = False
+    stage.server._store(kind, name, {**wire, "metadata": {**wire["metadata"], **metadata}})
+    stage.server.tell = True
+
+
+def test_one_that_another_leader_took_back_is_not_gone_on_with(stage: Stage) -> None:
+    name = begin(stage)
+    behind(stage, "nodeclaims", "a", annotations={})
+    stage.initialize(name)
+    stage.settle()
+    assert not stage.goes()
+    assert stage.world.cluster.commands() == ()
+    stage.disruption._methods = ()
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.is_open()
+
+
+def test_a_node_claim_that_may_not_be_disrupted_any_more_stays(stage: Stage) -> None:
+    name = begin(stage)
+    annotations = stage.server.objects["nodeclaims", "a"]["metadata"]["annotations"]
+    behind(stage, "nodeclaims", "a", annotations={**annotations, names.DO_NOT_DISRUPT: "true"})
+    stage.initialize(name)
+    stage.settle()
+    assert not stage.goes()
+    assert stage.is_open()
+
+
+def test_a_replacement_that_is_being_deleted_replaces_nothing(stage: Stage) -> None:
+    name = begin(stage)
+    stage.server.refuse["pods"] = 500  # it comes up, and cannot be validated yet
+    stage.initialize(name)
+    stage.settle()
+    behind(stage, "nodeclaims", name, deletionTimestamp=NOON.isoformat())
+    stage.server.refuse.clear()
+    stage.world.clock.advance(10)
+    eventually(stage.is_open, "it is called off", 5.0, 0.01)
+    assert not stage.goes()
+
+
+def test_a_replacement_that_is_gone_replaces_nothing(stage: Stage) -> None:
+    name = begin(stage)
+    stage.server.refuse["pods"] = 500
+    stage.initialize(name)
+    stage.settle()
+    stage.server.objects.pop(("nodeclaims", name))
+    stage.server.refuse.clear()
+    stage.world.clock.advance(10)
+    stage.settle()
+    assert not stage.goes()
+    stage.world.cluster.claim_changed(stage.world.cluster.claim(name), None)
+    stage.world.clock.advance(10)
+    eventually(stage.is_open, "it is called off", 5.0, 0.01)
+
+
+def test_a_node_that_somebody_opened_is_closed_before_its_pods_are_listed(stage: Stage) -> None:
+    name = begin(stage)
+    wire = stage.server.objects["nodes", "a"]
+    stage.server.tell = False
+    stage.server._store("nodes", "a", {**wire, "spec": {**wire["spec"], "taints": []}})
+    stage.server.tell = True
+    stage.server.api.sent.clear()
+    stage.initialize(name)
+    stage.settle()
+    assert stage.goes()
+    sent = [f"{one.method} {one.path}" for one in stage.server.api.sent]
+    last_list = max(number for number, one in enumerate(sent) if one == "GET /api/v1/pods")
+    assert sent.index("PATCH /api/v1/nodes/a") < last_list

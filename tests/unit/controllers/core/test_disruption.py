@@ -44,7 +44,8 @@ def test_an_empty_machine_goes_after_a_look_at_the_api_server(stages: Make) -> N
     stage.run()
     assert stage.goes()
     lists = [sent.path for sent in stage.server.api.sent if sent.method == "GET"]
-    assert lists == ["/api/v1/nodes", "/api/v1/nodes/a", "/api/v1/pods"]
+    claim = "/apis/karpenter.sh/v1/nodeclaims/a"
+    assert lists == [claim, "/api/v1/nodes", "/api/v1/nodes/a", "/api/v1/pods"]
     order = [f"{sent.method} {sent.path.rpartition('/')[0]}" for sent in stage.server.api.sent]
     assert order.index("PATCH /api/v1/nodes") < order.index("GET /api/v1")
 

@@ -82,6 +82,7 @@ class Stage:
     mark: str = ""
     waits: bool = False
     deleted: bool = False
+    stale: bool = False
 
     def __post_init__(self) -> None:
         self.world = World()
@@ -118,7 +119,7 @@ class Stage:
             self.clock,
             register=self.registering.append,
             health=lambda _pool, _good: None,
-            nodes_are_stale=lambda: False,
+            nodes_are_stale=lambda: self.stale,
             elsewhere=self.elsewhere,
         )
 
@@ -305,6 +306,22 @@ def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node()
     assert stage.look().requeue_after == pytest.approx(1)
     assert not stage.gone
     stage.clock.advance(1)
+    stage.look()
+    assert stage.gone
+
+
+def test_nothing_is_given_up_for_a_node_that_the_caches_could_not_show() -> None:
+    stage = Stage(MACHINE)
+    launched(stage, age=HOUR, joined=False)
+    stage.look()
+    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds())
+    stage.stale = True
+    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert not stage.gone
+    stage.stale = False
+    stage.look()
+    assert not stage.gone, "its machine could not join either"
+    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds())
     stage.look()
     assert stage.gone
 
