@@ -90,8 +90,8 @@ def test_one_pod_gets_one_machine_which_goes_with_it(plot: Plot) -> None:
 
     for kind in ("Launched", "Registered", "Initialized", "Ready"):
         events = eventually(partial(plot.events, kind, "NodeClaim", [claim.name]), f"{kind} is told", SECONDS)
-        told = f"Status condition transitioned, Type: {kind}, Status: Unknown -> True, Reason: {kind}"
-        assert [one.message[: len(told)] for one in events] == [told], events
+        text = f"Status condition transitioned, Type: {kind}, Status: Unknown -> True, Reason: {kind}"
+        assert [one.message[: len(text)] for one in events] == [text], events
 
     plot.scale("web", 0)
     plot.await_empty()
