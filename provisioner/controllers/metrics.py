@@ -1,5 +1,6 @@
 """The provisioner's metrics, under Karpenter's names wherever it has one. Source: core spec 8.1."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -119,6 +120,23 @@ class Metrics:
             f"{_PREFIX}voluntary_disruption_queue_failures_total",
             "Replacements that were not initialized when their disruption was called off.",
             ("decision", "reason", "consolidation_type"),
+        )
+        self._timeouts = counter(
+            f"{_PREFIX}voluntary_disruption_consolidation_timeouts_total",
+            "Passes of consolidation that ran out of time before every candidate was judged.",
+            ("consolidation_type",),
+        )
+        for kind in ("multi", "single"):
+            self._timeouts.labels(kind)
+        self._unhealthy = counter(
+            f"{_PREFIX}nodeclaims_unhealthy_disrupted_total",
+            "NodeClaims deleted because a condition of their Node meant a broken machine, by condition.",
+            ("condition", "nodepool", "capacity_type", "image_id"),
+        )
+        self._potential = gauge(
+            "dovetail_consolidation_potential_usd_per_hour",
+            "Proved bound on what consolidation could still save: the price of all nodes less the least that their pods can cost.",
+            (),
         )
         self._node_count = gauge(f"{_PREFIX}cluster_state_node_count", "Machines in the cluster state", ())
         self._synced = gauge(f"{_PREFIX}cluster_state_synced", "Whether the cluster state is complete", ())
@@ -259,6 +277,20 @@ class Metrics:
     def queue_failed(self, decision: str, reason: str, consolidation_type: str, replacements: int) -> None:
         """A command was called off while so many replacements were not initialized."""
         self._queue_failures.labels(decision, reason, consolidation_type).inc(replacements)
+
+    def consolidation_timed_out(self, consolidation_type: str) -> None:
+        """A pass ended before every candidate was judged."""
+        self._timeouts.labels(consolidation_type).inc()
+
+    def consolidation_potential(self, usd_per_hour: float) -> None:
+        """The most that consolidation could still save, by proof."""
+        self._potential.set(usd_per_hour)
+
+    def unhealthy_disrupted(self, claim: NodeClaim, kind: str) -> None:
+        """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type."""
+        told = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()
+        capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
+        self._unhealthy.labels(told, claim.pool, capacity_type, claim.status.image_id).inc()
 
     def plan(self, usd_per_hour: float) -> None:
         """One plan was made."""

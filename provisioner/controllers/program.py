@@ -21,9 +21,10 @@ from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.consistency import Consistency
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
-from provisioner.controllers.core.disruption import Disruption
+from provisioner.controllers.core.disruption import Disruption, settings_of
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.drift import DriftController
+from provisioner.controllers.core.forceful import ForcefulDisruption
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.lifecycle import Lifecycle
@@ -439,6 +440,17 @@ class Controllers:
             clock,
             stale=lambda: stale(caches.behind_disruption),
             worlds=Worlds(metered(provider, "disruption", clock), policies),
+            settings=settings_of(options),
+        )
+        self._forceful = ForcefulDisruption(
+            cluster,
+            self._writer,
+            recorder,
+            metrics,
+            ledger,
+            clock,
+            policies=provider.repair_policies() if options.feature_gates.node_repair else (),
+            stale=lambda: stale(caches.behind_disruption),
         )
         self._drift = DriftController(
             cluster,
@@ -513,6 +525,7 @@ class Controllers:
         self._intake.start()
         self._drift.start()
         self._disruption.start()
+        self._forceful.start()
         self._housekeeper.start()
 
     def stop(self) -> None:
@@ -520,7 +533,15 @@ class Controllers:
         self._stop.set()
         if self._observer is not None:
             self._observer.stop()
-        parts = (self._intake, self._disruption, self._drift, self._own, self._registrar, *self._queues)
+        parts = (
+            self._intake,
+            self._disruption,
+            self._forceful,
+            self._drift,
+            self._own,
+            self._registrar,
+            *self._queues,
+        )
         ended = stop_all((part.stop for part in parts), STOP_SECONDS)
         ended &= stop_all((pool.close for pool in (self._creates, self._notes, self._workers)), WRITERS_STOP_SECONDS)
         if not ended:

@@ -76,9 +76,7 @@ class AwsFeatureGates:
         return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
 
 
-_GATES_WITHOUT_EFFECT = frozenset(
-    {"node_repair", "spot_to_spot_consolidation", "node_overlay", "static_capacity", "capacity_buffer"}
-)
+_GATES_WITHOUT_EFFECT = frozenset({"node_overlay", "static_capacity", "capacity_buffer"})
 """Their features are not built yet."""
 
 _AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}
@@ -467,6 +465,11 @@ class Options:
         timedelta(minutes=10),
         _POSITIVE_DURATION,
         "Time without progress after which a disruption command is called off and its nodes take pods again.",
+    )
+    consolidation: str = _own(
+        "saving",
+        _Parser(_choice("saving", "karpenter"), "saving|karpenter"),
+        "When a consolidation pays: saving weighs what it saves in an hour against evictions and launches, karpenter takes any saving.",
     )
     aws_region: str = _setting("", _TEXT, "Region of the cluster; empty is the region of this machine.")
     spot_refresh_interval: timedelta = _own(

@@ -14,7 +14,7 @@ from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.commands import CommandQueue
-from provisioner.controllers.core.disruption import METHODS, Disruption, Method
+from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
@@ -77,12 +77,18 @@ class Stage:
     """
 
     def __init__(
-        self, *machines: str, budget: str = "100%", after: str = "0s", methods: tuple[Method, ...] = METHODS
+        self,
+        *machines: str,
+        budget: str = "100%",
+        after: str = "0s",
+        methods: tuple[Method, ...] = METHODS,
+        consolidations: tuple[Method, ...] = CONSOLIDATIONS,
+        **disruption: Any,
     ) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.behind, self._methods = "", methods
-        self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}]})
+        self.behind, self._methods, self._consolidations = "", methods, consolidations
+        self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}], **disruption})
         self._pods: dict[str, Pod] = {}
         self.cloud = FakeCloud(*(f"kwok://{name}" for name in machines or ("a",)))
         self.world.cluster.pool_changed(None, self._pool)
@@ -104,6 +110,7 @@ class Stage:
             stale=lambda: self.behind,
             worlds=Worlds(cast(CloudProvider, self.cloud)),
             methods=self._methods,
+            consolidations=self._consolidations,
         )
         self.commands.start()
         self.disruption._tells.start()

@@ -73,6 +73,11 @@ class BudgetLedger:
             self._taken.add(claim)
             return True
 
+    def seize(self, claim: str) -> None:
+        """Take one node away that no budget can keep; those who ask count it from now on. `release` it once the state shows it going."""
+        with self._lock:
+            self._taken.add(claim)
+
     def release(self, claim: str) -> None:
         """The state shows what became of it."""
         with self._lock:

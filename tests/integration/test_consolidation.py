@@ -1,0 +1,161 @@
+"""Consolidation, expiration and what holds them, on a real control plane with kwok."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.meta import condition
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.resources import PDBS
+from provisioner.support.clock import SystemClock
+from tests.support.eventually import eventually
+from tests.support.provisioner import SECONDS, InProcess, Plot, prepare
+
+pytestmark = pytest.mark.plane
+
+ON_DEMAND = [{"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": [names.CAPACITY_ON_DEMAND]}]
+UNDERUTILIZED = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
+NEVER = {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}
+EVERYTHING = {**UNDERUTILIZED, "budgets": [{"nodes": "100%"}]}
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[DevCluster]:
+    with DevCluster(temporary=True, extender=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kube(plane: DevCluster) -> Iterator[Client]:
+    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
+    client = Client(connection, SystemClock())
+    prepare(client)
+    yield client
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def program(plane: DevCluster, kube: Client) -> Iterator[InProcess]:
+    del kube  # the CRDs are there
+    one = InProcess(str(plane.kubeconfig))
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def plot(program: InProcess, kube: Client) -> Iterator[Plot]:
+    del program  # it runs
+    one = Plot(kube)
+    yield one
+    one.clear()
+
+
+def protect(plot: Plot, app: str, least: int) -> None:
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": app},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}},
+    }
+    plot.client.create(PDBS, body, plot.name)
+
+
+def test_a_fleet_that_is_scaled_down_shrinks_and_keeps_its_pod_disruption_budget(plot: Plot) -> None:
+    plot.pool(disruption={**EVERYTHING, "budgets": [{"nodes": "50%"}]})
+    plot.deploy("web", 30, cpu="900m")
+    plot.await_running(30)
+    before = eventually(lambda: len(plot.initialized()) >= 8 and len(plot.initialized()), "nodes are there", SECONDS)
+    protect(plot, "web", 8)
+    plot.scale("web", 10)
+    plot.await_running(10)
+    fewest = 10
+
+    def shrunk() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, plot.running("web"))
+        return len(plot.claims()) <= 4 and all(one.metadata.deletion_timestamp is None for one in plot.claims())
+
+    eventually(shrunk, f"{before} nodes become four at most", 3 * SECONDS, 0.2)
+    plot.await_running(10)
+    assert fewest >= 8, "a pod was evicted before its successor ran"
+    reasons = {one.message for one in plot.events("DisruptionTerminating", "NodeClaim")}
+    assert "Disrupting Node: Underutilized" in reasons
+
+
+def test_a_node_that_is_too_large_is_replaced_by_a_cheaper_one(plot: Plot) -> None:
+    plot.pool(cpu=(2, 4, 8, 16), requirements=ON_DEMAND, disruption=EVERYTHING)
+    plot.deploy("large", 1, cpu="12")
+    plot.await_running(1)
+    (old,) = eventually(plot.initialized, "the node is initialized", SECONDS)
+    plot.deploy("small", 1, cpu="1")
+    plot.await_running(2)
+    assert [one.name for one in plot.claims()] == [old.name], "the small pod has a node of its own"
+    plot.scale("large", 0)
+
+    def replaced() -> bool:
+        found = plot.initialized()
+        return len(found) == 1 and found[0].name != old.name and len(plot.claims()) == 1
+
+    eventually(replaced, "a smaller node takes its place", 2 * SECONDS, 0.2)
+    plot.await_running(1)
+    (new,) = plot.claims()
+    size = "karpenter.kwok.sh/instance-cpu"
+    assert (old.metadata.labels[size], new.metadata.labels[size]) == ("16", "2")
+
+
+HELD: dict[str, dict[str, Any]] = {
+    "a budget of none": {**UNDERUTILIZED, "budgets": [{"nodes": "0", "reasons": ["Underutilized"]}]},
+    "consolidateAfter Never": {**EVERYTHING, "consolidateAfter": "Never"},
+    "the policy WhenEmpty": {**EVERYTHING, "consolidationPolicy": "WhenEmpty"},
+}
+
+
+def test_what_holds_a_node(plot: Plot) -> None:
+    """Side by side: every pool has two nodes with a small pod each that one of them could hold."""
+    pools = {words: plot.pool(f"-{number}", disruption=held) for number, (words, held) in enumerate(HELD.items())}
+    pools["do-not-disrupt"] = plot.pool("-kept", disruption=EVERYTHING)
+    free = plot.pool("-free", disruption=EVERYTHING)
+    every = (*pools.values(), free)
+    for pool in every:
+        app = pool.rpartition("-")[2]
+        kept = {"annotations": {names.DO_NOT_DISRUPT: "true"}} if app == "kept" else {}
+        plot.deploy(f"large-{app}", 2, pool=pool, cpu="3")
+        plot.await_running(2, f"large-{app}")
+        plot.deploy(f"small-{app}", 2, pool=pool, cpu="600m", **kept)
+        plot.await_running(2, f"small-{app}")
+        assert len(plot.claims(pool)) == 2
+    before = {one.name for pool in pools.values() for one in plot.claims(pool)}
+    for pool in every:  # the one that may shrink last
+        plot.scale(f"large-{pool.rpartition('-')[2]}", 0)
+    eventually(lambda: len(plot.claims(free)) == 1, "the free pool shrinks", 2 * SECONDS, 0.2)
+    plot.await_running(2 * len(every))
+    for words, pool in pools.items():
+        found = plot.claims(pool)
+        assert {one.name for one in found} <= before, words
+        assert len(found) == 2, words
+        assert all(one.metadata.deletion_timestamp is None for one in found), words
+        assert all(condition(one.status.conditions, names.DISRUPTION_REASON) is None for one in found), words
+    held = pools["the policy WhenEmpty"]
+    told = plot.events("Unconsolidatable", "NodeClaim", [one.name for one in plot.claims(held)])
+    assert {one.message for one in told} == {
+        f'NodePool "{held}" has consolidation policy WhenEmpty, but node is not empty'
+    }
+
+
+def test_a_node_expires_and_its_pod_finds_another(plot: Plot) -> None:
+    plot.pool(disruption=NEVER, template={"expireAfter": "30s"})
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    (old,) = eventually(plot.initialized, "the node is initialized", SECONDS)
+
+    def renewed() -> bool:
+        return old.name not in {one.name for one in plot.claims()} and plot.running() == 1
+
+    eventually(renewed, "another node has the pod", 2 * SECONDS, 0.1)
+    told = plot.events("DisruptionTerminating", "NodeClaim", [old.name])
+    assert [one.message for one in told] == ["Disrupting Node: Expired"]
