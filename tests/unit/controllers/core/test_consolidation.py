@@ -195,6 +195,47 @@ def test_nothing_is_asked_again_while_nothing_changes(stages: Make) -> None:
     assert look(stage, MOST_SECONDS), "prices and hours change without an event"
 
 
+FLEET = 20
+
+
+def test_a_consolidated_fleet_is_looked_at_once_in_five_minutes(stages: Make) -> None:
+    """The two methods run twice in ten minutes, whatever a budget of none holds back; each second costs a comparison."""
+    count = 0
+
+    def counted(method: Method) -> Method:
+        def ask(view: View) -> MethodAnswer:
+            nonlocal count
+            count += 1
+            return method.ask(view)
+
+        return replace(method, ask=ask)
+
+    stage = stages(
+        "n0", budgets=[{"nodes": "0", "reasons": ["Underutilized"]}], consolidations=tuple(map(counted, CONSOLIDATIONS))
+    )
+    for number in range(FLEET):
+        busy(stage, f"n{number}", f"web-{number}", cpu="1" if number < FLEET / 2 else "3")
+    look(stage)
+    look(stage)  # what was told about the nodes since has changed them
+    settled, before = count, stage.world.clock.monotonic()
+    while stage.world.clock.monotonic() - before < 2 * MOST_SECONDS:
+        stage.world.clock.advance(10)
+        stage.disruption.run_once()
+        stage.disruption.consolidate_once()
+    assert (settled, count - settled) == (4, 4)
+
+
+def test_a_budget_that_opens_by_the_clock_is_seen_at_once(stages: Make) -> None:
+    """Noon has passed two minutes when it does."""
+    stage = two(stages, budgets=[{"nodes": "0", "schedule": "0 11 * * *", "duration": "1h2m"}, {"nodes": "100%"}])
+    look(stage)
+    look(stage)
+    assert left(stage) == ["a", "b"]
+    assert not look(stage, 2 * PASS_SECONDS), "nothing has changed, and the window is closed"
+    assert look(stage, 80), "the budget's window is over"
+    assert len(left(stage)) == 1
+
+
 def test_what_was_decided_is_not_begun_where_a_pod_came_meanwhile_that_may_want_the_room(stages: Make) -> None:
     single = CONSOLIDATIONS[-1].ask
     stage: Stage
