@@ -108,47 +108,72 @@ def test_a_node_that_is_too_large_is_replaced_by_a_cheaper_one(plot: Plot) -> No
     assert (old.metadata.labels[size], new.metadata.labels[size]) == ("16", "2")
 
 
-HELD: dict[str, dict[str, Any]] = {
-    "a budget of none": {**UNDERUTILIZED, "budgets": [{"nodes": "0", "reasons": ["Underutilized"]}]},
-    "consolidateAfter Never": {**EVERYTHING, "consolidateAfter": "Never"},
-    "the policy WhenEmpty": {**EVERYTHING, "consolidationPolicy": "WhenEmpty"},
+ZONES = [
+    {
+        "maxSkew": 1,
+        "topologyKey": names.ZONE_LABEL,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {
+            "matchExpressions": [{"key": "app", "operator": "In", "values": ["large-spread", "small-spread"]}]
+        },
+        "matchLabelKeys": ["app"],
+    }
+]
+HELD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "-budget": ({**UNDERUTILIZED, "budgets": [{"nodes": "0", "reasons": ["Underutilized"]}]}, {}),
+    "-never": ({**EVERYTHING, "consolidateAfter": "Never"}, {}),
+    "-empty": ({**EVERYTHING, "consolidationPolicy": "WhenEmpty"}, {}),
+    "-kept": (EVERYTHING, {"annotations": {names.DO_NOT_DISRUPT: "true"}}),
+    "-pdb": (EVERYTHING, {}),
+    "-spread": (EVERYTHING, {"topologySpreadConstraints": ZONES}),
 }
+"""By suffix of a pool: what holds its nodes, on the pool and on its pods; "-pdb" has a PodDisruptionBudget of none besides."""
 
 
 def test_what_holds_a_node(plot: Plot) -> None:
     """Side by side: every pool has two nodes with a small pod each that one of them could hold."""
-    pools = {words: plot.pool(f"-{number}", disruption=held) for number, (words, held) in enumerate(HELD.items())}
-    pools["do-not-disrupt"] = plot.pool("-kept", disruption=EVERYTHING)
+    held = {suffix: plot.pool(suffix, disruption=disruption, ready=False) for suffix, (disruption, _) in HELD.items()}
     free = plot.pool("-free", disruption=EVERYTHING)
-    every = (*pools.values(), free)
-    for pool in every:
-        app = pool.rpartition("-")[2]
-        kept = {"annotations": {names.DO_NOT_DISRUPT: "true"}} if app == "kept" else {}
-        plot.deploy(f"large-{app}", 2, pool=pool, cpu="3")
-        plot.await_running(2, f"large-{app}")
-        plot.deploy(f"small-{app}", 2, pool=pool, cpu="600m", **kept)
-        plot.await_running(2, f"small-{app}")
-        assert len(plot.claims(pool)) == 2
-    before = {one.name for pool in pools.values() for one in plot.claims(pool)}
-    for pool in every:  # the one that may shrink last
-        plot.scale(f"large-{pool.rpartition('-')[2]}", 0)
+    pools = {**held, "-free": free}
+
+    def deploy(size: str, cpu: str) -> None:
+        for suffix, pool in pools.items():
+            more = HELD.get(suffix, ({}, {}))[1]
+            plot.deploy(f"{size}{suffix}", 2, pool=pool, cpu=cpu, **more)
+
+    deploy("large", "3")
+    plot.await_running(2 * len(pools))
+    deploy("small", "600m")
+    plot.protect("small-pdb")
+    plot.await_running(4 * len(pools))
+    eventually(lambda: len(plot.initialized()) == 2 * len(pools), "every pool has its nodes", SECONDS, 0.2)
+    before = {one.name for one in plot.claims()}
+    assert len(before) == 2 * len(pools)
+    for suffix in pools:  # the one that may shrink last
+        plot.scale(f"large{suffix}", 0)
     eventually(lambda: len(plot.claims(free)) == 1, "the free pool shrinks", 2 * SECONDS, 0.2)
-    plot.await_running(2 * len(every))
-    for words, pool in pools.items():
+    plot.await_running(2 * len(pools))
+    for suffix, pool in held.items():
         found = plot.claims(pool)
-        assert {one.name for one in found} <= before, words
-        assert len(found) == 2, words
-        assert all(one.metadata.deletion_timestamp is None for one in found), words
-        assert all(condition(one.status.conditions, names.DISRUPTION_REASON) is None for one in found), words
-    held = pools["the policy WhenEmpty"]
-    told = plot.events("Unconsolidatable", "NodeClaim", [one.name for one in plot.claims(held)])
-    assert {one.message for one in told} == {
-        f'NodePool "{held}" has consolidation policy WhenEmpty, but node is not empty'
+        assert {one.name for one in found} <= before, suffix
+        assert len(found) == 2, suffix
+        assert all(one.metadata.deletion_timestamp is None for one in found), suffix
+        assert all(condition(one.status.conditions, names.DISRUPTION_REASON) is None for one in found), suffix
+    said = {
+        "-empty": (
+            "Unconsolidatable",
+            f'NodePool "{held["-empty"]}" has consolidation policy WhenEmpty, but node is not empty',
+        ),
+        "-pdb": ("DisruptionBlocked", f"Pdb prevents pod evictions (PodDisruptionBudget={plot.name}/small-pdb)"),
+        "-kept": ("DisruptionBlocked", f'Pod has "{names.DO_NOT_DISRUPT}" annotation'),
     }
+    for suffix, (reason, message) in said.items():
+        told = plot.events(reason, "NodeClaim", [one.name for one in plot.claims(held[suffix])])
+        assert any(one.message.startswith(message) for one in told), (suffix, [one.message for one in told])
 
 
 def test_a_node_expires_and_its_pod_finds_another(plot: Plot) -> None:
-    plot.pool(disruption=NEVER, template={"expireAfter": "30s"})
+    plot.pool(disruption=NEVER, template={"expireAfter": "20s"})
     plot.deploy("web", 1)
     plot.await_running(1)
     (old,) = eventually(plot.initialized, "the node is initialized", SECONDS)
