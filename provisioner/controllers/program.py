@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from provisioner.apis import names
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
@@ -43,6 +44,7 @@ from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.freshness import behind, stale
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer
+from provisioner.disruption.pause import Pause, pause_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
@@ -159,6 +161,14 @@ class Caches:
                     self._around(keeper.replication_controller_changed),
                 ),
             ]
+        self._settings_key = f"{options.system_namespace}/{names.SETTINGS_CONFIGMAP}"
+        self.settings = self._reflect(
+            resources.CONFIGMAPS,
+            "settings",
+            lambda _old, _new: None,
+            namespace=options.system_namespace,
+            field_selector=f"metadata.name={names.SETTINGS_CONFIGMAP}",
+        )
         self.all: tuple[Reflector[Any], ...] = (
             self.nodes,
             self.pools,
@@ -166,10 +176,19 @@ class Caches:
             self.daemons,
             self.pods,
             self.classes,
+            self.settings,
             *around,
         )
         #: What voluntary disruption is decided from.
-        self.behind_disruption = (self.nodes, self.pools, self.claims, self.daemons, self.pods, budgets)
+        self.behind_disruption = (
+            self.nodes,
+            self.pools,
+            self.claims,
+            self.daemons,
+            self.pods,
+            budgets,
+            self.settings,
+        )
         self.options = options
 
     def _state(self, options: Options) -> Cluster:
@@ -185,6 +204,11 @@ class Caches:
         self.drifts.append(difference)
         del self.drifts[:-MOST_DRIFTS]
         _log.error("The cluster state differs from the facts; this is a defect", difference=difference)
+
+    def pause(self) -> Pause:
+        """Which NodePools nobody disrupts for now. Cost: O(pools)."""
+        settings = self.settings.store.get(self._settings_key)
+        return pause_of(self.pools.store.list(), settings.data if settings is not None else {})
 
     def class_generation(self, name: str) -> int | None:
         """The generation of the provider's NodeClass of that name; None where there is none."""
@@ -233,14 +257,30 @@ class Caches:
         more = f"; and {len(bad) - BAD_OBJECTS_NAMED} more" if len(bad) > BAD_OBJECTS_NAMED else ""
         return f"{len(bad)} cannot be read as they are: {named}{more}" if bad else ""
 
-    def _reflect(self, resource: Resource[T], what: str, take: Callable[[T | None, T | None], None]) -> Reflector[T]:
+    def _reflect(
+        self,
+        resource: Resource[T],
+        what: str,
+        take: Callable[[T | None, T | None], None],
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+    ) -> Reflector[T]:
         def on_event(old: T | None, new: T | None) -> None:
             take(old, new)
             for listener in self._listeners:
                 listener(what, old, new)
 
         feed = _Feed(on_event, lambda identity, error: self.unreadable(resource, identity, str(error)))
-        return Reflector(self._connection, resource, handlers=[feed], clock=self._clock, rng=self._chance)
+        return Reflector(
+            self._connection,
+            resource,
+            handlers=[feed],
+            clock=self._clock,
+            rng=self._chance,
+            namespace=namespace,
+            field_selector=field_selector,
+        )
 
     def _around(
         self, take: Callable[[SurroundingsKeeper, T | None, T | None], None]
@@ -297,7 +337,9 @@ class Controllers:
         self._plans = PlanWriter(cluster, self._writer, self._notes)
         self._node_plans = NodePlanRemover(client, clock)
         self._health = Health(self._pool_changed)
-        self._evictions = Evictions(cluster, client, recorder, metrics, clock, workers=options.workers(10, 100))
+        self._evictions = Evictions(
+            cluster, client, recorder, metrics, clock, workers=options.workers(10, 100), pause=caches.pause
+        )
         taints = DisruptedTaints(client, clock, told=self._writer.node_written)
         terminator = Terminator(provider, client, cluster.claims, self._evictions, taints, recorder, clock)
         self._lifecycle = Lifecycle(
@@ -428,6 +470,7 @@ class Controllers:
             clock,
             stale=lambda: stale(caches.behind_disruption),
             timeout=options.command_timeout,
+            pause=caches.pause,
         )
         ledger = BudgetLedger(cluster)
         self._disruption = Disruption(
@@ -441,6 +484,7 @@ class Controllers:
             stale=lambda: stale(caches.behind_disruption),
             worlds=Worlds(metered(provider, "disruption", clock), policies),
             settings=settings_of(options),
+            pause=caches.pause,
         )
         self._forceful = ForcefulDisruption(
             cluster,
@@ -451,6 +495,7 @@ class Controllers:
             clock,
             policies=provider.repair_policies() if options.feature_gates.node_repair else (),
             stale=lambda: stale(caches.behind_disruption),
+            pause=caches.pause,
         )
         self._drift = DriftController(
             cluster,

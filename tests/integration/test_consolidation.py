@@ -10,7 +10,7 @@ from provisioner.apis.meta import condition
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.resources import PDBS
+from provisioner.kube.resources import NODEPOOLS, PDBS
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot, prepare
@@ -87,8 +87,12 @@ def test_a_fleet_that_is_scaled_down_shrinks_and_keeps_its_pod_disruption_budget
     assert "Disrupting Node: Underutilized" in reasons
 
 
-def test_a_node_that_is_too_large_is_replaced_by_a_cheaper_one(plot: Plot) -> None:
-    plot.pool(cpu=(2, 4, 8, 16), requirements=ON_DEMAND, disruption=EVERYTHING)
+def pause(plot: Plot, value: str | None) -> None:
+    plot.client.patch(NODEPOOLS, plot.name, {"metadata": {"annotations": {names.PAUSED: value}}})
+
+
+def test_a_node_that_is_too_large_is_replaced_by_a_cheaper_one_unless_its_pool_is_paused(plot: Plot) -> None:
+    plot.pool(cpu=(2, 4, 8, 16), requirements=ON_DEMAND, disruption=EVERYTHING, delay="3s")
     plot.deploy("large", 1, cpu="12")
     plot.await_running(1)
     (old,) = eventually(plot.initialized, "the node is initialized", SECONDS)
@@ -96,6 +100,18 @@ def test_a_node_that_is_too_large_is_replaced_by_a_cheaper_one(plot: Plot) -> No
     plot.await_running(2)
     assert [one.name for one in plot.claims()] == [old.name], "the small pod has a node of its own"
     plot.scale("large", 0)
+    eventually(lambda: len(plot.claims()) == 2, "a replacement is launched", 2 * SECONDS, 0.1)
+    pause(plot, "true")
+    eventually(lambda: len(plot.initialized()) == 2, "the replacement is initialized", SECONDS, 0.2)
+    paused = f'Disruption is paused through the "{names.PAUSED}" annotation of NodePool "{plot.name}"'
+    eventually(
+        lambda: paused in {one.message for one in plot.events("DisruptionBlocked", "NodeClaim", [old.name])},
+        "the command waits",
+        SECONDS,
+        0.2,
+    )
+    assert {one.metadata.deletion_timestamp for one in plot.claims()} == {None}
+    pause(plot, None)
 
     def replaced() -> bool:
         found = plot.initialized()
@@ -108,26 +124,27 @@ def test_a_node_that_is_too_large_is_replaced_by_a_cheaper_one(plot: Plot) -> No
     assert (old.metadata.labels[size], new.metadata.labels[size]) == ("16", "2")
 
 
-ZONES = [
-    {
-        "maxSkew": 1,
-        "topologyKey": names.ZONE_LABEL,
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {
-            "matchExpressions": [{"key": "app", "operator": "In", "values": ["large-spread", "small-spread"]}]
-        },
-        "matchLabelKeys": ["app"],
-    }
-]
+def by_zone(app: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": names.ZONE_LABEL,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": app}},
+        }
+    ]
+
+
 HELD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "-budget": ({**UNDERUTILIZED, "budgets": [{"nodes": "0", "reasons": ["Underutilized"]}]}, {}),
     "-never": ({**EVERYTHING, "consolidateAfter": "Never"}, {}),
     "-empty": ({**EVERYTHING, "consolidationPolicy": "WhenEmpty"}, {}),
     "-kept": (EVERYTHING, {"annotations": {names.DO_NOT_DISRUPT: "true"}}),
     "-pdb": (EVERYTHING, {}),
-    "-spread": (EVERYTHING, {"topologySpreadConstraints": ZONES}),
+    "-spread": (EVERYTHING, {}),
 }
-"""By suffix of a pool: what holds its nodes, on the pool and on its pods; "-pdb" has a PodDisruptionBudget of none besides."""
+"""By suffix of a pool: what holds its nodes, on the pool and on its pods; "-pdb" has a PodDisruptionBudget of none
+besides, and "-spread" a pod in each zone."""
 
 
 def test_what_holds_a_node(plot: Plot) -> None:
@@ -138,8 +155,10 @@ def test_what_holds_a_node(plot: Plot) -> None:
 
     def deploy(size: str, cpu: str) -> None:
         for suffix, pool in pools.items():
-            more = HELD.get(suffix, ({}, {}))[1]
-            plot.deploy(f"{size}{suffix}", 2, pool=pool, cpu=cpu, **more)
+            app, more = f"{size}{suffix}", HELD.get(suffix, ({}, {}))[1]
+            if suffix == "-spread":
+                more = {"topologySpreadConstraints": by_zone(app)}
+            plot.deploy(app, 2, pool=pool, cpu=cpu, **more)
 
     deploy("large", "3")
     plot.await_running(2 * len(pools))

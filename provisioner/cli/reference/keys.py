@@ -34,6 +34,12 @@ OWN: Final = (
         "you",
         "Nodes over which a hard hostname spread is planned; overrides --hostname-spread-domains.",
     ),
+    Key(
+        names.PAUSED,
+        "NodePool annotation",
+        "you",
+        "`true`: nodes of the NodePool are not disrupted, and commands that have begun wait. Interruptions and deletions by users go on.",
+    ),
     Key(names.STAMPED_ANNOTATION, "Pod annotation", "webhook", "What the webhook changed on the pod."),
     Key(names.PLAN_ANNOTATION, "NodeClaim annotation", "provisioner", "The pods that the NodeClaim was made for."),
     Key(

@@ -35,6 +35,7 @@ from provisioner.disruption.emptiness import (
 )
 from provisioner.disruption.methods import consolidation_multi, consolidation_single, static_drift
 from provisioner.disruption.methods import drift as drifted
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.validation import standing
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
@@ -160,6 +161,7 @@ class Disruption:
         methods: in the order in which they are asked.
         consolidations: likewise, in the other thread.
         settings: what the flags say.
+        pause: whose nodes are left alone for now.
     """
 
     def __init__(
@@ -177,7 +179,9 @@ class Disruption:
         methods: Sequence[Method] = METHODS,
         consolidations: Sequence[Method] = CONSOLIDATIONS,
         settings: Settings = Settings(),  # noqa: B008  (frozen)
+        pause: Callable[[], Pause] = lambda: NOTHING,
     ) -> None:
+        self._pause = pause
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._commands, self._ledger, self._clock = commands, ledger, clock
         self._stale, self._worlds, self._methods = stale, worlds, tuple(methods)
@@ -185,6 +189,7 @@ class Disruption:
         self._empty_since: dict[str, float] = {}
         self._untold: dict[str, _Telling] = {}
         self._was_stale = ""
+        self._was_paused = NOTHING
         self._consolidations, self._settings = tuple(consolidations), settings
         self._stillness, self._passes = Stillness(), Passes()
         self._latest: Snapshot | None = None  # of the last pass of the first loop
@@ -235,6 +240,7 @@ class Disruption:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
         if self._is_stale():
             return
+        self._note_pause()
         snapshot = self._latest = self._cluster.snapshot()
         self._commands.review(snapshot)
         self._untold = self._to_tell(snapshot)
@@ -326,10 +332,13 @@ class Disruption:
         return frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands))
 
     def _spared(self, snapshot: Snapshot, *, buys: bool) -> frozenset[str]:
-        """NodeClaims that are no candidates for now: replacements wait, maybe empty, for their command; others were called off, or their pool backs off."""
+        """NodeClaims that are no candidates for now: replacements wait, maybe empty, for their command; others were called off, or their pool is paused or backs off."""
         spared = self._commands.spared().union(*(one.record.replacement_names for one in snapshot.commands))
-        failing = self._commands.pools_backing_off() if buys else frozenset()
-        return spared.union(node.key.name for node in snapshot.nodes if node.pool in failing) if failing else spared
+        failing, pause = self._commands.pools_backing_off() if buys else frozenset(), self._pause()
+        if failing or pause != NOTHING:
+            mine = (node for node in snapshot.nodes if node.pool in failing or pause.why(node.pool))
+            spared = spared.union(node.key.name for node in mine)
+        return spared
 
     # ------------------------------------------------------------------ consolidation
 
@@ -422,6 +431,12 @@ class Disruption:
             self._empty_since.clear()  # nobody saw what happened meanwhile
             self._stillness.forget()
         return bool(why)
+
+    def _note_pause(self) -> None:
+        pause = self._pause()
+        if pause != self._was_paused:
+            _log.info("What is paused for disruption changed", all=pause.everything, nodepools=sorted(pause.pools))
+        self._was_paused = pause
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:
         """For how long each machine is seen empty without a break; memory of this process only."""

@@ -20,6 +20,7 @@ from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.expiration import decide_expirations
 from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import EventType, Recorder
 from provisioner.state.cluster import Cluster
@@ -44,6 +45,7 @@ class ForcefulDisruption:
         ledger: of the budgets; it is told, not asked.
         policies: which conditions mean a broken node; none where the gate NodeRepair is off.
         stale: which watch is behind, in words; nothing is deleted before all have caught up.
+        pause: whose nodes are left alone for now.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class ForcefulDisruption:
         *,
         policies: Sequence[RepairPolicy],
         stale: Callable[[], str],
+        pause: Callable[[], Pause] = lambda: NOTHING,
     ) -> None:
+        self._pause = pause
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
         self._repairs: dict[str, Repair] = {}
@@ -112,8 +116,8 @@ class ForcefulDisruption:
         claim, repair = self._cluster.claim(name), self._repairs.get(name)
         if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
             return DONE
-        if repair is None and not self._is_expired(claim):
-            return DONE
+        if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool):
+            return DONE  # the next pass asks again
         self._ledger.seize(name)
         try:
             if repair is not None:

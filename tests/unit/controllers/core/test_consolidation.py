@@ -9,6 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUTS
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Method, settings_of
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
 from provisioner.options import Options
 from provisioner.support.metrics import REGISTRY
@@ -160,6 +161,19 @@ def test_nothing_goes_while_a_watch_is_behind_and_all_are_restless_afterwards(st
     stage.disruption.consolidate_once()
     stage.settle()
     assert left(stage) == ["a", "b"], "what happened meanwhile was not seen"
+
+
+def test_a_paused_pool_is_left_alone_by_every_method(stages: Make) -> None:
+    stage = stages("empty", "a", "b")
+    busy(stage, "a", "web-a")
+    busy(stage, "b", "web-b")
+    stage.pause = Pause(pools=frozenset({"general"}))
+    look(stage)
+    look(stage)
+    assert left(stage, "empty", "a", "b") == ["empty", "a", "b"]
+    stage.pause = NOTHING
+    assert look(stage), "a pause that ends is seen at once"
+    assert len(left(stage, "empty", "a", "b")) == 1
 
 
 class Asked:

@@ -11,6 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.controllers.core.forceful import ForcefulDisruption
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node
@@ -38,6 +39,7 @@ def stages() -> Iterator[Callable[..., tuple[Stage, ForcefulDisruption]]]:
             stage.world.clock,
             policies=policies,
             stale=lambda: stage.behind,
+            pause=lambda: stage.pause,
         )
         forceful.queue.start()
         made.append((stage, forceful))
@@ -174,3 +176,15 @@ def test_without_policies_no_node_is_repaired(stages: Make) -> None:
     stage.world.clock.advance(3600)
     turn(forceful)
     assert not stage.goes("a")
+
+
+def test_nothing_expires_while_its_pool_is_paused(stages: Make) -> None:
+    stage, forceful = stages("a")
+    expiring(stage, "a", "1h")
+    stage.world.clock.advance(3600)
+    stage.pause = Pause(pools=frozenset({"general"}))
+    turn(forceful)
+    assert not stage.goes("a")
+    stage.pause = NOTHING
+    turn(forceful)
+    assert stage.goes("a")
