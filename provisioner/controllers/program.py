@@ -472,7 +472,7 @@ class Controllers:
             timeout=options.command_timeout,
             pause=caches.pause,
         )
-        ledger = BudgetLedger(cluster)
+        ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
         self._disruption = Disruption(
             cluster,
             self._writer,

@@ -471,6 +471,11 @@ class Options:
         _Parser(_choice("saving", "karpenter"), "saving|karpenter"),
         "When a consolidation pays: saving weighs what it saves in an hour against evictions and launches, karpenter takes any saving.",
     )
+    max_disrupting_nodes: int = _own(
+        0,
+        _Parser(_integer(0), "NUMBER"),
+        "Nodes of all NodePools together that may be disrupted at once, those that are not Ready counted; 0 is no limit.",
+    )
     aws_region: str = _setting("", _TEXT, "Region of the cluster; empty is the region of this machine.")
     spot_refresh_interval: timedelta = _own(
         timedelta(minutes=10), _Parser(_minute, "DURATION"), "How old spot prices may be."
