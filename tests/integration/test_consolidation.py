@@ -66,7 +66,7 @@ def protect(plot: Plot, app: str, least: int) -> None:
 
 
 def test_a_fleet_that_is_scaled_down_shrinks_and_keeps_its_pod_disruption_budget(plot: Plot) -> None:
-    plot.pool(disruption={**EVERYTHING, "budgets": [{"nodes": "50%"}]})
+    plot.pool(disruption=EVERYTHING)
     plot.deploy("large", 8, cpu="3")
     plot.await_running(8)
     plot.deploy("web", 8, cpu="600m")
