@@ -92,7 +92,7 @@ class Settings:
 def reason_to_mint(secret: Secret | None, names: Names, now: datetime) -> str:
     """Why new material is needed, as a sentence, or "" while the Secret is good."""
     if secret is None:
-        return "there is no Secret"
+        return "the Secret does not exist"
     try:
         material = Material.of_secret(secret)
     except CertificateError as error:
@@ -163,8 +163,8 @@ def reason_not_trusted(served: Material, configuration: MutatingWebhookConfigura
     if trusts(trusted_by_all(configuration), served.ca_pem):
         return ""
     return (
-        f"the caBundle of MutatingWebhookConfiguration {configuration.metadata.name} does not hold the CA of the certificate"
-        " that is served here"
+        f"the caBundle of MutatingWebhookConfiguration {configuration.metadata.name} does not contain the CA of the certificate"
+        " that this replica serves"
     )
 
 
@@ -280,14 +280,14 @@ class Rotation:
         try:
             self._records.withdraw()
         except ApiError as error:
-            _log.debug("own record is left to run out", error=str(error))
+            _log.debug("Letting this replica's record expire", error=str(error))
 
     def reasons_not_ready(self) -> list[str]:
         """Why this replica should get no calls, as sentences; empty when it should."""
         reasons = []
         served = self._served
         if served is None or not self._delivered:
-            reasons.append("certificate: the Secret has not come yet")
+            reasons.append("certificate: the Secret does not exist yet")
             blocked = [str(watch.error) for watch in (self._secrets, self._configurations) if watch.error is not None]
             reasons += [f"certificate: {error}" for error in blocked]
         else:
@@ -317,7 +317,7 @@ class Rotation:
             try:
                 self._elector.run(self._on_started, self._term.end)
             except Exception:
-                _log.exception("election failed, it is tried again")
+                _log.exception("Leader election failed; retrying")
             self._stopping.wait(STAND_AGAIN_SECONDS)
 
     def _on_started(self, fence: Fence) -> None:
@@ -330,7 +330,7 @@ class Rotation:
             try:
                 pause = self.tick()
             except Exception:
-                _log.exception("certificates: one round failed, the next follows")
+                _log.exception("Certificate rotation failed; retrying")
                 pause = 5.0
             self._wake.wait(pause)
             self._wake.clear()
@@ -360,11 +360,11 @@ class Rotation:
         try:
             run()
         except (Conflict, Invalid) as error:
-            _log.info("somebody else wrote first, read again", step=name, error=str(error))
+            _log.info("Another writer was faster; reading again", step=name, error=str(error))
             self._problems[name] = str(error)
         except (ApiError, OSError, CertificateError) as error:
             if self._problems.get(name) != str(error):
-                _log.warning("certificates: a step failed, it is tried again", step=name, error=str(error))
+                _log.warning("A step of the certificate rotation failed; retrying", step=name, error=str(error))
             self._problems[name] = str(error)
         except LostLease:
             self._problems.pop(name, None)
@@ -420,7 +420,7 @@ class Rotation:
             pass
         self._client.apply(MUTATINGWEBHOOKS, self._settings.configuration, document, "dovetail-webhook")
         self._registered = True
-        _log.info("registered", configuration=self._settings.configuration)
+        _log.info("Registered the webhook", configuration=self._settings.configuration)
 
     def _mint(self) -> None:
         names = self._settings.names
@@ -439,7 +439,7 @@ class Rotation:
             self._store.create_or_adopt(material)
         else:
             self._store.replace(secret, material)
-        _log.info("minted a certificate", reason=reason, fingerprint=material.fingerprint)
+        _log.info("Issued a certificate", reason=reason, fingerprint=material.fingerprint)
 
     def _serve(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
         if wanted is None:
@@ -454,7 +454,7 @@ class Rotation:
         if may_serve(served, wanted, configuration, self._trusted_for(wanted, configuration), self._settings.settle):
             write_atomically(self.path, wanted.pem())
             self._served = wanted
-            _log.info("serving a new certificate", fingerprint=wanted.fingerprint)
+            _log.info("Serving a new certificate", fingerprint=wanted.fingerprint)
         self._delivered = True
 
     def _trusted_for(self, wanted: Material, configuration: MutatingWebhookConfiguration | None) -> float:
@@ -490,7 +490,7 @@ class Rotation:
             return
         self._term.check()
         if self._injector.inject(configuration, bundle):
-            _log.info("injected the CA bundle", certificates=bundle.count(b"BEGIN CERTIFICATE"))
+            _log.info("Injected the CA bundle", certificates=bundle.count(b"BEGIN CERTIFICATE"))
 
     def _look_around(self) -> None:
         """Also while nothing is to be pruned: who lives shows by renewals that are seen."""

@@ -55,7 +55,7 @@ class ServingContext:
                 if self._problem != str(error):
                     self._problem = str(error)
                     _log.warning(
-                        "the serving certificate cannot be read anew, the former one is served",
+                        "Failed to reload the serving certificate; serving the previous one",
                         file=str(self._certificate),
                         error=str(error),
                     )

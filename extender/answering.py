@@ -195,10 +195,10 @@ class Answerer:
             if not complaint:
                 return judge()
             meters.PASSED.labels("stale").inc()
-            self._log("every node passes: what we know is out of date", why=complaint)
+            self._log("Passing all nodes because the state of the extender is out of date", why=complaint)
         except Exception as error:
             meters.PASSED.labels("error").inc()
-            self._log("every node passes: a verb failed", error=error, verb=verb)
+            self._log("Passing all nodes because a request failed", error=error, verb=verb)
         finally:
             self.breaker.record(self._board.clock.monotonic() - began)
         return "echoed", echo()
@@ -214,18 +214,18 @@ class Answerer:
         except TableBusyError as error:
             return str(error)
         seconds = self.breaker.open_seconds()
-        return f"no question was judged in time for {seconds:.0f} s" if seconds >= HUNG_SECONDS else ""
+        return f"no request was answered in time for {seconds:.0f} s" if seconds >= HUNG_SECONDS else ""
 
     def _breaker_changed(self, is_open: bool) -> None:
         meters.BREAKER_OPEN.set(is_open)
         if is_open:
-            _log.warning("every node passes for a while: judgements take too long", slow_seconds=SLOW_SECONDS)
+            _log.warning("Passing all nodes temporarily because filtering takes too long", slow_seconds=SLOW_SECONDS)
         else:
-            _log.info("questions are judged again")
+            _log.info("Filtering nodes again")
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
         meters.REQUESTS.labels(verb, "failed").inc()
-        self._log("a message cannot be read", verb=verb, problem=str(error))
+        self._log("Failed to read a request", verb=verb, problem=str(error))
         match verb:
             case "prioritize":
                 return encode_scores(())

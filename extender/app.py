@@ -28,7 +28,7 @@ def create_app(answerer: Answerer, complaint: Callable[[], str], prefix: str = "
         ValueError: the prefix does not begin with a slash, or ends in one.
     """
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
-        raise ValueError(f"prefix {prefix!r} has to begin with / and not to end in it, or to be empty")
+        raise ValueError(f"prefix {prefix!r} must be empty, or begin with / and not end with /")
     app = Flask("dovetail-extender", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
 

@@ -81,7 +81,7 @@ class Board:
     def complaint(self) -> str:
         """Why what we know may be out of date, "" while it is not; then and only then may a node be refused."""
         if not self._sources:
-            return "the watches are not started"
+            return "the watches have not been started"
         now = self.clock.monotonic()
         for position, source in enumerate(self._sources):
             if not source.synced.is_set():
@@ -91,7 +91,7 @@ class Board:
             elif now - self._down_since.setdefault(position, now) > MAX_OUTAGE_SECONDS:
                 return f"{source!r} is interrupted"
             if source.staleness() > MAX_SILENCE_SECONDS:
-                return f"{source!r} hears nothing"
+                return f"{source!r} receives nothing"
         return ""
 
     # ------------------------------------------------------------------- events
@@ -140,7 +140,7 @@ class Board:
         if problem:
             self._problems[kind, name] = problem
             meters.BAD_OBJECTS.labels(kind).inc()
-            _log.warning("part of an object cannot be read and is left out", kind=kind, object=name, problem=problem)
+            _log.warning("Ignored an unreadable part of an object", kind=kind, object=name, problem=problem)
         else:
             self._problems.pop((kind, name), None)
 
@@ -154,7 +154,7 @@ class Board:
             TableBusyError: somebody else had it for `seconds`.
         """
         if not self.lock.acquire(timeout=seconds):
-            raise TableBusyError(f"the plan table could not be had for {seconds:g} s")
+            raise TableBusyError(f"the plan table was locked for {seconds:g} s")
         try:
             yield
         finally:

@@ -92,7 +92,7 @@ def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: s
         waits_for: claim or node that the pod has a place on and that is still coming, "" for none.
     """
     if waits_for:
-        return f"waits for its own place on {waits_for}"
+        return f"waiting for its own room on {waits_for}"
     if not hold.admits(requests, priority):
         return "held for planned pods"  # one text for all nodes: kube-scheduler counts equal reasons in its event
     return ""

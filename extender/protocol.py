@@ -224,7 +224,7 @@ class Question:
             ValueError: it was not asked about; such a reply would fail the pod.
         """
         if name not in self.names:
-            raise ValueError(f"{name!r} is none of the nodes asked about")
+            raise ValueError(f"{name!r} is not one of the nodes in the request")
         return self._reply([name])
 
     def without(self, refused: Mapping[str, str]) -> bytes:

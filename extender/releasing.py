@@ -85,7 +85,7 @@ class Releaser:
         self._retry.clear()
         if ended:
             meters.EXPIRED.inc(len(ended))
-            _log.info("plans ended", plans=len(ended), first=ended[0])
+            _log.info("Plans ended", plans=len(ended), first=ended[0])
         for kind in kinds:
             with board.lock:  # for each anew: a verb must not wait for all of them
                 due.add(board.refusals.due(kind, board.table, now))
@@ -106,10 +106,10 @@ class Releaser:
         except ApiError as error:
             meters.RELEASES.labels("failed").inc()
             self._retry.add(name)
-            _log.warning("a node cannot be touched", node=name, error=str(error))
+            _log.warning("Failed to annotate a Node; retrying", node=name, error=str(error))
             return False
         meters.RELEASES.labels("touched").inc()
-        _log.info("hold released", node=name)
+        _log.info("Released a hold", node=name)
         return True
 
     def _run(self) -> None:
@@ -117,4 +117,4 @@ class Releaser:
             try:
                 self.tick()
             except Exception:
-                _log.exception("releasing failed")
+                _log.exception("Releasing holds failed; retrying")

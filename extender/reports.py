@@ -72,15 +72,17 @@ def check_address(url: str, identity: Identity) -> None:
         parts = urllib.parse.urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
-        raise AddressError(f"{url!r} is no URL: {error}") from error
+        raise AddressError(f"{url!r} is not a URL: {error}") from error
     if parts.scheme not in ("http", "https") or not host:
-        raise AddressError(f"{url!r} is no http or https URL with a host")
+        raise AddressError(f"{url!r} is not an http or https URL with a host")
     if parts.username or parts.password:
-        raise AddressError("the URL carries credentials")
+        raise AddressError("the URL contains credentials")
     if parts.scheme == "http" and not is_loopback(host):
-        raise AddressError(f"{url!r} is plain http to another machine; the provisioner has to offer https")
+        raise AddressError(
+            f"{url!r} is plain http to another host; configure the provisioner to serve reports over https"
+        )
     if parts.scheme == "https" and not (identity.ca_file and identity.cert_file and identity.key_file):
-        raise AddressError(f"{url!r} needs --reports-ca, --reports-cert and --reports-key")
+        raise AddressError(f"{url!r} requires --reports-ca, --reports-cert and --reports-key")
 
 
 class Reporter:
@@ -139,12 +141,12 @@ class Reporter:
             try:
                 check_address(url, self._identity)
             except AddressError as error:
-                _log.warning("the leader's address for reports cannot be used", problem=str(error))
+                _log.warning("The leader's address for reports is not usable", problem=str(error))
                 url = ""
         with self._something:
             self._url, self._greets = url, bool(url)
             self._something.notify_all()
-        _log.info("address for reports", url=url or "none")
+        _log.info("Discovered the leader's address for reports", url=url or "none")
 
     def _run(self) -> None:
         while True:
@@ -161,7 +163,7 @@ class Reporter:
                     self._send(batch)
             except Exception as error:  # the thread outlives whatever a peer does
                 meters.REPORTS.labels("failed").inc(len(batch))
-                self._log("reports cannot be sent", error)
+                self._log("Failed to send reports; retrying", error)
 
     def _send(self, batch: list[Report]) -> None:
         url = self._url

@@ -98,20 +98,20 @@ class Config:
             ValueError: says which flag to change.
         """
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ValueError("--tls-cert and --tls-key belong together")
+            raise ValueError("--tls-cert and --tls-key must be set together")
         if self.tls_client_ca and not self.tls_cert:
-            raise ValueError("--tls-client-ca needs --tls-cert and --tls-key")
+            raise ValueError("--tls-client-ca requires --tls-cert and --tls-key")
         if not is_loopback(self.bind[0]) and not (self.tls_cert and self.tls_client_ca):
             raise ValueError(
-                f"--bind {host_and_port(*self.bind)} is not loopback, and whoever may ask may learn what is planned and keep "
-                "kube-scheduler waiting: bind 127.0.0.1, or give --tls-cert, --tls-key and --tls-client-ca"
+                f"--bind {host_and_port(*self.bind)} is not loopback, so any client could read the plans and "
+                "delay kube-scheduler; bind to 127.0.0.1, or set --tls-cert, --tls-key and --tls-client-ca"
             )
         if bool(self.reports.cert_file) != bool(self.reports.key_file):
-            raise ValueError("--reports-cert and --reports-key belong together")
+            raise ValueError("--reports-cert and --reports-key must be set together")
         if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/")):
-            raise ValueError(f"--prefix {self.prefix!r} has to begin with / and not to end in it")
+            raise ValueError(f"--prefix {self.prefix!r} must begin with / and must not end with /")
         if self.hold_seconds < 0:
-            raise ValueError("--hold-ttl cannot be negative")
+            raise ValueError("--hold-ttl must not be negative")
         serving = self.serving
         if serving is not None:
             try:
@@ -186,7 +186,7 @@ class Program:
         gc.collect()
         gc.freeze()
         with self.board.lock:
-            _log.info("ready", table=repr(self.board.table))
+            _log.info("Ready", table=repr(self.board.table))
 
 
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
@@ -219,33 +219,55 @@ _FILE = click.Path(dir_okay=False)
 
 @click.command(name="extender", context_settings={"show_default": True})
 @click.option("--kubeconfig", type=_FILE, help="Default: in-cluster, $KUBECONFIG, ~/.kube/config.")
-@click.option("--bind", type=AddressParameter(), default="127.0.0.1:8090", help="Where kube-scheduler asks us.")
 @click.option(
-    "--metrics-bind", type=AddressParameter(), default="127.0.0.1:8091", help="Plain HTTP: /metrics, /healthz, /readyz."
+    "--bind",
+    type=AddressParameter(),
+    default="127.0.0.1:8090",
+    help="Address that kube-scheduler sends its requests to.",
+)
+@click.option(
+    "--metrics-bind",
+    type=AddressParameter(),
+    default="127.0.0.1:8091",
+    help="Address of /metrics, /healthz and /readyz, over plain HTTP.",
 )
 @click.option(
     "--health-bind",
     type=AddressParameter(),
-    help="Another address for /healthz and /readyz alone, so that nobody but the kubelet needs to reach it.",
+    help="Separate address for /healthz and /readyz, so that only the kubelet needs to reach it.",
 )
-@click.option("--prefix", default="", help="Path in front of the verbs, as in the extender's urlPrefix.")
 @click.option(
-    "--namespace", default=DEFAULT_NAMESPACE, envvar="POD_NAMESPACE", help="Where the provisioner's Lease is."
+    "--prefix", default="", help="Path prefix of the verbs, as in the urlPrefix of the extender configuration."
+)
+@click.option(
+    "--namespace", default=DEFAULT_NAMESPACE, envvar="POD_NAMESPACE", help="Namespace of the provisioner's Lease."
 )
 @click.option(
     "--hold-ttl",
     type=float,
     default=DEFAULT_HOLD_SECONDS,
     metavar="SECONDS",
-    help="How long after its node is ready a plan holds room.",
+    help="How long a plan holds room after its node is ready.",
 )
-@click.option("--tls-cert", type=_FILE, default="", help="Serving certificate; without one, plain HTTP on loopback.")
+@click.option(
+    "--tls-cert",
+    type=_FILE,
+    default="",
+    help="Serving certificate; without it, the extender serves plain HTTP on loopback.",
+)
 @click.option("--tls-key", type=_FILE, default="", help="Its key.")
-@click.option("--tls-client-ca", type=_FILE, default="", help="Ask clients for a certificate of this CA.")
-@click.option("--reports-ca", type=_FILE, default="", help="CA of the provisioner's address for reports.")
-@click.option("--reports-cert", type=_FILE, default="", help="Client certificate for it.")
+@click.option("--tls-client-ca", type=_FILE, default="", help="Require client certificates that are signed by this CA.")
+@click.option(
+    "--reports-ca",
+    type=_FILE,
+    default="",
+    help="CA that signed the certificate of the provisioner's address for reports.",
+)
+@click.option("--reports-cert", type=_FILE, default="", help="Client certificate for that address.")
 @click.option("--reports-key", type=_FILE, default="", help="Its key.")
-@click.option("--reports-server-name", default="", help="Name in its certificate, where it is not the URL's host.")
+@click.option(
+    "--reports-server-name", default="", help="Name in that certificate, if it differs from the host of the URL."
+)
 @click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", envvar="LOG_LEVEL")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 def command(
@@ -284,7 +306,7 @@ def command(
     try:
         config.check()
         if config.reports.is_absent:
-            _log.warning("no reports over https until the certificates are there", ca=reports_ca)
+            _log.warning("Reports over HTTPS are disabled until the certificates exist", ca=reports_ca)
         else:
             config.reports.version()
         connect(kubeconfig).close()  # says now, not in the worker, that there is no usable configuration

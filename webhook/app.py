@@ -17,19 +17,22 @@ REVIEW_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 
 REVIEWS = metrics.counter(
     "dovetail_webhook_reviews_total",
-    "Admission reviews, by what became of them: stamped, unchanged, exempt, opted-out, namespace-unknown, other-kind,"
-    " bad-pod, bad-review, error. All admitted the object, but for a bad review whose uid could not be read either.",
+    "Admission reviews, by outcome: stamped, unchanged, exempt, opted-out, namespace-unknown, other-kind,"
+    " bad-pod, bad-review, error. The object is always admitted, except for a bad-review whose uid cannot be read either.",
     ["outcome"],
 )
-STAMPS = metrics.counter("dovetail_webhook_stamps_total", "Stamps put on pods, by setting.", ["stamp"])
-WARNINGS = metrics.counter("dovetail_webhook_warnings_total", "Warnings returned to those who create pods.", [])
+STAMPS = metrics.counter("dovetail_webhook_stamps_total", "Stamps applied to pods, by setting.", ["stamp"])
+WARNINGS = metrics.counter("dovetail_webhook_warnings_total", "Warnings returned to the creators of pods.", [])
 HELD_BACK = metrics.counter(
     "dovetail_webhook_scheduler_held_back_total",
-    "Pods left with the default scheduler because ours is not renewing its Lease.",
+    "Pods left with the default scheduler because the Dovetail scheduler is not renewing its Lease.",
     [],
 )
 SECONDS = metrics.histogram(
-    "dovetail_webhook_review_duration_seconds", "Time from a decoded request to its answer.", [], buckets=REVIEW_BUCKETS
+    "dovetail_webhook_review_duration_seconds",
+    "Time from a decoded request to its response.",
+    [],
+    buckets=REVIEW_BUCKETS,
 )
 
 
@@ -60,7 +63,7 @@ class Admission:
             REVIEWS.labels("bad-review").inc()
             if not error.uid:
                 raise
-            _log.warning("a review could not be read, its object was admitted as it is", error=str(error))
+            _log.warning("Failed to read an admission review; the object was admitted unchanged", error=str(error))
             return encode_reply(error.uid)
         if not asked.creates_pod:
             REVIEWS.labels("other-kind").inc()
@@ -86,10 +89,10 @@ class Admission:
             decision = stamping.decide(decode_pod(pod), facts)
             return decision.outcome.value, decision
         except ReviewError as error:
-            _log.warning("a pod could not be read, it was admitted as it is", namespace=namespace, error=str(error))
+            _log.warning("Failed to read a pod; it was admitted unchanged", namespace=namespace, error=str(error))
             return "bad-pod", _NOTHING
         except Exception:
-            _log.exception("a review failed, the pod was admitted as it is", namespace=namespace)
+            _log.exception("Failed to process an admission review; the pod was admitted unchanged", namespace=namespace)
             return "error", _NOTHING
 
 

@@ -78,7 +78,7 @@ class ClusterFacts:
     def reasons_not_ready(self) -> list[str]:
         """The caches that have not been filled yet, as sentences with what keeps them from it."""
         reasons = [
-            f"cache: {name} not read yet" + (f" ({reflector.error})" if reflector.error is not None else "")
+            f"the cache of {name} is not synced yet" + (f" ({reflector.error})" if reflector.error is not None else "")
             for name, reflector in self._reflectors()
             if not reflector.synced.is_set()
         ]

@@ -175,72 +175,72 @@ class _ObjectName(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not _OBJECT_NAME.fullmatch(str(value)):
-            self.fail(f"{value!r} is not a name of a Kubernetes object", param, ctx)
+            self.fail(f"{value!r} is not a valid name of a Kubernetes object", param, ctx)
         return str(value)
 
 
 @click.command(name="webhook", context_settings={"show_default": True})
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Default: in-cluster, $KUBECONFIG, ~/.kube/config.")
-@click.option("--bind", type=AddressParameter(), default=":8443", help="Where the API server calls us, over TLS.")
+@click.option("--bind", type=AddressParameter(), default=":8443", help="Address that the API server calls, over TLS.")
 @click.option(
     "--metrics-bind",
     type=AddressParameter(),
     default="127.0.0.1:8444",
-    help="Plain HTTP: /metrics, /healthz, /readyz.",
+    help="Address of /metrics, /healthz and /readyz, over plain HTTP.",
 )
 @click.option(
     "--health-bind",
     type=AddressParameter(),
-    help="Another address for /healthz and /readyz alone, so that nobody but the kubelet needs to reach it.",
+    help="Separate address for /healthz and /readyz, so that only the kubelet needs to reach it.",
 )
 @click.option(
     "--namespace",
     type=_ObjectName(),
     default=DEFAULT_NAMESPACE,
     envvar="POD_NAMESPACE",
-    help="Where Dovetail runs: its Secret, Leases and the ConfigMap dovetail-defaults. Its pods are never stamped.",
+    help="Namespace that Dovetail runs in, with its Secret, its Leases and the ConfigMap dovetail-defaults. Pods in it are never stamped.",
 )
 @click.option(
     "--cert-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of this replica alone for the serving certificate (an emptyDir). Default: a temporary one.",
+    help="Directory for the serving certificate, not shared with other replicas (an emptyDir). Default: a temporary directory.",
 )
 @click.option("--secret", type=_ObjectName(), default=DEFAULT_SECRET, help="Secret with the serving certificate.")
 @click.option(
     "--existing-secret",
     is_flag=True,
-    help="The Secret is made and renewed by somebody else (cert-manager); it is only read.",
+    help="Only read the Secret; another program such as cert-manager creates and renews it.",
 )
 @click.option(
     "--existing-bundle",
     is_flag=True,
-    help="The caBundle of the configuration is put in by somebody else (cert-manager, an installer); it is only read.",
+    help="Only read the caBundle of the configuration; another program such as cert-manager or an installer sets it.",
 )
 @click.option("--service", type=_ObjectName(), default=DEFAULT_SERVICE, help="Service in front of the webhook.")
 @click.option(
     "--configuration",
     type=_ObjectName(),
     default=CONFIGURATION_NAME,
-    help="MutatingWebhookConfiguration to look after.",
+    help="MutatingWebhookConfiguration to maintain.",
 )
 @click.option(
     "--register-url",
     default="",
     metavar="https://HOST:PORT",
-    help="Outside of a cluster: create the namespace and the MutatingWebhookConfiguration, for this address.",
+    help="Outside a cluster: create the namespace and the MutatingWebhookConfiguration for this URL.",
 )
 @click.option(
     "--scheduler-lease",
     type=_NamespacedName(),
     default="kube-system/dovetail-scheduler",
-    help="Lease of our scheduler; while it is not renewed no pod is given to it.",
+    help="Lease of the Dovetail scheduler; while it is not renewed, no pods are assigned to that scheduler.",
 )
 @click.option("--scheduler-name", type=_ObjectName(), default=names.SCHEDULER_NAME, help="schedulerName to stamp.")
 @click.option(
     "--identity",
     type=_ObjectName(),
     envvar="POD_NAME",
-    help="Name of this replica, unique among them. Default: host name and port.",
+    help="Unique name of this replica. Default: host name and port.",
 )
 @click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", envvar="LOG_LEVEL")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")

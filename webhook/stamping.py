@@ -233,7 +233,9 @@ def _opted_out(settings: _Settings, draft: _Draft) -> bool:
             continue
         out = True
         if found.value != DISABLED:  # meant as an opt-out, most likely: stamp nothing and say so
-            draft.warnings.append(f"dovetail: {found} is not known, want enabled or disabled: nothing was stamped")
+            draft.warnings.append(
+                f"dovetail: {found} is not supported; use enabled or disabled. The pod was not changed"
+            )
     return out
 
 
@@ -368,9 +370,7 @@ def _choose_scheduler(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft
     if found is None or found.value in ("", DISABLED):
         return
     if found.value != "enabled":
-        draft.warnings.append(
-            f"dovetail: {found} is not known, want enabled or disabled: schedulerName was not stamped"
-        )
+        draft.warnings.append(f"dovetail: {found} is not supported; use enabled or disabled. schedulerName was not set")
         return
     if (
         pod.spec.scheduler_name not in ("", names.DEFAULT_SCHEDULER_NAME)
@@ -415,7 +415,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or found.value in ("", "keep"):
         return
     if found.value != "rewrite":
-        draft.warnings.append(f"dovetail: {found} is not known, want rewrite or keep: no label was rewritten")
+        draft.warnings.append(f"dovetail: {found} is not supported; use rewrite or keep. No label was rewritten")
         return
     renamed: dict[str, str] = {}
     operations = [
@@ -445,7 +445,7 @@ def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
         if selector.get(new, value) != value:
             draft.warnings.append(
                 f"dovetail: nodeSelector asks for {old}={selector[old]} and {new}={selector[new]}: "
-                f"they contradict each other, so {old} was left as it is"
+                f"the values contradict each other, so {old} was not changed"
             )
             continue
         if new not in selector:

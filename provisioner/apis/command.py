@@ -29,7 +29,7 @@ class CommandTooLargeError(ValueError):
         self.size = size
 
     def __str__(self) -> str:
-        return f"the record of the command takes {self.size} bytes, an annotation may hold {MAX_BYTES}"
+        return f"the record of the command has {self.size} bytes, more than the limit of {MAX_BYTES} for an annotation"
 
 
 class Phase(enum.StrEnum):

@@ -133,7 +133,7 @@ class Definition:
         properties["apiVersion"]["description"] = "Group and version of this object's schema."
         properties["kind"]["description"] = "Kind of this object."
         properties["metadata"] = {"type": "object"}  # the API server knows it and admits nothing more here
-        properties["status"].setdefault("description", f"What has become of the {self.kind}.")
+        properties["status"].setdefault("description", f"Most recently observed status of the {self.kind}.")
         return root | {"description": self.description}
 
 
@@ -142,7 +142,7 @@ DEFINITIONS: Final = (
         type=karpenter.NodePool,
         api_version=karpenter.API_VERSION,
         plural="nodepools",
-        description="A NodePool says which nodes may be made for pods that have no room, and how they are looked after.",
+        description="A NodePool defines which nodes can be created for pending pods, and how these nodes are managed.",
         categories=("karpenter",),
         scale=True,
         columns=(
@@ -159,7 +159,7 @@ DEFINITIONS: Final = (
         type=karpenter.NodeClaim,
         api_version=karpenter.API_VERSION,
         plural="nodeclaims",
-        description="A NodeClaim asks for one node and tells what has become of it.",
+        description="A NodeClaim requests one node and reports its status.",
         categories=("karpenter",),
         columns=(
             Column("Type", r".metadata.labels.node\.kubernetes\.io/instance-type"),
@@ -179,7 +179,7 @@ DEFINITIONS: Final = (
         type=overlay.NodeOverlay,
         api_version=overlay.API_VERSION,
         plural="nodeoverlays",
-        description="A NodeOverlay gives the instance types that it selects another price or more resources.",
+        description="A NodeOverlay changes the price or adds resources of the instance types that it selects.",
         categories=("karpenter",),
         short_names=("overlays",),
         columns=(
@@ -192,7 +192,7 @@ DEFINITIONS: Final = (
         type=buffer.CapacityBuffer,
         api_version=buffer.API_VERSION,
         plural="capacitybuffers",
-        description="A CapacityBuffer keeps room free for pods of one shape.",
+        description="A CapacityBuffer keeps spare capacity for pods with given resource requests.",
         namespaced=True,
         categories=("autoscaling",),
         short_names=("cb",),
@@ -210,7 +210,7 @@ DEFINITIONS: Final = (
         type=ec2.EC2NodeClass,
         api_version=ec2.API_VERSION,
         plural="ec2nodeclasses",
-        description="An EC2NodeClass says how machines are made at EC2.",
+        description="An EC2NodeClass defines how EC2 instances are launched.",
         categories=("karpenter",),
         short_names=("ec2nc", "ec2ncs"),
         columns=(Column("Ready", _READY), _AGE, Column("Role", ".spec.role", wide=True)),
@@ -219,7 +219,7 @@ DEFINITIONS: Final = (
         type=kwok.KWOKNodeClass,
         api_version=kwok.API_VERSION,
         plural="kwoknodeclasses",
-        description="A KWOKNodeClass says how nodes are made that no machine stands behind.",
+        description="A KWOKNodeClass defines how simulated nodes are created.",
         categories=("karpenter",),
         columns=(Column("Ready", _READY), _AGE),
     ),

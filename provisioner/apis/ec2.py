@@ -200,7 +200,7 @@ class AMISelectorTerm(Object, frozen=True, kw_only=True):
     alias: Annotated[
         str,
         Schema(
-            "Images that AWS publishes for a family: family@version or family@latest.",
+            "Images that AWS publishes for an AMI family: family@version or family@latest.",
             max_length=30,
             rules=(
                 Rule(
@@ -220,8 +220,8 @@ class AMISelectorTerm(Object, frozen=True, kw_only=True):
     tags: Annotated[dict[str, str], _SELECTOR_TAGS] = field(default_factory=dict)
     id: Annotated[str, Schema("Id of the image.", pattern=AMI_ID)] = ""
     name: Annotated[str, Schema("Name of the image; * and ? are wildcards.")] = ""
-    owner: Annotated[str, Schema("Who owns the image: an account, self, amazon or aws-marketplace.")] = ""
-    ssm_parameter: Annotated[str, Schema("Name or ARN of an SSM parameter that holds the image's id.")] = ""
+    owner: Annotated[str, Schema("Owner of the image: an account ID, self, amazon or aws-marketplace.")] = ""
+    ssm_parameter: Annotated[str, Schema("Name or ARN of an SSM parameter that contains the image ID.")] = ""
 
     @property
     def alias_family(self) -> str:
@@ -248,16 +248,14 @@ class BlockDevice(Object, frozen=True, kw_only=True):
     )
 
     delete_on_termination: Annotated[
-        bool | UnsetType, Schema("Whether the volume goes when the instance is terminated.")
+        bool | UnsetType, Schema("Whether the volume is deleted when the instance is terminated.")
     ] = UNSET
     encrypted: Annotated[bool | UnsetType, Schema("Whether the volume is encrypted.")] = UNSET
-    iops: Annotated[
-        int | UnsetType, Schema("Provisioned operations a second, for gp3, io1 and io2.", format="int64")
-    ] = UNSET
-    kms_key_id: Annotated[str | UnsetType, Schema("Id, alias or ARN of the key that encrypts.")] = field(
+    iops: Annotated[int | UnsetType, Schema("Provisioned IOPS, for gp3, io1 and io2.", format="int64")] = UNSET
+    kms_key_id: Annotated[str | UnsetType, Schema("ID, alias or ARN of the KMS key for encryption.")] = field(
         default=UNSET, name="kmsKeyID"
     )
-    snapshot_id: Annotated[str | UnsetType, Schema("Snapshot that the volume is made from.")] = field(
+    snapshot_id: Annotated[str | UnsetType, Schema("Snapshot that the volume is created from.")] = field(
         default=UNSET, name="snapshotID"
     )
     throughput: Annotated[int | UnsetType, Schema("Throughput of a gp3 volume in MiB/s.", format="int64")] = UNSET
@@ -300,10 +298,11 @@ class MetadataOptions(Object, frozen=True, kw_only=True):
     """How instances reach their metadata service."""
 
     http_endpoint: Annotated[
-        str | UnsetType, Schema("Whether the service answers.", default="enabled", enum=_ENABLED)
+        str | UnsetType, Schema("Whether the metadata service is enabled.", default="enabled", enum=_ENABLED)
     ] = field(default=UNSET, name="httpEndpoint")
     http_protocol_ipv6: Annotated[
-        str | UnsetType, Schema("Whether it answers over IPv6.", default="disabled", enum=_ENABLED)
+        str | UnsetType,
+        Schema("Whether the metadata service is available over IPv6.", default="disabled", enum=_ENABLED),
     ] = field(default=UNSET, name="httpProtocolIPv6")
     http_put_response_hop_limit: Annotated[
         int | UnsetType,
@@ -317,7 +316,7 @@ class MetadataOptions(Object, frozen=True, kw_only=True):
     ] = UNSET
     http_tokens: Annotated[
         str | UnsetType,
-        Schema("Whether a session token (IMDSv2) is demanded.", default="required", enum=("required", "optional")),
+        Schema("Whether a session token (IMDSv2) is required.", default="required", enum=("required", "optional")),
     ] = UNSET
 
 
@@ -348,11 +347,14 @@ class ConnectionTracking(Object, frozen=True, kw_only=True):
 
 
 class CPUOptions(Object, frozen=True, kw_only=True):
-    """Switches of the processor."""
+    """Options of the processor."""
 
     nested_virtualization: Annotated[
         str | UnsetType,
-        Schema("Whether virtual machines may run inside; only types that can are used then.", enum=_ENABLED),
+        Schema(
+            "Whether nested virtualization is enabled; if so, only instance types that support it are used.",
+            enum=_ENABLED,
+        ),
     ] = UNSET
 
 
@@ -430,7 +432,7 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
     ] = UNSET
     associate_public_ip_address: Annotated[
         bool | UnsetType,
-        Schema("Whether instances get a public address; absent, their subnet decides."),
+        Schema("Whether instances get a public IP address; if absent, the setting of the subnet applies."),
     ] = field(default=UNSET, name="associatePublicIPAddress")
     ip_prefix_count: Annotated[
         int | None,
@@ -460,23 +462,27 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
     ] = ()
     ami_family: Annotated[
         str | UnsetType,
-        Schema("How user data is written; absent, the family of the alias.", enum=FAMILIES),
+        Schema(
+            "AMI family that determines the format of the user data; if absent, the family of the alias.", enum=FAMILIES
+        ),
     ] = UNSET
     user_data: Annotated[
         str | UnsetType,
-        Schema("User data of your own, in a form of the family; what nodes need to join is merged in."),
+        Schema(
+            "Your own user data, in a format of the AMI family; the data that nodes need to join the cluster is merged into it."
+        ),
     ] = UNSET
     role: Annotated[
         str | UnsetType,
-        Schema("IAM role of the nodes; an instance profile is made for it.", rules=(NOT_EMPTY,)),
+        Schema("IAM role of the nodes; an instance profile is created for it.", rules=(NOT_EMPTY,)),
     ] = UNSET
     instance_profile: Annotated[
-        str | UnsetType, Schema("Instance profile of the nodes, made by you.", rules=(NOT_EMPTY,))
+        str | UnsetType, Schema("Existing instance profile of the nodes.", rules=(NOT_EMPTY,))
     ] = UNSET
     tags: Annotated[
         dict[str, str] | UnsetType,
         Schema(
-            "Tags of everything that is made at AWS for this class.",
+            "Tags that are set on all AWS resources that are created for this class.",
             rules=(
                 Rule("self.all(k, k != '')", "tags with an empty key are not supported"),
                 _forbidden(f"k != '{CLUSTER_NAME_TAG}'", CLUSTER_NAME_TAG),
@@ -511,12 +517,12 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
     ] = UNSET
     instance_store_policy: Annotated[
         str | UnsetType,
-        Schema("What is done with local NVMe disks: RAID0 makes them the node's ephemeral storage.", enum=("RAID0",)),
+        Schema("Use of local NVMe disks: RAID0 combines them into the ephemeral storage of the node.", enum=("RAID0",)),
     ] = UNSET
     network_interfaces: Annotated[
         tuple[NetworkInterface, ...] | UnsetType,
         Schema(
-            "Network interfaces of the instances, instead of one, or of one for each EFA that is asked for.",
+            "Network interfaces of the instances; if absent, one interface, or one for each requested EFA.",
             max_items=150,
             rules=(
                 Rule(
@@ -537,7 +543,9 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             ),
         ),
     ] = UNSET
-    detailed_monitoring: Annotated[bool | UnsetType, Schema("Whether CloudWatch gets metrics every minute.")] = UNSET
+    detailed_monitoring: Annotated[
+        bool | UnsetType, Schema("Whether detailed monitoring (metrics every minute) is enabled in CloudWatch.")
+    ] = UNSET
     metadata_options: Annotated[
         MetadataOptions | UnsetType,
         Schema(
@@ -554,7 +562,7 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
         ConnectionTracking | UnsetType, Schema("How long idle connections are tracked; Nitro instances only.")
     ] = UNSET
     context: Annotated[str | UnsetType, Schema("Context of the fleet request; reserved by EC2.")] = UNSET
-    cpu_options: Annotated[CPUOptions | UnsetType, Schema("Switches of the processor.")] = UNSET
+    cpu_options: Annotated[CPUOptions | UnsetType, Schema("Options of the processor.")] = UNSET
 
     @property
     def family(self) -> str:
@@ -596,9 +604,10 @@ class AMI(Object, frozen=True, kw_only=True):
 
     id: Annotated[str, Schema("Id of the image.", required=True)] = field(default_factory=lambda: "")
     name: Annotated[str, Schema("Its name.")] = ""
-    deprecated: Annotated[bool, Schema("Whether its owner has deprecated it.")] = False
+    deprecated: Annotated[bool, Schema("Whether the owner has deprecated the image.")] = False
     requirements: Annotated[
-        tuple[AMIRequirement, ...], Schema("What instance types must be like to run it.", required=True)
+        tuple[AMIRequirement, ...],
+        Schema("Requirements that instance types must meet to run the image.", required=True),
     ] = field(default_factory=lambda: ())
 
     def compatible(self) -> Requirements:
@@ -617,7 +626,9 @@ class CapacityReservation(Object, frozen=True, kw_only=True):
         default_factory=lambda: ""
     )
     availability_zone: Annotated[str, Schema("Its zone.", required=True)] = field(default_factory=lambda: "")
-    end_time: Annotated[datetime | None, Schema("When it ends; absent, when somebody cancels it.")] = None
+    end_time: Annotated[
+        datetime | None, Schema("Time at which the reservation ends; absent if it lasts until it is canceled.")
+    ] = None
     instance_match_criteria: Annotated[
         str,
         Schema(
@@ -629,7 +640,7 @@ class CapacityReservation(Object, frozen=True, kw_only=True):
     instance_type: Annotated[str, Schema("The instance type that is reserved.", required=True)] = field(
         default_factory=lambda: ""
     )
-    interruptible: Annotated[bool, Schema("Whether its owner may take the instances back.")] = False
+    interruptible: Annotated[bool, Schema("Whether the owner can reclaim the instances.")] = False
     owner_id: Annotated[str, Schema("Account that owns it.", required=True, pattern=ACCOUNT)] = field(
         default_factory=lambda: "", name="ownerID"
     )
@@ -648,8 +659,10 @@ class EC2NodeClassStatus(Object, frozen=True, kw_only=True):
     security_groups: Annotated[tuple[SecurityGroup, ...], Schema("Security groups, by id.")] = ()
     capacity_reservations: Annotated[tuple[CapacityReservation, ...], Schema("Capacity reservations, by id.")] = ()
     amis: Annotated[tuple[AMI, ...], Schema("Images, newest first.")] = ()
-    instance_profile: Annotated[str, Schema("Instance profile that the nodes get.")] = ""
-    conditions: Annotated[tuple[Condition, ...], Schema("Whether instances can be made, and why not.")] = ()
+    instance_profile: Annotated[str, Schema("Instance profile of the nodes.")] = ""
+    conditions: Annotated[
+        tuple[Condition, ...], Schema("Whether instances can be launched, and the reason if they cannot.")
+    ] = ()
 
 
 class EC2NodeClass(Object, frozen=True, kw_only=True):
@@ -658,8 +671,8 @@ class EC2NodeClass(Object, frozen=True, kw_only=True):
     api_version: str = field(default_factory=lambda: API_VERSION)
     kind: str = field(default_factory=lambda: KIND)
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[EC2NodeClassSpec, Schema("How instances are made.")] = EC2NodeClassSpec()
-    status: Annotated[EC2NodeClassStatus, Schema("What was found, and whether instances can be made.")] = (
+    spec: Annotated[EC2NodeClassSpec, Schema("How instances are launched.")] = EC2NodeClassSpec()
+    status: Annotated[EC2NodeClassStatus, Schema("What was discovered, and whether instances can be launched.")] = (
         EC2NodeClassStatus()
     )
 

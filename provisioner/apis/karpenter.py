@@ -40,7 +40,7 @@ TAINT: Final = Schema(
     items=Schema(
         replace={
             "type": "object",
-            "description": "A mark on the node that keeps off every pod that does not tolerate it.",
+            "description": "A taint on the node that repels every pod that does not tolerate it.",
             "required": ["effect", "key"],
             "properties": {
                 "effect": {
@@ -101,12 +101,12 @@ class RequirementSpec(Object, frozen=True, kw_only=True):
     """One requirement on a node's labels, as it stands on the wire."""
 
     key: Annotated[
-        str, Schema("The label that the requirement is about.", required=True, max_length=316, pattern=QUALIFIED_NAME)
+        str, Schema("The label that the requirement applies to.", required=True, max_length=316, pattern=QUALIFIED_NAME)
     ]
     operator: Annotated[
         str,
         Schema(
-            "How the label's value relates to the given ones.",
+            "Relation between the value of the label and the given values.",
             required=True,
             enum=("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"),
         ),
@@ -183,7 +183,7 @@ class Budget(Object, frozen=True, kw_only=True):
     reasons: Annotated[
         tuple[str, ...] | UnsetType,
         Schema(
-            "The kinds of disruption that this budget limits; all of them when absent.",
+            "The disruption reasons that this budget limits; all reasons if absent.",
             list_type="set",
             max_items=50,
             items=Schema(enum=(names.REASON_UNDERUTILIZED, names.REASON_EMPTY, names.REASON_DRIFTED)),
@@ -221,7 +221,7 @@ class Disruption(Object, frozen=True, kw_only=True):
     consolidation_policy: Annotated[
         str,
         Schema(
-            "Which nodes are looked at: only empty ones, or also those whose pods fit elsewhere or on a cheaper node.",
+            "Nodes that are considered for consolidation: only empty nodes, or also nodes whose pods fit on other nodes or on a cheaper node.",
             default="WhenEmptyOrUnderutilized",
             enum=("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"),
         ),
@@ -248,7 +248,7 @@ class TemplateMetadata(Object, frozen=True, kw_only=True):
     labels: Annotated[
         dict[str, str] | UnsetType,
         Schema(
-            "Labels that every node of the pool gets.",
+            "Labels that are set on every node of the NodePool.",
             max_properties=100,
             items=Schema(max_length=63, pattern=LABEL_VALUE),
             rules=(
@@ -268,7 +268,9 @@ class TemplateMetadata(Object, frozen=True, kw_only=True):
             ),
         ),
     ] = UNSET
-    annotations: Annotated[dict[str, str] | UnsetType, Schema("Annotations that every node of the pool gets.")] = UNSET
+    annotations: Annotated[
+        dict[str, str] | UnsetType, Schema("Annotations that are set on every node of the NodePool.")
+    ] = UNSET
 
 
 class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
@@ -276,13 +278,13 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
 
     taints: Annotated[
         tuple[Taint, ...] | UnsetType,
-        Schema("Taints that every node of the pool gets.", list_type="atomic", items=TAINT.items),
+        Schema("Taints that are set on every node of the NodePool.", list_type="atomic", items=TAINT.items),
     ] = UNSET
     startup_taints: Annotated[
         tuple[Taint, ...] | UnsetType,
         Schema(
-            "Taints that nodes start with and that somebody removes when they are ready for use; pods need not "
-            "tolerate them to be planned.",
+            "Taints that nodes start with and that another component removes once they are ready; pods do not need to "
+            "tolerate them.",
             list_type="atomic",
             items=TAINT.items,
         ),
@@ -300,7 +302,7 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
     node_class_ref: Annotated[
         NodeClassReference,
         Schema(
-            "The node class that machines are made by.",
+            "The node class that instances are launched with.",
             required=True,
             rules=(
                 Rule("self.group == oldSelf.group", "nodeClassRef.group is immutable"),
@@ -328,7 +330,7 @@ class NodeClaimTemplate(Object, frozen=True, kw_only=True):
     """What is copied into each NodeClaim of a pool."""
 
     metadata: Annotated[TemplateMetadata, Schema("Labels and annotations of the nodes.")] = TemplateMetadata()
-    spec: Annotated[NodeClaimTemplateSpec, Schema("What the nodes are like.", required=True)]
+    spec: Annotated[NodeClaimTemplateSpec, Schema("Specification of the nodes.", required=True)]
 
 
 class NodePoolSpec(Object, frozen=True, kw_only=True):
@@ -349,7 +351,7 @@ class NodePoolSpec(Object, frozen=True, kw_only=True):
         )
     )
 
-    template: Annotated[NodeClaimTemplate, Schema("The node to make.", required=True)]
+    template: Annotated[NodeClaimTemplate, Schema("Template of the nodes.", required=True)]
     disruption: Annotated[Disruption, Schema("When nodes may be disrupted.", default={"consolidateAfter": "0s"})] = (
         Disruption()
     )
@@ -358,7 +360,7 @@ class NodePoolSpec(Object, frozen=True, kw_only=True):
         Schema("The most that all nodes of the pool may have together, by resource; `nodes` counts them."),
     ] = field(default_factory=dict)
     weight: Annotated[
-        int, Schema("Pools of higher weight are tried first.", minimum=1, maximum=100, format="int32")
+        int, Schema("NodePools with a higher weight are preferred.", minimum=1, maximum=100, format="int32")
     ] = 0
     replicas: Annotated[
         int | None,
@@ -369,12 +371,14 @@ class NodePoolSpec(Object, frozen=True, kw_only=True):
 class NodePoolStatus(Object, frozen=True, kw_only=True):
     """What the pool uses now, and whether it can be used."""
 
-    resources: Annotated[Amounts, Schema("What the nodes of the pool have together.")] = field(default_factory=dict)
+    resources: Annotated[Amounts, Schema("Total resources of the nodes of the NodePool.")] = field(default_factory=dict)
     nodes: Annotated[int, NODES] = field(default_factory=lambda: 0)
     node_class_observed_generation: Annotated[
         int, Schema("The generation of the node class that registration health was concluded from.", format="int64")
     ] = 0
-    conditions: Annotated[tuple[Condition, ...], Schema("Whether the pool can be used, and why not.")] = ()
+    conditions: Annotated[
+        tuple[Condition, ...], Schema("Whether the NodePool can be used, and the reason if it cannot.")
+    ] = ()
 
 
 class NodePool(Object, frozen=True, kw_only=True):
@@ -383,7 +387,7 @@ class NodePool(Object, frozen=True, kw_only=True):
     api_version: str = field(default_factory=lambda: API_VERSION)
     kind: str = field(default_factory=lambda: "NodePool")
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[NodePoolSpec, Schema("Which nodes may be made.", required=True)]
+    spec: Annotated[NodePoolSpec, Schema("The nodes that can be created.", required=True)]
     status: NodePoolStatus = NodePoolStatus()
 
     @property
@@ -432,9 +436,7 @@ def _given(value: T | UnsetType, otherwise: T) -> T:
 class ResourceRequests(Object, frozen=True, kw_only=True):
     """What a claim's pods and daemons need together."""
 
-    requests: Annotated[Amounts, Schema("The least that the node must have, by resource.")] = field(
-        default_factory=dict
-    )
+    requests: Annotated[Amounts, Schema("Minimum resources of the node.")] = field(default_factory=dict)
 
 
 class NodeClaimSpec(Object, frozen=True, kw_only=True):
@@ -443,12 +445,12 @@ class NodeClaimSpec(Object, frozen=True, kw_only=True):
     schema: ClassVar[Schema] = Schema(rules=(Rule("self == oldSelf", "spec is immutable"),))
 
     taints: Annotated[
-        tuple[Taint, ...], Schema("Taints that the node gets.", list_type="atomic", items=TAINT.items)
+        tuple[Taint, ...], Schema("Taints that are set on the node.", list_type="atomic", items=TAINT.items)
     ] = ()
     startup_taints: Annotated[
         tuple[Taint, ...],
         Schema(
-            "Taints that the node starts with and that somebody removes when it is ready for use.",
+            "Taints that the node starts with and that another component removes once the node is ready.",
             list_type="atomic",
             items=TAINT.items,
         ),
@@ -463,8 +465,10 @@ class NodeClaimSpec(Object, frozen=True, kw_only=True):
             rules=(IN_NEEDS_VALUES, BOUND_NEEDS_INTEGER, MIN_VALUES_WITHIN),
         ),
     ] = field(default_factory=lambda: ())
-    resources: Annotated[ResourceRequests, Schema("What the node must have room for.")] = ResourceRequests()
-    node_class_ref: Annotated[NodeClassReference, Schema("The node class that the machine is made by.", required=True)]
+    resources: Annotated[ResourceRequests, Schema("Resources that the node must provide.")] = ResourceRequests()
+    node_class_ref: Annotated[
+        NodeClassReference, Schema("The node class that the instance is launched with.", required=True)
+    ]
     termination_grace_period: Annotated[
         str | None,
         Schema(
@@ -498,16 +502,20 @@ class NodeClaimStatus(Object, frozen=True, kw_only=True):
     """What has become of the claim."""
 
     node_name: Annotated[str, Schema("Name of the node, once it has joined.")] = ""
-    provider_id: Annotated[str, Schema("Identity of the machine at the provider.")] = field(
+    provider_id: Annotated[str, Schema("Identifier of the instance at the cloud provider.")] = field(
         default="", name="providerID"
     )
-    image_id: Annotated[str, Schema("The image that the machine runs.")] = field(default="", name="imageID")
-    capacity: Annotated[Amounts, Schema("All that the node has, by resource.")] = field(default_factory=dict)
-    allocatable: Annotated[Amounts, Schema("What of it pods may use.")] = field(default_factory=dict)
+    image_id: Annotated[str, Schema("The image that the instance runs.")] = field(default="", name="imageID")
+    capacity: Annotated[Amounts, Schema("Total resources of the node.")] = field(default_factory=dict)
+    allocatable: Annotated[Amounts, Schema("Resources of the node that are available to pods.")] = field(
+        default_factory=dict
+    )
     conditions: Annotated[
-        tuple[Condition, ...], Schema("How far the claim has come.", items=Schema(like=RelaxedCondition))
+        tuple[Condition, ...], Schema("Progress of the NodeClaim.", items=Schema(like=RelaxedCondition))
     ] = ()
-    last_pod_event_time: Annotated[datetime | None, Schema("When a pod last came to the node or left it.")] = None
+    last_pod_event_time: Annotated[
+        datetime | None, Schema("Time of the last pod that was added to or removed from the node.")
+    ] = None
 
 
 class NodeClaim(Object, frozen=True, kw_only=True):
@@ -516,7 +524,7 @@ class NodeClaim(Object, frozen=True, kw_only=True):
     api_version: str = field(default_factory=lambda: API_VERSION)
     kind: str = field(default_factory=lambda: "NodeClaim")
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[NodeClaimSpec, Schema("Which node is wanted.", required=True)]
+    spec: Annotated[NodeClaimSpec, Schema("Requirements of the requested node.", required=True)]
     status: NodeClaimStatus = NodeClaimStatus()
 
     @property

@@ -18,14 +18,14 @@ class KWOKNodeClassSpec(Object, frozen=True, kw_only=True):
 
     node_registration_delay: Annotated[
         str | None,
-        Schema("How long after its creation a machine joins the cluster as a node.", pattern=DURATION),
+        Schema("Time from the creation of an instance until it joins the cluster as a node.", pattern=DURATION),
     ] = None
 
 
 class KWOKNodeClassStatus(Object, frozen=True, kw_only=True):
     """Always ready unless somebody says otherwise."""
 
-    conditions: Annotated[tuple[Condition, ...], Schema("Whether machines can be made.")] = ()
+    conditions: Annotated[tuple[Condition, ...], Schema("Whether nodes can be created.")] = ()
 
 
 class KWOKNodeClass(Object, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class KWOKNodeClass(Object, frozen=True, kw_only=True):
     status: Annotated[
         KWOKNodeClassStatus,
         Schema(
-            "Whether machines can be made.",
+            "Whether nodes can be created.",
             default={
                 "conditions": (
                     {

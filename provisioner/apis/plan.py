@@ -26,7 +26,7 @@ class PlanTooLargeError(ValueError):
         self.size = size
 
     def __str__(self) -> str:
-        return f"the plan takes {self.size} bytes, an annotation may hold {MAX_BYTES}"
+        return f"the plan has {self.size} bytes, more than the limit of {MAX_BYTES} for an annotation"
 
 
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -50,7 +50,7 @@ def _names(pool: NodePool) -> Iterator[str]:
         ),
     ):
         if len(name) > LONGEST_NAME:
-            yield f"{path}: {len(name)} characters, but it is a label's value of every machine ({key}), which has {LONGEST_NAME} at most; use a shorter name"
+            yield f"{path}: {len(name)} characters, but every node has it as the value of label {key}, which is limited to {LONGEST_NAME} characters; use a shorter name"
 
 
 def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _doubled(taints: Iterable[Taint]) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for taint in taints:
         if (taint.key, taint.effect) in seen:
-            yield f"spec.template.spec: taint {taint.key}:{taint.effect} stands twice among taints and startupTaints"
+            yield f"spec.template.spec: taint {taint.key}:{taint.effect} is listed twice in taints and startupTaints"
         seen.add((taint.key, taint.effect))
 
 
@@ -99,13 +99,13 @@ def _requirements(specs: Iterable[RequirementSpec], well_known: frozenset[str]) 
             if not _LABEL_VALUE.fullmatch(value):
                 yield f'{path}.values: "{value}" is not a label value'
         if spec.operator == "In" and spec.min_values and len(set(spec.values)) < spec.min_values:
-            yield f"{path}.minValues: {spec.min_values} wanted of only {len(set(spec.values))} values"
+            yield f"{path}.minValues: {spec.min_values} required, but only {len(set(spec.values))} values are listed"
         if spec.key == names.CAPACITY_TYPE_LABEL and spec.operator == "In":
             known = set(spec.values) & names.CAPACITY_TYPES
             if not known:
                 yield f"{path}.values: none of {', '.join(sorted(spec.values))} is a capacity type; use on-demand, spot or reserved"
             elif spec.min_values and len(known) < spec.min_values:
-                yield f"{path}.minValues: {spec.min_values} wanted, {len(known)} known capacity types given"
+                yield f"{path}.minValues: {spec.min_values} required, but only {len(known)} known capacity types are listed"
 
 
 def _durations(pool: NodePool) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _budgets(pool: NodePool) -> Iterator[str]:
     for position, budget in enumerate(pool.spec.disruption.budgets):
         path = f"spec.disruption.budgets[{position}]"
         if bool(budget.schedule) != bool(budget.duration):
-            yield f"{path}: schedule and duration go together"
+            yield f"{path}: schedule and duration must be set together"
             continue
         if not budget.schedule:
             continue

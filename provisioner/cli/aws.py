@@ -43,14 +43,16 @@ def command() -> None:
 
 
 @command.command("check", context_settings={"ignore_unknown_options": True})
-@click.option("--role-arn", default="", help="Role of the controllers, asked about from outside by IAM's simulator.")
+@click.option(
+    "--role-arn", default="", help="ARN of the controller role, to check its permissions with the IAM policy simulator."
+)
 @click.option(
     "--file",
     "-f",
     "files",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="EC2NodeClasses to look at instead of those in the cluster; may be given several times.",
+    help="File with EC2NodeClasses to check instead of those in the cluster; can be repeated.",
 )
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
@@ -68,7 +70,7 @@ def check_command(role_arn: str, files: tuple[Path, ...], output: str, settings:
     except (Unusable, HelpRequested) as error:
         raise click.UsageError(str(error)) from None
     except Exception as error:  # a bug of ours must not look like something missing
-        click.echo(f"the check itself failed: {type(error).__name__}: {error}", err=True)
+        click.echo(f"the check failed: {type(error).__name__}: {error}", err=True)
         sys.exit(EXIT_UNKNOWN)
     click.echo(as_json(report) if output == "json" else as_text(report))
     sys.exit(report.exit_code)
@@ -85,10 +87,10 @@ def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> Report:
     except OptionsError as error:
         raise Unusable(str(error)) from None
     if not options.cluster_name:
-        raise Unusable("--cluster-name (or CLUSTER_NAME) must be given")
+        raise Unusable("--cluster-name (or CLUSTER_NAME) is required")
     if role_arn and len(role_arn.split(":")) != 6:
         raise Unusable(
-            f"{role_arn} is no ARN of a role; it is like arn:aws:iam::123456789012:role/{options.cluster_name}-karpenter"
+            f"{role_arn} is not the ARN of a role; use an ARN such as arn:aws:iam::123456789012:role/{options.cluster_name}-karpenter"
         )
     session = botocore.session.Session()
     try:
@@ -169,5 +171,5 @@ def as_text(report: Report) -> str:
             lines += [f"  {one.verdict:<{_WIDTH}}  {one.what}: {one.found}" for one in group]
             lines += [f"  {'':<{_WIDTH}}  -> {advice}"] if advice else []
         if fine:
-            lines.append(f"  {Verdict.OK:<{_WIDTH}}  {fine} permissions are there")
+            lines.append(f"  {Verdict.OK:<{_WIDTH}}  {fine} permissions are granted")
     return "\n".join([*lines, report.summary()])

@@ -32,9 +32,7 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
 
 
 @click.command("demo")
-@click.option(
-    "--pods", type=click.IntRange(min=12), default=DEFAULT_PODS, show_default=True, help="Size of the workload."
-)
+@click.option("--pods", type=click.IntRange(min=12), default=DEFAULT_PODS, show_default=True, help="Number of pods.")
 @click.option(
     "--cloud",
     type=click.Choice(["kwok", "aws"]),

@@ -21,16 +21,19 @@ from provisioner.support.clock import SystemClock
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
-        "--name", default="default", show_default=True, help="Which cluster; several run side by side."
+        "--name",
+        default="default",
+        show_default=True,
+        help="Name of the cluster; several clusters can run side by side.",
     )(function)
 
 
 def _sourced(function: Callable[..., Any]) -> Callable[..., Any]:
     download = click.option(
-        "--download", is_flag=True, help="Download the official releases instead of building what is missing."
+        "--download", is_flag=True, help="Download the official releases instead of building missing programs."
     )
     base_url = click.option(
-        "--base-url", default="", help="With --download: a mirror with the paths of dl.k8s.io and github.com."
+        "--base-url", default="", help="With --download: URL of a mirror with the paths of dl.k8s.io and github.com."
     )
     return download(base_url(function))
 
@@ -46,12 +49,12 @@ def command() -> None:
 
 @command.command()
 @_named
-@click.option("--fresh", is_flag=True, help="Delete the data of the last run first.")
-@click.option("--new-ports", is_flag=True, help="Choose ports anew instead of those of the last run.")
+@click.option("--fresh", is_flag=True, help="Delete the data of the previous run first.")
+@click.option("--new-ports", is_flag=True, help="Choose new ports instead of those of the previous run.")
 @click.option(
     "--extender/--no-extender",
     default=None,
-    help="Whether kube-scheduler asks the extender at its reserved port. By default as it was; yes at first.",
+    help="Whether kube-scheduler calls the extender at its reserved port. Default: as in the previous run, or yes in the first run.",
 )
 @_sourced
 def up(*, name: str, fresh: bool, new_ports: bool, extender: bool | None, download: bool, base_url: str) -> None:
@@ -80,8 +83,8 @@ def build(*, download: bool, base_url: str) -> None:
 @command.command()
 @_named
 @click.option("--delete", is_flag=True, help="Remove its data, certificates, logs and ports too.")
-@click.option("--all", "everything", is_flag=True, help="All clusters of this user but those of running programs.")
-@click.option("--yes", is_flag=True, help="With --all: do not ask.")
+@click.option("--all", "everything", is_flag=True, help="All clusters of this user, except those of running programs.")
+@click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
 def down(*, name: str, delete: bool, everything: bool, yes: bool) -> None:
     """Stop a cluster; its data stays for the next `up`."""
     names = [name]
@@ -95,7 +98,7 @@ def down(*, name: str, delete: bool, everything: bool, yes: bool) -> None:
         existed = cluster.dir.exists()
         cluster.down(delete=delete)
         if not existed:
-            click.echo(f"there is no cluster {each}")
+            click.echo(f"cluster {each} does not exist")
         else:
             click.echo(f"cluster {each} is {'deleted' if delete else 'stopped'}")
 
@@ -129,7 +132,7 @@ def env(*, name: str) -> None:
 @command.command()
 @_named
 @click.argument("component", required=False)
-@click.option("--lines", "-n", default=50, show_default=True, help="How many of the last lines.")
+@click.option("--lines", "-n", default=50, show_default=True, help="Number of lines to show from the end of the log.")
 def logs(*, name: str, component: str | None, lines: int) -> None:
     """Print the end of a component's log, or name the log files."""
     cluster = _existing(name)
@@ -149,7 +152,7 @@ def logs(*, name: str, component: str | None, lines: int) -> None:
 
 def _source(*, download: bool, base_url: str) -> Source:
     if base_url and not download:
-        raise click.UsageError("--base-url goes with --download")
+        raise click.UsageError("--base-url requires --download")
     return Download(base_url) if download else GoBuild(dict(os.environ))
 
 
@@ -157,7 +160,7 @@ def _existing(name: str) -> DevCluster:
     cluster = DevCluster(name)
     if not cluster.ports:
         raise StateError(
-            f"there is no cluster {name}",
+            f"cluster {name} does not exist",
             f"Start it with `dovetail dev up --name {name}` (programs from ${VARIABLE}, the cache, or a build)",
         )
     return cluster

@@ -11,10 +11,10 @@ import click
 from provisioner.support.errors import UserError
 
 COMMANDS: Final = {  # name -> (module:attribute, short help)
-    "aws": ("provisioner.cli.aws:command", "What AWS has and permits."),
-    "bench-cluster": ("provisioner.cli.bench:command", "Measure on a control plane of its own."),
-    "demo": ("provisioner.cli.demo:command", "1,000 pods to machines and back, on a real cluster."),
-    "dev": ("provisioner.cli.dev:command", "A Kubernetes control plane on this machine."),
+    "aws": ("provisioner.cli.aws:command", "Check AWS resources and permissions."),
+    "bench-cluster": ("provisioner.cli.bench:command", "Run benchmarks on a separate control plane."),
+    "demo": ("provisioner.cli.demo:command", "Scale 1,000 pods up and down on a real control plane."),
+    "dev": ("provisioner.cli.dev:command", "Manage a local Kubernetes control plane."),
     "extender": ("extender.server:command", "Run the scheduler extender."),
     "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
     "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
@@ -72,8 +72,8 @@ def main() -> None:
         click.echo(f"dovetail: {error}", err=True)
         sys.exit(1)
     except PermissionError as error:
-        fix = "Change its rights, or let XDG_CACHE_HOME and XDG_STATE_HOME name directories of yours"
-        click.echo(f"dovetail: {error.filename or error} may not be used by this user. {fix}.", err=True)
+        fix = "Change its permissions, or set XDG_CACHE_HOME and XDG_STATE_HOME to directories that you own"
+        click.echo(f"dovetail: {error.filename or error} is not accessible for this user. {fix}.", err=True)
         sys.exit(1)
 
 

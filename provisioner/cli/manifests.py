@@ -62,20 +62,20 @@ def stale(directory: pathlib.Path) -> list[str]:
         if not path.is_file():
             problems.append(f"{path} is missing")
         elif path.read_text(encoding="utf-8") != text:
-            problems.append(f"{path} differs from what it is made from")
+            problems.append(f"{path} differs from its source")
     found = {DEFINITIONS / path.name for path in (directory / DEFINITIONS).glob("*.yaml")}
     extra = found - wanted.keys() - {DEFINITIONS / "kustomization.yaml"}
-    return [*problems, *(f"{directory / name} belongs to no type" for name in sorted(extra))]
+    return [*problems, *(f"{directory / name} belongs to no API type" for name in sorted(extra))]
 
 
 @click.command(name="manifests")
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 when a file is not what the code says.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a file is out of date.")
 @click.option(
     "--directory",
     type=click.Path(path_type=pathlib.Path, file_okay=False),
     default=DIRECTORY,
     show_default=True,
-    help="Where the manifests are.",
+    help="Directory of the manifests.",
 )
 def command(check: bool, directory: pathlib.Path) -> None:
     """Write the CustomResourceDefinitions of our kinds, and the IAM policies of the controllers."""

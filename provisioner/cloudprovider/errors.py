@@ -40,7 +40,7 @@ class LaunchUnderWayError(CloudError):
         self.claim_name, self.retry_after, self.reason, self.problem = claim_name, retry_after, reason, problem
 
     def __str__(self) -> str:
-        under_way = f"the launch of NodeClaim {self.claim_name} is under way"
+        under_way = f"the launch of NodeClaim {self.claim_name} is in progress"
         return f"{under_way}: {self.problem}" if self.problem else under_way
 
 
@@ -62,7 +62,7 @@ class InsufficientCapacityError(CloudError):
         self.retry_after, self.exhausted = retry_after, exhausted
 
     def __str__(self) -> str:
-        return f"no machine for NodeClaim {self.claim_name}: {self.problem}"
+        return f"no capacity for NodeClaim {self.claim_name}: {self.problem}"
 
 
 class NodeClassNotReadyError(CloudError):
@@ -88,7 +88,7 @@ class MachineNotFoundError(CloudError):
         self.provider_id = provider_id
 
     def __str__(self) -> str:
-        return f"machine {self.provider_id} does not exist" if self.provider_id else "the claim has no machine"
+        return f"instance {self.provider_id} does not exist" if self.provider_id else "the NodeClaim has no instance"
 
 
 class CreateError(CloudError):

@@ -31,10 +31,12 @@ _ERRORS: Final[Mapping[type[Exception], str]] = {
 }
 _LABELS: Final = ("controller", "method", "provider")
 _SECONDS: Final = histogram(
-    "karpenter_cloudprovider_duration_seconds", "Time of calls of the cloud provider, from first to answer.", _LABELS
+    "karpenter_cloudprovider_duration_seconds",
+    "Duration of calls to the cloud provider, including repeated calls.",
+    _LABELS,
 )
 _FAILURES: Final = counter(
-    "karpenter_cloudprovider_errors_total", "Calls of the cloud provider that failed.", (*_LABELS, "error")
+    "karpenter_cloudprovider_errors_total", "Calls to the cloud provider that failed.", (*_LABELS, "error")
 )
 
 P = TypeVar("P", bound=CloudProvider)

@@ -41,8 +41,8 @@ def behind(watches: Iterable[Watch], *, silent: float, failing: float) -> str:
     for watch in watches:
         age = watch.staleness()
         if not watch.synced.is_set():
-            return f"{watch.resource} are not synced"
+            return f"the cache of {watch.resource} is not synced"
         if age > silent or (watch.error is not None and age > failing):
             why = f": {watch.error}" if watch.error is not None else ""
-            return f"{watch.resource} were last heard of {age:.0f} s ago{why}"
+            return f"the watch of {watch.resource} received nothing for {age:.0f} s{why}"
     return ""

@@ -62,7 +62,10 @@ class Leadership:
         while self._client.writing and self._clock.monotonic() < deadline:
             self._clock.sleep(0.05)
         if self._client.writing:
-            _log.warning("a write has not returned, the lease is left to run out", writes=self._client.writing)
+            _log.warning(
+                "A write is still in flight; letting the Lease expire instead of releasing it",
+                writes=self._client.writing,
+            )
         self._elector.stop(release=not self._client.writing)
         self._thread.join(5.0)
 
@@ -70,16 +73,16 @@ class Leadership:
         try:
             ending = self._elector.run(self._started, lambda: None)
         except BaseException as error:
-            _log.exception("the election failed")
-            self._end(f"the election failed: {error}")
+            _log.exception("Leader election failed")
+            self._end(f"leader election failed: {error}")
             return
         match ending:
             case Ending.LOST:
-                self._end("the lease is lost, and two must never act")
+                self._end("the leader election Lease was lost, and two replicas must never act")
             case Ending.FAILED:
-                self._end("the controllers could not be started")
+                self._end("failed to start the controllers")
             case Ending.STOPPED:
-                self._end("the election has ended")
+                self._end("leader election has ended")
 
     def _started(self, fence: Fence) -> None:
         fence.check()
@@ -91,14 +94,14 @@ class Leadership:
             self._end(str(error))
         except Exception as error:
             fence.fall()
-            _log.exception("the controllers could not be started")
-            self._end(f"the controllers could not be started: {error}")
+            _log.exception("Failed to start the controllers")
+            self._end(f"failed to start the controllers: {error}")
 
     def _watch(self, fence: Fence) -> None:
         while not self._stopping.is_set():
             left = fence.left()
             if left <= 0:
-                self._end("the lease was not renewed in time, and two must never act")
+                self._end("the leader election Lease was not renewed in time, and two replicas must never act")
                 return
             self._process.end_in(left + self._margin)
             self._stopping.wait(min(left, WATCH_SECONDS))

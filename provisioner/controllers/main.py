@@ -154,7 +154,9 @@ class Program:
         options = self._options
         context = serving_context(options.report_cert_dir) if options.report_cert_dir else None
         if context is not None and is_empty(options.report_cert_dir):
-            _log.warning("reports are off until there are certificates", dir=options.report_cert_dir)
+            _log.warning(
+                "Reports of the extender are disabled until the certificates exist", dir=options.report_cert_dir
+            )
         elif context is not None:
             context.current()  # says now that a file is unusable
         # without certificates only this machine may report

@@ -25,139 +25,182 @@ class Metrics:
 
     def __init__(self) -> None:
         self._created = counter(
-            f"{_PREFIX}nodeclaims_created_total", "NodeClaims created", ("reason", "nodepool", "min_values_relaxed")
+            f"{_PREFIX}nodeclaims_created_total",
+            "NodeClaims that were created.",
+            ("reason", "nodepool", "min_values_relaxed"),
         )
         self._terminated = counter(
-            f"{_PREFIX}nodeclaims_terminated_total", "NodeClaims that are gone", ("nodepool", "capacity_type", "zone")
+            f"{_PREFIX}nodeclaims_terminated_total",
+            "NodeClaims that were terminated and no longer exist.",
+            ("nodepool", "capacity_type", "zone"),
         )
         self._disrupted = counter(
             f"{_PREFIX}nodeclaims_disrupted_total",
-            "NodeClaims disrupted, by reason",
+            "NodeClaims that were disrupted, by reason.",
             _DISRUPTED,
         )
         self._pods_disrupted = counter(
-            f"{_PREFIX}pods_disruption_initiated_total", "Pods on NodeClaims when these were disrupted.", _DISRUPTED
+            f"{_PREFIX}pods_disruption_initiated_total",
+            "Reschedulable pods on NodeClaims when these were disrupted.",
+            _DISRUPTED,
         )
         self._claim_end = histogram(
             f"{_PREFIX}nodeclaims_termination_duration_seconds",
-            "Time from a NodeClaim's deletion until it is gone.",
+            "Time from the deletion of a NodeClaim until it no longer exists.",
             ("nodepool",),
             buckets=_CLAIM_ENDS,
         )
         self._instance_end = histogram(
             f"{_PREFIX}nodeclaims_instance_termination_duration_seconds",
-            "Time from the first request to end an instance until it is gone.",
+            "Time from the first request to terminate an instance until it has terminated.",
             ("nodepool",),
             buckets=_INSTANCE_ENDS,
         )
-        self._nodes_drained = counter(f"{_PREFIX}nodes_drained_total", "Nodes whose drain is complete.", ("nodepool",))
+        self._nodes_drained = counter(
+            f"{_PREFIX}nodes_drained_total", "Nodes that were drained completely.", ("nodepool",)
+        )
         self._node_end = summary(
             f"{_PREFIX}nodes_termination_duration_seconds",
-            "Time from a Node's deletion until its finalizer is removed.",
+            "Time from the deletion of a Node until its finalizer is removed.",
             ("nodepool",),
         )
-        self._nodes_created = counter(f"{_PREFIX}nodes_created_total", "Nodes registered", ("nodepool", "zone"))
+        self._nodes_created = counter(
+            f"{_PREFIX}nodes_created_total", "Nodes that were registered.", ("nodepool", "zone")
+        )
         self._nodes_terminated = counter(
-            f"{_PREFIX}nodes_terminated_total", "Nodes that are gone", ("nodepool", "zone")
+            f"{_PREFIX}nodes_terminated_total", "Nodes that were terminated and no longer exist.", ("nodepool", "zone")
         )
         self._lifetime = histogram(
-            f"{_PREFIX}nodes_lifetime_duration_seconds", "Age of Nodes at their end", ("nodepool",), buckets=_LIFETIMES
+            f"{_PREFIX}nodes_lifetime_duration_seconds",
+            "Age of Nodes when they were terminated.",
+            ("nodepool",),
+            buckets=_LIFETIMES,
         )
-        self._limit = _of_pools("limit", "Limits of NodePools", ("resource_type", "nodepool"))
-        self._usage = _of_pools("usage", "What NodePools use", ("resource_type", "nodepool"))
+        self._limit = _of_pools("limit", "Resource limits of NodePools.", ("resource_type", "nodepool"))
+        self._usage = _of_pools(
+            "usage", "Resources that the nodes of NodePools have in total.", ("resource_type", "nodepool")
+        )
         self._allowed = _of_pools(
-            "allowed_disruptions", "Nodes that budgets allow to disrupt now", ("nodepool", "reason")
+            "allowed_disruptions",
+            "Nodes that disruption budgets currently allow to be disrupted.",
+            ("nodepool", "reason"),
         )
         self._consuming = _of_pools(
-            "nodes_consuming_budgets", "Nodes that count against budgets", ("nodepool", "reason")
+            "nodes_consuming_budgets", "Nodes that currently count against disruption budgets.", ("nodepool", "reason")
         )
-        self._evictions = counter(f"{_PREFIX}pods_eviction_requests_total", "Answers to evictions", ("code",))
-        self._drained = counter(f"{_PREFIX}pods_drained_total", "Pods evicted, by reason", ("reason",))
+        self._evictions = counter(
+            f"{_PREFIX}pods_eviction_requests_total", "Responses to eviction requests, by status code.", ("code",)
+        )
+        self._drained = counter(
+            f"{_PREFIX}pods_drained_total", "Pods that were evicted or deleted to drain a node, by reason.", ("reason",)
+        )
         self._scheduling = histogram(
             f"{_PREFIX}scheduler_scheduling_duration_seconds",
-            "Time of one scheduling decision",
+            "Duration of one scheduling decision.",
             ("controller",),
             buckets=DURATION_BUCKETS,
         )
-        self._depth = gauge(f"{_PREFIX}scheduler_queue_depth", "Pods of the decision that is being made", _DECISION)
+        self._depth = gauge(
+            f"{_PREFIX}scheduler_queue_depth", "Pods in the scheduling decision that is in progress.", _DECISION
+        )
         self._unfinished = gauge(
-            f"{_PREFIX}scheduler_unfinished_work_seconds", "For how long the decision is being made", _DECISION
+            f"{_PREFIX}scheduler_unfinished_work_seconds",
+            "Time since the scheduling decision in progress started.",
+            _DECISION,
         )
         self._by_zone = gauge(
             f"{_PREFIX}scheduler_pending_pods_by_effective_zone_count",
-            "Pending pods by the one zone that they can run in; flexible where there are several, none where there is none",
+            "Pending pods by the only zone they can run in: flexible if there are several, none if there is no such zone.",
             ("controller", "zone"),
         )
         self._zones: frozenset[str] = frozenset()
-        self._ignored = gauge(f"{_PREFIX}scheduler_ignored_pods_count", "Pending pods that did not count yet", ())
+        self._ignored = gauge(
+            f"{_PREFIX}scheduler_ignored_pods_count", "Pending pods that are not considered for scheduling.", ()
+        )
         self._unschedulable = gauge(
-            f"{_PREFIX}scheduler_unschedulable_pods_count", "Pods that no machine can take", ("controller",)
+            f"{_PREFIX}scheduler_unschedulable_pods_count",
+            "Pods that cannot be scheduled to any existing or new node.",
+            ("controller",),
         )
         self._decisions = counter(
             f"{_PREFIX}voluntary_disruption_decisions_total",
-            "Disruptions begun",
+            "Disruptions that were started.",
             ("decision", "reason", "consolidation_type"),
         )
         self._pool_decisions = counter(
             f"{_PREFIX}voluntary_disruption_decisions_by_nodepool_total",
-            "Disruptions begun, by NodePool of the candidate.",
+            "Disruptions that were started, by NodePool of the candidate.",
             ("decision", "reason", "consolidation_type", "nodepool"),
         )
         self._evaluation = histogram(
             f"{_PREFIX}voluntary_disruption_decision_evaluation_duration_seconds",
-            "Time of one evaluation of a disruption method.",
+            "Duration of one evaluation of a disruption method.",
             ("reason", "consolidation_type"),
         )
         self._eligible = gauge(
-            f"{_PREFIX}voluntary_disruption_eligible_nodes", "Nodes that a method could disrupt now.", ("reason",)
+            f"{_PREFIX}voluntary_disruption_eligible_nodes",
+            "Nodes that a disruption method could currently disrupt.",
+            ("reason",),
         )
         self._failed_validations = counter(
             f"{_PREFIX}voluntary_disruption_failed_validations_total",
-            "Candidates of disruptions that were called off since they were not valid any more.",
+            "Candidates of disruptions that were canceled because they were no longer valid.",
             ("consolidation_type",),
         )
         self._queue_failures = counter(
             f"{_PREFIX}voluntary_disruption_queue_failures_total",
-            "Replacements that were not initialized when their disruption was called off.",
+            "Replacement NodeClaims that were not initialized when their disruption was canceled.",
             ("decision", "reason", "consolidation_type"),
         )
         self._timeouts = counter(
             f"{_PREFIX}voluntary_disruption_consolidation_timeouts_total",
-            "Passes of consolidation that ran out of time before every candidate was judged.",
+            "Consolidation passes that timed out before every candidate was evaluated.",
             ("consolidation_type",),
         )
         for kind in ("multi", "single"):
             self._timeouts.labels(kind)
         self._unhealthy = counter(
             f"{_PREFIX}nodeclaims_unhealthy_disrupted_total",
-            "NodeClaims deleted because a condition of their Node meant a broken machine, by condition.",
+            "NodeClaims deleted because their Node was unhealthy, by condition.",
             ("condition", "nodepool", "capacity_type", "image_id"),
         )
         self._potential = gauge(
             "dovetail_consolidation_potential_usd_per_hour",
-            "Proved bound on what consolidation could still save: the price of all nodes less the least that their pods can cost.",
+            "Upper bound of what consolidation could still save: the price of all nodes minus a lower bound of what their pods cost.",
             (),
         )
-        self._node_count = gauge(f"{_PREFIX}cluster_state_node_count", "Machines in the cluster state", ())
-        self._synced = gauge(f"{_PREFIX}cluster_state_synced", "Whether the cluster state is complete", ())
-        self._unsynced = gauge(
-            f"{_PREFIX}cluster_state_unsynced_time_seconds", "How long the cluster state has not been complete.", ()
+        self._node_count = gauge(
+            f"{_PREFIX}cluster_state_node_count",
+            "Nodes in the cluster state, including NodeClaims that have no Node yet.",
+            (),
         )
-        self._plan_pods = counter("dovetail_plan_pods_total", "Planned pods, by how their wait ended", ("outcome",))
+        self._synced = gauge(
+            f"{_PREFIX}cluster_state_synced", "Whether the cluster state is synchronized: 1 if it is, otherwise 0.", ()
+        )
+        self._unsynced = gauge(
+            f"{_PREFIX}cluster_state_unsynced_time_seconds", "Time since the cluster state was last synchronized.", ()
+        )
+        self._plan_pods = counter("dovetail_plan_pods_total", "Planned pods, by how their wait ended.", ("outcome",))
         self._plan_misses = counter(
-            "dovetail_plan_misses_total", "Planned pods that kube-scheduler did not bind as planned", ("cause",)
+            "dovetail_plan_misses_total",
+            "Planned pods that kube-scheduler did not bind as planned, by cause.",
+            ("cause",),
         )
         self._nominations = counter(
-            "dovetail_nominations_total", "Attempts to nominate a planned pod, by outcome", ("outcome",)
+            "dovetail_nominations_total", "Attempts to nominate a planned pod, by outcome.", ("outcome",)
         )
         self._withheld = counter(
-            "dovetail_nominations_withheld_total", "Planned pods that were not nominated, by reason", ("reason",)
+            "dovetail_nominations_withheld_total", "Planned pods that were not nominated, by reason.", ("reason",)
         )
         self._withdrawn = counter(
-            "dovetail_nominations_withdrawn_total", "Nominations taken back before the pod was bound", ("reason",)
+            "dovetail_nominations_withdrawn_total",
+            "Nominations that were withdrawn before the pod was bound, by reason.",
+            ("reason",),
         )
-        self._plan_cost = gauge("dovetail_plan_cost", "Price of the machines of the last plan, USD/h", ())
-        self._reports = counter("dovetail_reports_total", "Unschedulable pods reported by the extender", ())
+        self._plan_cost = gauge(
+            "dovetail_plan_cost", "Price of the new nodes in the most recent plan, in USD per hour.", ()
+        )
+        self._reports = counter("dovetail_reports_total", "Unschedulable pods that the extender reported.", ())
 
     def claim_created(self, pool: str, reason: str = "provisioned", *, min_values_relaxed: bool = False) -> None:
         """A NodeClaim was created for pods, or to replace one that is disrupted: then `reason` is why, in lower case."""

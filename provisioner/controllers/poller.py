@@ -41,9 +41,9 @@ class Poller:
         try:
             return self._poll()
         except (ApiError, CloudError, BotoCoreError, ClientError) as error:
-            _log.warning("a round failed, it is tried again", what=self._name, error=str(error))
+            _log.warning("Polling failed; retrying", what=self._name, error=str(error))
         except Exception:
-            _log.exception("a round failed, it is tried again", what=self._name)
+            _log.exception("Polling failed; retrying", what=self._name)
         return self._retry
 
     def _loop(self) -> None:

@@ -203,7 +203,7 @@ class Caches:
     def _drifted(self, difference: str) -> None:
         self.drifts.append(difference)
         del self.drifts[:-MOST_DRIFTS]
-        _log.error("The cluster state differs from the facts; this is a defect", difference=difference)
+        _log.error("The cluster state differs from the watched objects; please report this bug", difference=difference)
 
     def pause(self) -> Pause:
         """Which NodePools nobody disrupts for now. Cost: O(pools)."""
@@ -238,7 +238,7 @@ class Caches:
                     return False
                 if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
                     told_at = self._clock.monotonic()
-                    _log.info("waiting for caches", missing=", ".join(str(one.resource) for one in waiting))
+                    _log.info("Waiting for caches to sync", missing=", ".join(str(one.resource) for one in waiting))
         self.effects(self.cluster.settle())
         return True
 
@@ -255,7 +255,7 @@ class Caches:
         bad = [(one.resource.kind, key, bad.problem) for one in self.all for key, bad in tuple(one.bad.items())]
         named = "; ".join(f"{kind} {key or '(unknown)'}: {problem}" for kind, key, problem in bad[:BAD_OBJECTS_NAMED])
         more = f"; and {len(bad) - BAD_OBJECTS_NAMED} more" if len(bad) > BAD_OBJECTS_NAMED else ""
-        return f"{len(bad)} cannot be read as they are: {named}{more}" if bad else ""
+        return f"{len(bad)} objects cannot be read completely: {named}{more}" if bad else ""
 
     def _reflect(
         self,
@@ -590,7 +590,7 @@ class Controllers:
         ended = stop_all((part.stop for part in parts), STOP_SECONDS)
         ended &= stop_all((pool.close for pool in (self._creates, self._notes, self._workers)), WRITERS_STOP_SECONDS)
         if not ended:
-            _log.warning("some work is still under way, it is left to the next leader")
+            _log.warning("Stopped before all work had finished; the next leader continues it")
 
     def reported(self, reports: tuple[Report, ...]) -> None:
         """The extender left these pods without a node."""
@@ -682,7 +682,7 @@ class Controllers:
                 ),
                 "Warning",
                 UNREADABLE,
-                f"This {resource.kind} cannot be read and is ignored until it changes: {problem}",
+                f"This {resource.kind} cannot be read and is ignored until it is corrected: {problem}",
             )
 
     # ------------------------------------------------------------------ effects
@@ -706,16 +706,22 @@ class Controllers:
         self._metrics.plan_miss(effect.cause)
         pod, stop = effect.pod, effect.stop
         said = pod.scheduled_message or "nothing"
-        _log.info("pod was not bound as planned", pod=pod.key, node=str(effect.key), cause=effect.cause, said=said)
+        _log.info(
+            "Pod was not bound to its planned node", pod=pod.key, node=str(effect.key), cause=effect.cause, said=said
+        )
         if stop is not None:
             _log.warning(
-                "no nodes for pods like this", pod=pod.key, misses=stop.misses, seconds=stop.seconds, said=said
+                "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned",
+                pod=pod.key,
+                misses=stop.misses,
+                seconds=stop.seconds,
+                said=said,
             )
 
     def _drop(self, name: str) -> None:
         claim = self._cluster.claim(name)
         if claim is not None and claim.metadata.uid and not claim.status.provider_id:
-            _log.info("deleting nodeclaim, its pods found other places", nodeclaim=name)
+            _log.info("Deleting NodeClaim because its pods were scheduled to other nodes", nodeclaim=name)
             self._writer.delete(claim)
 
     def _keep_house(self) -> None:
@@ -728,4 +734,4 @@ class Controllers:
                 self._scheduler_liveness.look()
                 self._metrics.state(self._cluster.snapshot())
             except Exception:
-                _log.exception("housekeeping failed, it goes on")
+                _log.exception("Housekeeping failed; retrying")

@@ -113,7 +113,7 @@ def verify(found: Mapping[str, Path]) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _verify(program: versions.Program, path: Path, _identity: tuple[int, int, int]) -> None:
-    fix = f"Delete {path} and run `dovetail dev up` again; it will be made anew"
+    fix = f"Delete {path} and run `dovetail dev up` again to recreate it"
     try:
         result = subprocess.run([path, *program.check], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -153,7 +153,7 @@ def _present(directory: Path, names: Iterable[str]) -> dict[str, Path]:
         if name != versions.STAGES and not os.access(path, os.X_OK):
             raise BinaryError(
                 f"{path} is not executable",
-                f"Make it so with `chmod +x {path}`, or delete it to have it made anew",
+                f"Run `chmod +x {path}`, or delete the file and run `dovetail dev up` again",
             )
         found[name] = path
     return found

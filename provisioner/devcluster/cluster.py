@@ -510,7 +510,7 @@ class DevCluster:
         except OSError as error:
             raise StateError(
                 f"{argv[0]} cannot be started ({error})",
-                "See that the file is there, executable and made for this machine",
+                "Check that the file exists, is executable and was built for this machine",
             ) from error
         write_record(path, record)
         return record
@@ -532,8 +532,8 @@ class DevCluster:
         while not condition():
             if record is None or not record.is_alive():
                 raise StartError(
-                    f"{component} ended while {what} was waited for ({self._last_line(component)})",
-                    f"See {self.log(component)}; `dovetail dev up --fresh` begins with empty data",
+                    f"{component} ended while waiting for {what} ({self._last_line(component)})",
+                    f"See {self.log(component)}; `dovetail dev up --fresh` starts with empty data",
                 )
             if self._clock.monotonic() > deadline:
                 raise StartError(

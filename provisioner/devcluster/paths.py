@@ -27,7 +27,7 @@ def checked_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise StateError(
-            f"{name!r} is no cluster name",
+            f"{name!r} is not a valid cluster name",
             "Use at most 40 small letters, digits and hyphens, with no hyphen at either end",
         )
     return name

@@ -57,7 +57,7 @@ def load_authority(layout: Layout) -> Authority:
     except (OSError, CertificateError) as error:
         raise StateError(
             f"the certificates in {layout.pki} cannot be used ({error})",
-            "Begin anew with `dovetail dev up --fresh`",
+            "Start with empty data: `dovetail dev up --fresh`",
         ) from error
 
 

@@ -60,7 +60,7 @@ class Rule:
         if saving <= 0:
             return "Can't replace with a cheaper node"
         if self.gain(some, saving, new_usd) <= 0:
-            return f"Saving ${saving:.2f} per hour does not pay for moving {sum(len(one.pods) for one in some)} pods"
+            return f"Saving ${saving:.2f} per hour does not justify moving {sum(len(one.pods) for one in some)} pods"
         for pool, score in self.scores(some, saving).items():
             if score < THRESHOLD:
                 return (

@@ -262,7 +262,7 @@ def refusal(
 def _of_node(node: NodeView, view: View, pools: Mapping[str, NodePool]) -> tuple[Obstacle, str] | None:
     """What the node itself is refused for; the order is Karpenter's."""
     if node.key.of_claim and (node.key.name in view.under_way or node.key.name in view.spared):
-        return Obstacle.UNDER_WAY, "Node is being disrupted already"
+        return Obstacle.UNDER_WAY, "Node is already being disrupted"
     if node.claim is None:
         return Obstacle.UNMANAGED, "Node isn't managed by karpenter"
     if node.ambiguous:

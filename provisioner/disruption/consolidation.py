@@ -136,7 +136,7 @@ class Consolidation:
         planned = result.usd_per_hour
         if result.claims:
             if any(is_settled(one, self._view) for one in some):
-                return "Node was launched a short while ago for the pods that it runs"
+                return "Node was recently launched for the pods that it runs"
             if len(result.claims) > 1 and planned >= total:
                 return f"Can't remove without creating {len(result.claims)} candidates"
             if why := self._rule.refusal(some, total - planned, planned):

@@ -30,9 +30,9 @@ class Pause:
     def why(self, pool: str) -> str:
         """What pauses the nodes of a NodePool, as users read it; "" where nothing does."""
         if self.everything:
-            return f'Disruption is paused through the key "{PAUSED}" of ConfigMap "{names.SETTINGS_CONFIGMAP}"'
+            return f'Disruption is paused by the key "{PAUSED}" of ConfigMap "{names.SETTINGS_CONFIGMAP}"'
         if pool in self.pools:
-            return f'Disruption is paused through the "{names.PAUSED}" annotation of NodePool "{pool}"'
+            return f'Disruption is paused by the annotation "{names.PAUSED}" of NodePool "{pool}"'
         return ""
 
 

@@ -150,13 +150,13 @@ def _lost(facts: Facts) -> str:
     """Why the command cannot come to its end as it was decided; "" where it can."""
     for one in facts.candidates:
         if not one.there:
-            return f"NodeClaim {one.name} is gone"
+            return f"NodeClaim {one.name} no longer exists"
         if one.deleting:
             return f"NodeClaim {one.name} is being deleted"
         if one.interrupted:
-            return f"NodeClaim {one.name} is interrupted"
+            return f"NodeClaim {one.name} is being interrupted"
         if not one.joined:
-            return f"NodeClaim {one.name} has no Node of its own"
+            return f"NodeClaim {one.name} has no Node, or shares it with another NodeClaim"
     failed = _those(facts, ReplacementState.FAILED)
     return f"replacement NodeClaim {failed[0]} failed" if failed else ""
 

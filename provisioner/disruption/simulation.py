@@ -132,7 +132,7 @@ class Simulation:
             return Answer(Result((), {}, ()))
         if follows(pods, self._moved):
             return Answer(
-                None, "Its pods have affinity to pods of other nodes that are being disrupted; it waits for these"
+                None, "Its pods have affinity to pods on other nodes that are being disrupted; waiting for these nodes"
             )
         leaving = self._leaving | names
         result = self._prepared.solve(

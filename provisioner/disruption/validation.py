@@ -29,7 +29,7 @@ class Sighted:
         unknown: what may be a live pod and cannot be told, in words; "" for nothing.
         protected: the Node or the NodeClaim is not to be disrupted.
         forceful: the NodeClaim has a terminationGracePeriod, so that no pod holds it for ever.
-        awaited: pods are planned onto it.
+        awaited: pods are planned for the node.
     """
 
     name: str
@@ -64,18 +64,18 @@ def verdict(
     waiting = ALLOWED
     for one in sighted:
         if one.unknown:
-            return Verdict(f"there may be a live pod: {one.unknown}")
+            return Verdict(f"an object that cannot be read may be a running pod: {one.unknown}")
         if one.protected:
             return Verdict(f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation')
         if one.awaited:
-            return Verdict("pods are planned onto it")
+            return Verdict("pods are planned for the node")
         moving = [pod for pod in one.pods if is_reschedulable(pod)]
         if reason == names.REASON_EMPTY and moving:
-            return Verdict(f"pod {moving[0].key} is on it")
+            return Verdict(f"pod {moving[0].key} runs on the node")
         if reason == names.REASON_UNDERUTILIZED:
             homeless = next((pod for pod in moving if pod.deleted is None and pod.uid not in placed), None)
             if homeless is not None:
-                return Verdict(f"pod {homeless.key} has no other place")
+                return Verdict(f"pod {homeless.key} fits on no other node")
         if reason == names.REASON_DRIFTED and one.forceful:
             continue
         for pod in one.pods:

@@ -48,16 +48,16 @@ encode = msgspec.json.Encoder().encode
 
 _REQUESTS = metrics.counter(
     "dovetail_kube_requests_total",
-    "Requests to the API server, watches excluded; code 0 is no answer.",
+    "Requests to the API server, excluding watches; code 0 means that no response arrived.",
     ("method", "code"),
 )
 _SECONDS = metrics.histogram(
     "dovetail_kube_request_duration_seconds",
-    "From sending a request to the API server to the end of its answer.",
+    "Time from sending a request to the API server to the end of its response.",
     ("method",),
 )
 _THROTTLED = metrics.counter(
-    "dovetail_kube_throttled_seconds_total", "Time that requests waited for our own rate limit."
+    "dovetail_kube_throttled_seconds_total", "Time that requests waited for the client-side rate limiter."
 )
 
 

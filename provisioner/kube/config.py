@@ -229,7 +229,7 @@ class Connection:
                 configuration = self._source.load()
                 transport = self._connect(configuration)
             except ConfigError as error:
-                _log.warning("credentials could not be read again", error=str(error))
+                _log.warning("Failed to reload credentials; keeping the previous ones", error=str(error))
                 return False
             self._configuration, self._transport = configuration, transport
         return True
@@ -363,14 +363,16 @@ class _Source:
     def find(kubeconfig: str | None) -> "_Source":
         if kubeconfig:
             if not any(Path(path).is_file() for path in kubeconfig.split(os.pathsep)):
-                raise ConfigError(f"kubeconfig {kubeconfig!r} is no file; give the path of one with --kubeconfig")
+                raise ConfigError(
+                    f"kubeconfig {kubeconfig!r} does not exist or is not a file; set --kubeconfig to the path of a kubeconfig file"
+                )
             return _Source(kubeconfig)
         if os.environ.get("KUBERNETES_SERVICE_HOST") and (_SERVICE_ACCOUNT / "token").is_file():
             return _Source(None)
         named = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
         if not any(Path(path).is_file() for path in named.split(os.pathsep)):
             raise ConfigError(
-                f"no kubeconfig: not in a pod, and {named!r} is no file; give one with --kubeconfig or $KUBECONFIG"
+                f"no kubeconfig found: the process does not run in a pod and {named!r} is not a file; set --kubeconfig or $KUBECONFIG"
             )
         return _Source(named)
 
@@ -398,7 +400,7 @@ class _Source:
             if configuration.host.startswith("https:"):
                 if not configuration.api_key and not configuration.cert_file:
                     raise ConfigError(
-                        f"{self} gives no credentials: no token, no client certificate, and no exec plugin that answered"
+                        f"{self} contains no usable credentials: no token, no client certificate and no working exec plugin"
                     )
                 configuration.ssl_context = _read_tls(configuration)
         except ConfigError:
@@ -429,7 +431,7 @@ def _pool(configuration: Any, settings: dict[str, Any]) -> urllib3.HTTPConnectio
         return manager.connection_from_host(url.hostname, url.port, url.scheme)
     kind = urllib3.HTTPSConnectionPool if url.scheme == "https" else urllib3.HTTPConnectionPool
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigError(f"server {configuration.host!r} is no http or https URL")
+        raise ConfigError(f"server {configuration.host!r} is not an http or https URL")
     return kind(url.hostname, url.port, **settings)
 
 
@@ -475,7 +477,7 @@ def _import_lean() -> _Official | None:
             config = importlib.import_module("kubernetes.config")
             return _Official(config, client.Configuration)
     except Exception as error:
-        _log.info("the official client is imported whole", reason=str(error))
+        _log.info("Importing the official Kubernetes client as a whole", reason=str(error))
         return None
     finally:
         # An ordinary `import kubernetes` later on must find nothing of this.

@@ -210,11 +210,11 @@ class Recorder:
             except (ApiError, LostLease) as error:
                 with self._wake:
                     self.dropped += 1
-                _log.debug("event not written", reason=saying.reason, object=saying.ref.name, error=str(error))
+                _log.debug("Failed to write an event", reason=saying.reason, object=saying.ref.name, error=str(error))
             except Exception:
                 with self._wake:
                     self.dropped += 1
-                _log.exception("event not written", reason=saying.reason, object=saying.ref.name)
+                _log.exception("Failed to write an event", reason=saying.reason, object=saying.ref.name)
             finally:
                 with self._wake:
                     self._busy = False

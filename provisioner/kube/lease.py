@@ -216,7 +216,7 @@ class LeaderElector:
         fence = self._acquire(pulse)
         if fence is None:
             return Ending.STOPPED
-        _log.info("leading", lease=self._key(), identity=self.identity)
+        _log.info("Became the leader", lease=self._key(), identity=self.identity)
         failed = threading.Event()
         threading.Thread(
             target=self._started, args=(on_started, fence, failed), name=f"lead-{self.name}", daemon=True
@@ -226,7 +226,7 @@ class LeaderElector:
         if self._stopping.is_set() or failed.is_set():
             self._release()
             return Ending.STOPPED if self._stopping.is_set() else Ending.FAILED
-        _log.error("the lease is lost", lease=self._key(), identity=self.identity, holder=self.holder)
+        _log.error("Lost the leader election Lease", lease=self._key(), identity=self.identity, holder=self.holder)
         on_lost()
         return Ending.LOST
 
@@ -243,9 +243,9 @@ class LeaderElector:
         try:
             on_started(fence)
         except LostLease as error:
-            _log.info("stopped", lease=self._key(), reason=str(error))
+            _log.info("Stopped", lease=self._key(), reason=str(error))
         except Exception:
-            _log.exception("the leader's work failed; the lease is given back", lease=self._key())
+            _log.exception("Failed to start leading; releasing the Lease", lease=self._key())
             failed.set()
             fence.fall()
 
@@ -258,9 +258,9 @@ class LeaderElector:
                 if self._try_acquire():
                     return Fence(self._clock, sent + self.renew_deadline)
             except ApiError as error:
-                _log.warning("cannot reach the lease", lease=self._key(), error=str(error))
+                _log.warning("Failed to read the Lease; retrying", lease=self._key(), error=str(error))
             except Exception:
-                _log.exception("a try to get the lease failed, the next follows", lease=self._key())
+                _log.exception("Failed to acquire the Lease; retrying", lease=self._key())
             self._stopping.wait(self.retry_period)
         return None
 
@@ -271,7 +271,7 @@ class LeaderElector:
             return self._time_left() <= 0 and self._create()
         holder = lease.spec.holder_identity or ""
         if holder != self.holder:
-            _log.info("the lease has another holder", lease=self._key(), holder=holder)
+            _log.info("The holder of the Lease changed", lease=self._key(), holder=holder)
         self.holder = holder
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen = _Seen(lease.spec, self._clock.monotonic())
@@ -343,10 +343,12 @@ class LeaderElector:
                 if not self._renew():
                     return
             except ApiError as error:
-                _log.warning("lease not renewed", lease=self._key(), error=str(error), fence=repr(fence))
+                _log.warning(
+                    "Failed to renew the Lease; retrying", lease=self._key(), error=str(error), fence=repr(fence)
+                )
                 continue
             except Exception:
-                _log.exception("lease not renewed", lease=self._key(), fence=repr(fence))
+                _log.exception("Failed to renew the Lease; retrying", lease=self._key(), fence=repr(fence))
                 continue
             fence.extend(sent + self.renew_deadline)
 
@@ -381,10 +383,10 @@ class LeaderElector:
         try:
             self._patch(changes, dict.fromkeys(self._annotations), self._lease.metadata.resource_version)
         except Exception as error:
-            _log.warning("lease not given back", lease=self._key(), error=str(error))
+            _log.warning("Failed to release the Lease", lease=self._key(), error=str(error))
         else:
             self.holder = ""
-            _log.info("lease given back", lease=self._key())
+            _log.info("Released the Lease", lease=self._key())
 
     def _read(self) -> Lease:
         return self._send("GET", LEASES.path(self.namespace, self.name))

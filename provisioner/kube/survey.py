@@ -126,7 +126,7 @@ class Shared(Generic[T]):
         with self._changed:
             wanted = self._begun + 1
             if not self._changed.wait_for(lambda: self._ended >= wanted or self._begun == self._ended, _WAIT_SECONDS):
-                raise ApiError(0, "Timeout", f"no answer was begun within {_WAIT_SECONDS:.0f} s")
+                raise ApiError(0, "Timeout", f"no answer arrived within {_WAIT_SECONDS:.0f} s")
             if self._ended >= wanted:
                 answer = self._answer
             else:

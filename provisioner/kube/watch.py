@@ -62,22 +62,28 @@ MIN_RELIST_SECONDS = 300.0  # between two lists that we ask for because somethin
 PATIENCE_SECONDS = 300.0  # a watch that neither hears nor asks anything for so long hangs
 SETTLED_SECONDS = 2.0  # a stream that has stood for so long brought everything that had happened before it was opened
 
-_REQUESTS = metrics.counter("dovetail_watch_requests_total", "Lists and watches asked for.", ("resource",))
-_RELISTS = metrics.counter("dovetail_watch_relists_total", "How often everything was delivered.", ("resource",))
+_REQUESTS = metrics.counter(
+    "dovetail_watch_requests_total", "List and watch requests to the API server.", ("resource",)
+)
+_RELISTS = metrics.counter(
+    "dovetail_watch_relists_total", "Times that the complete list of objects was delivered.", ("resource",)
+)
 _BAD_OBJECTS = metrics.counter(
     "dovetail_watch_bad_objects_total",
-    "Objects that could not be read as the server sent them; each time that one comes is counted.",
+    "Objects from the API server that could not be read; every delivery is counted.",
     ("resource",),
 )
 _BAD_NOW = metrics.gauge(
-    "dovetail_watch_unreadable_objects", "Objects left out, or read without fields nested too deeply.", ("resource",)
+    "dovetail_watch_unreadable_objects",
+    "Objects that are ignored, or read without fields that are nested too deeply.",
+    ("resource",),
 )
 _HANDLER_FAILURES = metrics.counter(
-    "dovetail_watch_handler_failures_total", "Changes that a part of this program failed to take in.", ("resource",)
+    "dovetail_watch_handler_failures_total", "Changes that an event handler failed to process.", ("resource",)
 )
 _OBJECTS = metrics.gauge("dovetail_watch_objects", "Objects in the cache.", ("resource",))
 _STALENESS = metrics.gauge(
-    "dovetail_watch_staleness_seconds", "Time since what the server sent was last taken in.", ("resource",)
+    "dovetail_watch_staleness_seconds", "Time since data from the API server was last processed.", ("resource",)
 )
 
 _END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
@@ -278,10 +284,10 @@ class Reflector(Generic[T]):
         """
         why = f": {self.error}" if self.error is not None else ""
         if not self.synced.is_set():
-            return f"{self.resource} are not synced{why}"
+            return f"the cache of {self.resource} is not synced{why}"
         limit = 2 * self._read_timeout if max_staleness is None else max_staleness
         age = self.staleness()
-        return f"{self.resource} were last heard of {age:.0f} s ago{why}" if age > limit else ""
+        return f"the watch of {self.resource} received nothing for {age:.0f} s{why}" if age > limit else ""
 
     # The loop
 
@@ -313,7 +319,7 @@ class Reflector(Generic[T]):
     def _pause_after(self, error: Exception) -> float:
         """What a failure means for the next request; seconds to wait before it."""
         if not isinstance(error, ApiError):
-            _log.error("watch failed", exc_info=error, resource=str(self.resource))
+            _log.error("Watch failed; retrying", exc_info=error, resource=str(self.resource))
             self._version = ""
             self._error = ApiError(0, type(error).__name__, str(error))
             return self._backoff.next()
@@ -321,7 +327,7 @@ class Reflector(Generic[T]):
         self._error = error
         if isinstance(error, Gone):
             self._version = ""
-            _log.info("version is too old, everything is listed again", resource=str(self.resource))
+            _log.info("The resource version is too old; listing all objects again", resource=str(self.resource))
             return 0.0
         if isinstance(error, Unauthorized):
             self._connection.refresh()
@@ -386,7 +392,7 @@ class Reflector(Generic[T]):
         self._blind = relist.blind
         if relist.blind:
             _log.error(
-                "a list holds an object that cannot be told from the others, no deletion is concluded from it",
+                "A list contains an object without a readable identity; no deletions are inferred from it",
                 resource=str(self.resource),
             )
         else:
@@ -398,13 +404,17 @@ class Reflector(Generic[T]):
         self.relists += 1
         _RELISTS.labels(str(self.resource)).inc()
         self._recovered()
-        _log.debug("listed", resource=str(self.resource), objects=len(self.store), version=version)
+        _log.debug("Listed objects", resource=str(self.resource), objects=len(self.store), version=version)
         for handler in self._handlers:
             try:
                 handler.on_sync()
             except Exception:
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
-                _log.exception("handler failed at sync", resource=str(self.resource), handler=type(handler).__name__)
+                _log.exception(
+                    "Event handler failed at the initial sync",
+                    resource=str(self.resource),
+                    handler=type(handler).__name__,
+                )
         self.synced.set()
 
     # Watching
@@ -428,7 +438,9 @@ class Reflector(Generic[T]):
                     if self._line(line, relist):
                         relist = None
             if relist is not None and not self._stopping.is_set():
-                raise _SilenceError("the stream ended before everything was sent", f"GET {path}", maybe_applied=True)
+                raise _SilenceError(
+                    "the stream ended before the initial list was complete", f"GET {path}", maybe_applied=True
+                )
             self._ended()
         except ApiError as error:
             if relist is not None:
@@ -457,7 +469,11 @@ class Reflector(Generic[T]):
             raise error
         self._watch_list, self._watch_list_refused = False, refused
         self._asked = None  # ask the other way at once
-        _log.info("no WatchList here, lists are read in pages", resource=str(self.resource), error=str(error))
+        _log.info(
+            "The API server does not support WatchList; reading lists in pages",
+            resource=str(self.resource),
+            error=str(error),
+        )
 
     def _lines(self, path: str) -> Generator[bytes, None, None]:
         """The lines of one stream, each as soon as it is complete."""
@@ -478,7 +494,7 @@ class Reflector(Generic[T]):
             yield from split_lines(response.stream(None))
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if isinstance(error, urllib3.exceptions.ReadTimeoutError):
-                silence = f"nothing was heard for {self._read_timeout:g} s"
+                silence = f"no data was received for {self._read_timeout:g} s"
                 raise _SilenceError(silence, f"GET {path}", maybe_applied=True) from error
             raise connection_failed(error, f"GET {path}") from error
         finally:
@@ -504,7 +520,7 @@ class Reflector(Generic[T]):
             case "ERROR":
                 raise error_from(0, bytes(event.object), request=f"GET {self._path}")
             case _:
-                _log.warning("unknown kind of event", resource=str(self.resource), type=event.type)
+                _log.warning("Ignored a watch event of unknown type", resource=str(self.resource), type=event.type)
                 return False
         self._took_in()
         return ended
@@ -611,7 +627,9 @@ class Reflector(Generic[T]):
                 try:
                     bad(identity, error)
                 except Exception:
-                    _log.exception("handler failed at a bad object", resource=str(self.resource), object=key)
+                    _log.exception(
+                        "Event handler failed for an unreadable object", resource=str(self.resource), object=key
+                    )
 
     def _dispatch(self, kind: EventKind, key: str, old: T | None, new: T | None) -> None:
         for handler in self._handlers:
@@ -623,7 +641,7 @@ class Reflector(Generic[T]):
                     self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(
-                    "handler failed",
+                    "Event handler failed",
                     resource=str(self.resource),
                     object=key,
                     event=kind.value,
@@ -655,7 +673,7 @@ class Reflector(Generic[T]):
         is_news = known is None or known.problem != text  # its owner may change it as often as he likes
         _log.log(
             logging.WARNING if is_news else logging.DEBUG,
-            "object cannot be read, it is left out" if left_out else "object cannot be read in whole",
+            "Ignoring an object that cannot be read" if left_out else "Ignoring parts of an object that cannot be read",
             resource=str(self.resource),
             object=key or "unknown",
             error=text,

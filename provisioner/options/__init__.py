@@ -144,14 +144,14 @@ def _nonnegative(text: str) -> float:
 def _share(text: str) -> float:
     value = _number(text)
     if not 0 <= value < 1:
-        raise ValueError("must be from 0 to below 1, as 0.075 for 7.5 %")
+        raise ValueError("must be at least 0 and less than 1, such as 0.075 for 7.5 %")
     return value
 
 
 def _url(text: str) -> str:
     parts = urllib.parse.urlsplit(text)
     if text and not (parts.scheme in ("http", "https") and parts.netloc):
-        raise ValueError("must be a whole URL, as https://host:443")
+        raise ValueError("must be a complete URL such as https://host:443")
     return text
 
 
@@ -159,7 +159,7 @@ def _bundle(text: str) -> str:
     try:
         base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("must be the CA in base64") from None
+        raise ValueError("must be a CA bundle in base64") from None
     return text
 
 
@@ -194,7 +194,7 @@ def _choice(*choices: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text in choices:
             return text
-        raise ValueError(f"must be one of {', '.join(choice or 'nothing at all' for choice in choices)}")
+        raise ValueError(f"must be one of {', '.join(choice or 'an empty value' for choice in choices)}")
 
     return read
 
@@ -204,14 +204,14 @@ def _address(text: str) -> str:
         try:
             ipaddress.ip_address(text)
         except ValueError:
-            raise ValueError("must be an IP address of this machine, or nothing for all of them") from None
+            raise ValueError("must be an IP address of this host, or empty for all addresses") from None
     return text
 
 
 def _host_port(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if text and not (host and colon and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError('must be host:port, as "10.0.0.7:8444"')
+        raise ValueError('must be host:port, such as "10.0.0.7:8444"')
     return text
 
 
@@ -239,11 +239,11 @@ def _gates(text: str, known: Mapping[str, str]) -> tuple[dict[str, bool], tuple[
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise ValueError(f'must be a list as "NodeRepair=true,NodeOverlay=false", and {part!r} has no value')
+            raise ValueError(f'must be a list such as "NodeRepair=true,NodeOverlay=false" with a value for {part!r}')
         try:
             switch = _boolean(value)
         except ValueError:
-            raise ValueError(f"must give true or false to every gate, and {name} has {value!r}") from None
+            raise ValueError(f"must set feature gate {name} to true or false") from None
         if name in known:
             values[known[name]] = switch
         else:
@@ -319,198 +319,243 @@ class Options:
 
     # Karpenter's
     karpenter_service: str = _setting(
-        "", _TEXT, "Accepted for compatibility: nothing here needs the Service's name.", effect=False
+        "", _TEXT, "Accepted for compatibility; the name of the Service is not used.", effect=False
     )
-    metrics_port: int = _setting(8080, _PORT, "Port of /metrics.")
-    health_probe_port: int = _setting(8081, _PORT, "Port of /healthz and /readyz.")
+    metrics_port: int = _setting(8080, _PORT, "Port that serves /metrics.")
+    health_probe_port: int = _setting(8081, _PORT, "Port that serves /healthz and /readyz.")
     kube_client_qps: float = _setting(
-        200.0, _Parser(_number, "NUMBER"), "Requests a second to the API server over a longer time; 0 is no limit."
+        200.0, _Parser(_number, "NUMBER"), "Sustained rate of requests to the API server, per second; 0 means no limit."
     )
-    kube_client_burst: int = _setting(300, _Parser(_integer(1), "NUMBER"), "Requests to the API server at once.")
+    kube_client_burst: int = _setting(
+        300, _Parser(_integer(1), "NUMBER"), "Requests to the API server that may exceed the sustained rate in a burst."
+    )
     enable_profiling: bool = _setting(False, _BOOLEAN, "Serve /debug/stacks on the metrics port.")
     disable_controller_warmup: bool = _setting(
-        True, _BOOLEAN, "Accepted for compatibility: caches are always filled before leading.", effect=False
+        True,
+        _BOOLEAN,
+        "Accepted for compatibility; caches are always filled before a replica becomes the leader.",
+        effect=False,
     )
-    disable_leader_election: bool = _setting(False, _BOOLEAN, "Work without a Lease; only safe with one replica.")
+    disable_leader_election: bool = _setting(False, _BOOLEAN, "Disable leader election; only safe with one replica.")
     disable_cluster_state_observability: bool = _setting(
-        False, _BOOLEAN, "Leave out the metrics of single pods, nodes and pools."
+        False, _BOOLEAN, "Disable metrics of individual pods, nodes and NodePools."
     )
-    leader_election_name: str = _setting("karpenter-leader-election", _TEXT, "Name of the Lease.")
-    leader_election_namespace: str = _setting("", _TEXT, "Namespace of the Lease; empty is the system namespace.")
+    leader_election_name: str = _setting("karpenter-leader-election", _TEXT, "Name of the leader election Lease.")
+    leader_election_namespace: str = _setting(
+        "", _TEXT, "Namespace of the leader election Lease; if empty, the system namespace."
+    )
     memory_limit: int = _setting(
         -1,
         _Parser(_integer(-1), "BYTES"),
-        "Memory of this container; above 90 % of it memory is given back. -1 is none.",
+        "Memory limit of this container in bytes; unused memory is released above 90 % of it. -1 means no limit.",
     )
     cpu_requests: int = _setting(
-        1000, _Parser(_integer(-(10**9)), "MILLICORES"), "CPU of this container; decides the number of workers."
+        1000,
+        _Parser(_integer(-(10**9)), "MILLICORES"),
+        "CPU request of this container in millicores; determines the number of workers.",
     )
     log_level: str = _setting(
-        "info", _Parser(_choice("debug", "info", "error", ""), "debug|info|error"), "How much is logged."
+        "info", _Parser(_choice("debug", "info", "error", ""), "debug|info|error"), "Least severe level that is logged."
     )
     log_output_paths: tuple[str, ...] = _setting(
-        ("stdout",), _Parser(_paths, "LIST"), "Where logs go: stdout, stderr or files."
+        ("stdout",), _Parser(_paths, "LIST"), "Destinations of logs: stdout, stderr or file paths."
     )
     log_error_output_paths: tuple[str, ...] = _setting(
-        ("stderr",), _Parser(_paths, "LIST"), "Where failures of the logger itself go."
+        ("stderr",), _Parser(_paths, "LIST"), "Destinations of errors of the logger itself."
     )
     batch_max_duration: timedelta = _setting(
-        timedelta(seconds=10), _POSITIVE_DURATION, "Longest time that pods are gathered before planning."
+        timedelta(seconds=10),
+        _POSITIVE_DURATION,
+        "Maximum time that pods are collected into a batch before they are planned.",
     )
     batch_idle_duration: timedelta = _setting(
-        timedelta(seconds=1), _POSITIVE_DURATION, "A batch ends when no new pod came for this long."
+        timedelta(seconds=1), _POSITIVE_DURATION, "Time without a new pending pod after which a batch ends."
     )
     preference_policy: str = _setting(
-        "Respect", _Parser(_choice("Respect", "Ignore"), "Respect|Ignore"), "Whether preferred affinities count."
+        "Respect",
+        _Parser(_choice("Respect", "Ignore"), "Respect|Ignore"),
+        "Whether preferred affinities are respected.",
     )
     min_values_policy: str = _setting(
         "Strict", _Parser(_choice("Strict", "BestEffort"), "Strict|BestEffort"), "Whether minValues may be relaxed."
     )
     ignore_dra_requests: bool = _setting(
-        True, _BOOLEAN, "Refuse pods with resource claims; false places them as if they had none."
+        True,
+        _BOOLEAN,
+        "Do not schedule pods with DRA resource claims; if false, they are scheduled as if they had none.",
     )
     scheduler_config: tuple[SpreadDefault, ...] = _setting(
-        (), _Parser(_scheduler_config, "YAML"), "podTopologySpread.defaultConstraints of the scheduler."
+        (),
+        _Parser(_scheduler_config, "YAML"),
+        "Scheduler configuration in YAML; only podTopologySpread.defaultConstraints is read.",
     )
     feature_gates: FeatureGates = _setting(
-        FeatureGates(), _Parser(_feature_gates, "LIST"), "Optional features, as Name=true,Name=false."
+        FeatureGates(), _Parser(_feature_gates, "LIST"), "Feature gates as Name=true,Name=false."
     )
 
     # Karpenter's, for AWS
-    cluster_name: str = _setting("", _TEXT, "Name of the cluster; with --provider=aws it is required.")
+    cluster_name: str = _setting("", _TEXT, "Name of the cluster; required with --provider=aws.")
     cluster_endpoint: str = _setting(
-        "", _Parser(_url, "URL"), "The API server as new machines reach it; empty is what EKS says."
+        "", _Parser(_url, "URL"), "URL of the API server for new nodes; if empty, discovered from EKS."
     )
     cluster_ca_bundle: str = _setting(
-        "", _Parser(_bundle, "BASE64"), "The CA of the API server; empty is that of our own connection."
+        "",
+        _Parser(_bundle, "BASE64"),
+        "CA bundle of the API server for new nodes, in base64; if empty, the CA of the provisioner's own connection.",
     )
     isolated_vpc: bool = _setting(
-        False, _BOOLEAN, "Call no service without an endpoint in the VPC: no Pricing API, no clean-up of profiles."
+        False,
+        _BOOLEAN,
+        "Call no AWS services that have no VPC endpoint: no Pricing API, no cleanup of instance profiles.",
     )
-    eks_control_plane: bool = _setting(False, _BOOLEAN, "Ask EKS for the version of the cluster, not the API server.")
+    eks_control_plane: bool = _setting(
+        False, _BOOLEAN, "Read the version of the cluster from EKS instead of the API server."
+    )
     vm_memory_overhead_percent: float = _setting(
-        0.075, _Parser(_share, "SHARE"), "Share of a machine's memory that its node is guessed not to see."
+        0.075, _Parser(_share, "SHARE"), "Estimated share of an instance's memory that is not available to the node."
     )
-    interruption_queue: str = _setting("", _TEXT, "Name of the SQS queue of interruptions; empty reads none.")
-    reserved_enis: int = _setting(0, _Parser(_integer(0), "NUMBER"), "Network interfaces that are not for pods.")
-    disable_dry_run: bool = _setting(False, _BOOLEAN, "Check classes without dry runs of what they would launch.")
-    enable_zonal_shift: bool = _setting(False, _BOOLEAN, "Launch nothing in zones that ARC shifts traffic away from.")
+    interruption_queue: str = _setting(
+        "", _TEXT, "Name of the SQS queue with interruption messages; if empty, interruptions are not handled."
+    )
+    reserved_enis: int = _setting(
+        0, _Parser(_integer(0), "NUMBER"), "Number of network interfaces per node that are not used for pods."
+    )
+    disable_dry_run: bool = _setting(False, _BOOLEAN, "Validate EC2NodeClasses without dry-run calls to EC2.")
+    enable_zonal_shift: bool = _setting(
+        False, _BOOLEAN, "Launch no instances in zones that an ARC zonal shift moves traffic away from."
+    )
     ami_refresh_interval: timedelta = _setting(
-        timedelta(minutes=1), _Parser(_minute, "DURATION"), "How old a list of images may be."
+        timedelta(minutes=1), _Parser(_minute, "DURATION"), "Interval between refreshes of AMIs."
     )
     subnet_refresh_interval: timedelta = _setting(
-        timedelta(minutes=1), _Parser(_minute, "DURATION"), "How old a list of subnets may be."
+        timedelta(minutes=1), _Parser(_minute, "DURATION"), "Interval between refreshes of subnets."
     )
     aws_feature_gates: AwsFeatureGates = _setting(
-        AwsFeatureGates(), _Parser(_aws_feature_gates, "LIST"), "Optional features of AWS, as Name=true."
+        AwsFeatureGates(), _Parser(_aws_feature_gates, "LIST"), "AWS feature gates as Name=true,Name=false."
     )
 
     # ours
     kubeconfig: str = _setting(
-        "", _TEXT, "Kubeconfig file; empty is this pod's service account, else the user's own file."
+        "",
+        _TEXT,
+        "Path of a kubeconfig file; if empty, the service account of the pod or else the user's default kubeconfig.",
     )
     bind_address: str = _own(
-        "", _Parser(_address, "ADDRESS"), "Address that metrics and probes listen on; empty is all."
+        "", _Parser(_address, "ADDRESS"), "Address that metrics and probes are served on; if empty, all addresses."
     )
-    system_namespace: str = _setting("dovetail-system", _TEXT, "Namespace of our own objects.")
-    provider: str = _own("kwok", _Parser(_choice("aws", "kwok"), "aws|kwok"), "Where machines come from.")
+    system_namespace: str = _setting(
+        "dovetail-system", _TEXT, "Namespace of the Leases, ConfigMaps and Secrets of Dovetail."
+    )
+    provider: str = _own("kwok", _Parser(_choice("aws", "kwok"), "aws|kwok"), "Cloud provider that launches the nodes.")
     instance_types_file_path: str = _setting(
-        "", _TEXT, "Catalogue of instance types for kwok; empty is the built-in one."
+        "", _TEXT, "JSON file with instance types for kwok; if empty, the built-in instance types."
     )
     nominate: str = _own(
         "auto",
         _Parser(_choice("true", "false", "auto"), "true|false|auto"),
-        "Nominate planned pods to their new node before its taint falls; auto does while no extender reports.",
+        "Nominate planned pods to their new node before its taint is removed; auto nominates only while no extender sends reports.",
     )
     report_bind_address: str = _own(
-        "", _Parser(_address, "ADDRESS"), "Address that the extender's reports are taken on; empty is all."
+        "", _Parser(_address, "ADDRESS"), "Address that accepts reports of the extender; if empty, all addresses."
     )
-    report_port: int = _own(8444, _PORT, "Port that the extender's reports are taken on; 0 lets the system choose.")
+    report_port: int = _own(8444, _PORT, "Port that accepts reports of the extender; 0 chooses a free port.")
     report_address: str = _own(
         "",
         _Parser(_host_port, "HOST:PORT"),
-        "Where extenders reach that port; written on the Lease. Empty is this host.",
+        "Address at which extenders reach that port, published on the Lease; if empty, the address of this host.",
     )
     report_cert_dir: str = _own(
-        "", _TEXT, "Directory of tls.crt, tls.key and ca.crt for reports over mTLS; empty takes them on loopback only."
+        "",
+        _TEXT,
+        "Directory with tls.crt, tls.key and ca.crt for reports over mTLS; if empty, reports are accepted on loopback only.",
     )
     report_client_name: str = _own(
-        "dovetail-scheduler", _TEXT, "Name that a reporting extender's certificate has to be for; empty is any name."
+        "dovetail-scheduler",
+        _TEXT,
+        "Name that the client certificate of a reporting extender must contain; if empty, any name.",
     )
     intake_grace: timedelta = _own(
         timedelta(milliseconds=300),
         _DURATION,
-        "A pod that fits nowhere is planned after this long, Unschedulable or not.",
+        "Time after which a pod that fits on no node is planned even if kube-scheduler has not marked it unschedulable.",
     )
     hold_ttl: timedelta = _own(
-        timedelta(minutes=2), _POSITIVE_DURATION, "Longest time that a ready node is held for its planned pods."
+        timedelta(minutes=2), _POSITIVE_DURATION, "Maximum time that room on a ready node is held for its planned pods."
     )
     solve_deadline: timedelta = _own(
         timedelta(seconds=10),
         _POSITIVE_DURATION,
-        "Longest time that a batch is planned for; the best plan so far is used, and the rest is planned next.",
+        "Maximum time for planning one batch; the best plan so far is used and the remaining pods are planned in the next batch.",
     )
     hostname_spread_domains: int = _own(
         3,
         _Parser(_integer(0, 999_999), "NUMBER"),
-        "Nodes over which a hard hostname spread without minDomains is planned; 1 is what kube-scheduler asks for, 0 is a node "
-        "for every maxSkew pods. The annotation dovetail.dev/hostname-domains on a NodePool overrides it.",
+        "Minimum number of nodes for a hostname spread with DoNotSchedule and without minDomains; 1 follows kube-scheduler, 0 plans a node "
+        "for every maxSkew pods. The annotation dovetail.dev/hostname-domains of a NodePool overrides it.",
     )
     plan_ttl: timedelta = _own(
         timedelta(minutes=15),
         _POSITIVE_DURATION,
-        "Longest time that a planned pod keeps its place on a node that never initializes.",
+        "Maximum time that room for a planned pod is kept on a node that does not become initialized.",
     )
     command_timeout: timedelta = _own(
         timedelta(minutes=10),
         _POSITIVE_DURATION,
-        "Time without progress after which a disruption command is called off and its nodes take pods again.",
+        "Time without progress after which a disruption command is canceled and its nodes accept pods again.",
+    )
+    aws_region: str = _setting(
+        "", _TEXT, "Region of the cluster; if empty, the Region of the instance that the provisioner runs on."
     )
     consolidation: str = _own(
         "saving",
         _Parser(_choice("saving", "karpenter"), "saving|karpenter"),
-        "When a consolidation pays: saving weighs what it saves in an hour against evictions and launches, karpenter takes any saving.",
+        "When nodes are consolidated: with saving, if the savings of one hour exceed the cost of evictions and launches; with karpenter, if there are any savings.",
     )
     max_disrupting_nodes: int = _own(
         0,
         _Parser(_integer(0), "NUMBER"),
-        "Nodes of all NodePools together that may be disrupted at once, those that are not Ready counted; 0 is no limit.",
+        "Maximum number of nodes, over all NodePools, that are disrupted at the same time, including nodes that are not Ready; 0 means no limit.",
     )
-    aws_region: str = _setting("", _TEXT, "Region of the cluster; empty is the region of this machine.")
     spot_refresh_interval: timedelta = _own(
-        timedelta(minutes=10), _Parser(_minute, "DURATION"), "How old spot prices may be."
+        timedelta(minutes=10), _Parser(_minute, "DURATION"), "Interval between refreshes of spot prices."
     )
     price_refresh_interval: timedelta = _own(
-        timedelta(hours=12), _Parser(_minute, "DURATION"), "How old on-demand prices may be."
+        timedelta(hours=12), _Parser(_minute, "DURATION"), "Interval between refreshes of on-demand prices."
     )
     discounts: str = _own(
-        "", _TEXT, "YAML file of discounts, or configmap/NAME in the system namespace; empty is the list price."
+        "", _TEXT, "YAML file with discounts, or configmap/NAME in the system namespace; if empty, list prices apply."
     )
     prefix_delegation: str = _own(
         "auto",
         _Parser(_choice("true", "false", "auto"), "true|false|auto"),
-        "Whether the VPC CNI hands out prefixes; auto asks the aws-node DaemonSet.",
+        "Whether the VPC CNI uses prefix delegation; auto reads the setting from the aws-node DaemonSet.",
     )
     rebalance: str = _own(
         "ignore",
         _Parser(_choice("ignore", "replace", "drain"), "ignore|replace|drain"),
-        "What a rebalance recommendation of a spot machine does.",
+        "Reaction to a rebalance recommendation for a Spot Instance.",
     )
     aws_mutating_qps: float = _own(
-        5.0, _RATE, "Calls a second of each AWS service that change something; 0 is no limit."
+        5.0, _RATE, "Sustained rate of mutating calls to each AWS service, per second; 0 means no limit."
     )
-    aws_mutating_burst: int = _own(50, _BURST, "Calls at once of each AWS service that change something.")
-    aws_describing_qps: float = _own(20.0, _RATE, "Calls a second of each AWS service that read; 0 is no limit.")
-    aws_describing_burst: int = _own(100, _BURST, "Calls at once of each AWS service that read.")
+    aws_mutating_burst: int = _own(
+        50, _BURST, "Mutating calls to each AWS service that may exceed the sustained rate in a burst."
+    )
+    aws_describing_qps: float = _own(
+        20.0, _RATE, "Sustained rate of reading calls to each AWS service, per second; 0 means no limit."
+    )
+    aws_describing_burst: int = _own(
+        100, _BURST, "Reading calls to each AWS service that may exceed the sustained rate in a burst."
+    )
     template_retention: timedelta = _own(
-        timedelta(hours=24), _POSITIVE_DURATION, "A launch template that was not used for this long is deleted."
+        timedelta(hours=24), _POSITIVE_DURATION, "Time after which an unused launch template is deleted."
     )
     check_state: bool = _own(
         False,
         _BOOLEAN,
-        "Rebuild the cluster state after every event and log where it differs; slow, for finding a defect.",
+        "Rebuild the cluster state after every event and log differences; slow, for debugging.",
     )
-    log_format: str = _own("json", _Parser(_choice("json", "text"), "json|text"), "Form of the log lines.")
+    log_format: str = _own("json", _Parser(_choice("json", "text"), "json|text"), "Format of log lines.")
 
     @classmethod
     def parse(cls, argv: Sequence[str], env: Mapping[str, str]) -> "Options":
@@ -538,7 +583,7 @@ class Options:
     def without_effect(self) -> tuple[str, ...]:
         """What was asked for and changes nothing, a sentence each: to be logged at the start."""
         said = [
-            f"--{_flag(name)} is accepted and has no effect"
+            f"--{_flag(name)} is accepted but has no effect"
             for name, setting in _settings().items()
             if not setting.metadata["effect"] and getattr(self, name) != setting.default
         ]
@@ -551,11 +596,13 @@ class Options:
             ("--aws-feature-gates", self.aws_feature_gates, _AWS_GATES),
         ):
             said += [
-                f"{flag}: {name}=true is accepted and has no effect: the feature is not available in this version"
+                f"{flag}: {name}=true is accepted but has no effect because the feature is not available in this version"
                 for name, attribute in sorted(known.items())
                 if getattr(gates, attribute)
             ]
-            said += [f"{flag}: {name} is not a gate of this version and has no effect" for name in gates.unknown]
+            said += [
+                f"{flag}: {name} is not a feature gate of this version and has no effect" for name in gates.unknown
+            ]
         return tuple(said)
 
     @property
@@ -573,14 +620,14 @@ class Options:
 
     def _check(self) -> None:
         if self.provider == "aws" and not self.cluster_name:
-            raise OptionsError("--cluster-name (or CLUSTER_NAME) must be given with --provider=aws")
+            raise OptionsError("--cluster-name (or CLUSTER_NAME) is required with --provider=aws")
         if self.batch_idle_duration > self.batch_max_duration:
             raise OptionsError("--batch-idle-duration must not be longer than --batch-max-duration")
         ports = [("--metrics-port", self.metrics_port), ("--report-port", self.report_port)]
         for index, (flag, port) in enumerate(ports):
             for other, taken in (*ports[index + 1 :], ("--health-probe-port", self.health_probe_port)):
                 if port and port == taken:
-                    raise OptionsError(f"{flag} and {other} are both {port}; give each its own port")
+                    raise OptionsError(f"{flag} and {other} are both set to {port}; set them to different ports")
 
 
 class Listed(NamedTuple):
@@ -611,7 +658,7 @@ def listed() -> list[Listed]:
 
 def usage() -> str:
     """The text of --help: every flag with its variable and default."""
-    lines = ["Flags, and the environment variables in their place:", ""]
+    lines = ["Flags, and the environment variables that can be set instead:", ""]
     for one in listed():
         lines.append(f"  --{one.flag} {one.placeholder}   ${one.variable}")
         lines.append(f"        {one.doc} Default: {one.default}.")
@@ -663,7 +710,7 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
         if word in ("--help", "-h", "-help"):
             raise HelpRequested(usage())
         if not word.startswith("-") or not word.strip("-"):
-            raise OptionsError(f"{word!r} is no flag; flags begin with --")
+            raise OptionsError(f"{word!r} is not a flag; flags begin with --")
         flag, equals, text = word.lstrip("-").partition("=")
         name, negated = flag.replace("-", "_"), False
         if name not in settings and name.startswith("no_") and isinstance(_default(name[3:]), bool):
@@ -680,7 +727,7 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
             elif rest and (not rest[0].startswith("--") or rest[0] == "--"):
                 text = rest.pop(0)
             else:
-                raise OptionsError(f"flag --{flag} needs a value")
+                raise OptionsError(f"flag --{flag} requires a value")
         if negated:
             text = "false" if _read(name, text, f"flag --{flag}") else "true"
         found.append((name, text, f"--{flag}"))

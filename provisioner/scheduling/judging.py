@@ -216,7 +216,9 @@ class _Court:
             return
         first = next(iter(groups))
         if account is None:
-            self.faults.append(Fault(number, first.pods[0], f"there is no NodePool {node.pool!r} that makes machines"))
+            self.faults.append(
+                Fault(number, first.pods[0], f"NodePool {node.pool!r} does not exist or cannot launch nodes")
+            )
             return
         place = self._opened(number, node, account)
         if place is None:

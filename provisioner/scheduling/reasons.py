@@ -78,11 +78,11 @@ class NoInstanceTypes:
         if not self.offered:
             return "the provider offers no instance types"
         if self.requirement is None:
-            return f"none of {self.offered} instance types meets the pool's own requirements with an available offering"
+            return f"none of {self.offered} instance types meets the requirements of the NodePool with an available offering"
         if self.requirement.is_contradiction:
-            return f"the pool's own requirements and labels leave no value for {self.requirement.key}"
-        together = "" if self.alone else " together with the pool's other requirements"
-        return f"none of {self.offered} instance types has {self.requirement}, which the pool requires{together}"
+            return f"the requirements and labels of the NodePool allow no value for {self.requirement.key}"
+        together = "" if self.alone else " in combination with its other requirements"
+        return f"none of {self.offered} instance types has {self.requirement}, which the NodePool requires{together}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class LabelUndefined:
     key: str
 
     def __str__(self) -> str:
-        return f"no instance type of the pool has the label {self.key}"
+        return f"no instance type of the NodePool has the label {self.key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class NoTypeMatches:
     alone: bool
 
     def __str__(self) -> str:
-        together = "" if self.alone else " together with the pod's other requirements"
+        together = "" if self.alone else " in combination with the other requirements of the pod"
         return f"no instance type has {self.requirement}{together}"
 
 
@@ -118,7 +118,7 @@ class NoOffering:
 
     def __str__(self) -> str:
         return (
-            f"no available offering of {self.types} matching instance types in the zones and capacity types asked for"
+            f"no available offering of {self.types} matching instance types in the requested zones and capacity types"
         )
 
 
@@ -157,7 +157,7 @@ class NothingLeft:
     resources: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"on no matching instance type is any {' or '.join(self.resources)} left for pods"
+        return f"no matching instance type has any {' or '.join(self.resources)} left for pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class MinValuesUnmet:
     found: int
 
     def __str__(self) -> str:
-        return f"minValues: {self.found} values of {self.key} left, {self.wanted} wanted"
+        return f"minValues: {self.found} values of {self.key} remain, {self.wanted} are required"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Unspreadable:
     domains: tuple[str, ...]
 
     def __str__(self) -> str:
-        where = f"; only {', '.join(self.domains)} would keep it" if self.domains else ""
+        where = f"; only {', '.join(self.domains)} would satisfy it" if self.domains else ""
         return f"topology spread over {self.key} with maxSkew {self.max_skew}{where}"
 
 
@@ -217,20 +217,20 @@ class WouldUnsettle:
     key: str
 
     def __str__(self) -> str:
-        return f"a new machine would break the topology spread of other pods over {self.key}"
+        return f"a new node would violate the topology spread of other pods over {self.key}"
 
 
 @dataclass(frozen=True, slots=True)
 class NotTogether:
-    """Required pod affinity: the pods that it names are in no domain that the pool can serve."""
+    """Required pod affinity: the matching pods are in no domain that the pool can serve."""
 
     key: str
     domains: tuple[str, ...]
 
     def __str__(self) -> str:
         if not self.domains:
-            return f"required pod affinity over {self.key}: no pod that it names is running or planned"
-        return f"required pod affinity over {self.key}: the pods that it names are in {', '.join(self.domains)}"
+            return f"required pod affinity over {self.key}: no matching pod is running or planned"
+        return f"required pod affinity over {self.key}: the matching pods are in {', '.join(self.domains)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class PortsTaken:
     ports: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"host port {', '.join(map(str, self.ports))} is taken by daemons"
+        return f"host port {', '.join(map(str, self.ports))} is used by DaemonSet pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class VolumesElsewhere:
     constraint: "Constraint"
 
     def __str__(self) -> str:
-        return f"the pod's volumes cannot be reached: {self.constraint}"
+        return f"the pod's volumes are not accessible: {self.constraint}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ class NoVolumeLeft:
     claim: str
 
     def __str__(self) -> str:
-        return f"no free volume is left for persistentvolumeclaim {self.claim}: other pods get those that would do"
+        return f"no free volume is left for persistentvolumeclaim {self.claim}: the matching volumes are planned for other pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class ReservationsHeld:
     """The pool may only use reserved capacity, and other claims hold all of it."""
 
     def __str__(self) -> str:
-        return "every compatible capacity reservation is held by another claim"
+        return "every compatible capacity reservation is held by another NodeClaim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +369,7 @@ class PodGated:
     """A scheduling gate holds the pod back."""
 
     def __str__(self) -> str:
-        return "scheduling gates hold the pod back"
+        return "the pod has scheduling gates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +387,7 @@ class NotTried:
     """The answer was due before the pod's turn came; it says nothing about whether there is a place."""
 
     def __str__(self) -> str:
-        return "not planned before the solve deadline; it is tried again with the next batch"
+        return "not planned before the solve deadline; retrying with the next batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +395,7 @@ class OnlyWhileLeaving:
     """Pods that stay on a node until it is gone count for the pod's spread or affinity: no place is legal before and after."""
 
     def __str__(self) -> str:
-        return "no placement is legal both while the node leaves and after it is gone"
+        return "no placement is valid both while the node drains and after it was removed"
 
 
 NOT_TRIED = NotTried()
@@ -464,9 +464,9 @@ class BinsRefuse:
         if self.mismatched:
             parts.append(f"{self.mismatched} didn't match the pod's node affinity/selector")
         if self.leaving:
-            parts.append(f"{self.leaving} going away")
+            parts.append(f"{self.leaving} being removed")
         if self.closed:
-            parts.append(f"{self.closed} not taking new pods")
+            parts.append(f"{self.closed} not accepting new pods")
         parts.extend(f"{count} insufficient {resource}" for resource, count in self.short)
         parts.extend(f"{count} {words}" for words, count in self.topology)
         return f"0/{self.total} existing nodes: {', '.join(parts)}"

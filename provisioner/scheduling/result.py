@@ -210,4 +210,4 @@ class Result:
 
     def __repr__(self) -> str:
         placed = sum(map(len, self.existing.values()))
-        return f"<{len(self.claims)} claims, {placed} pods on machines of now, {len(self.unplaced)} unplaced>"
+        return f"<{len(self.claims)} claims, {placed} pods on existing nodes, {len(self.unplaced)} unplaced>"

@@ -191,7 +191,9 @@ def _claim(
     if claim is not None:
         owners = claim.metadata.owner_references
         if volume.ephemeral is not None and pod.uid and not any(one.uid == pod.uid for one in owners):
-            raise VolumeError(f"persistentvolumeclaim {key} was not made for this pod's ephemeral volume {volume.name}")
+            raise VolumeError(
+                f"persistentvolumeclaim {key} was not created for this pod's ephemeral volume {volume.name}"
+            )
         return key, claim, claim.spec
     if volume.ephemeral is not None and volume.ephemeral.volume_claim_template is not None:
         return key, None, volume.ephemeral.volume_claim_template.spec
@@ -205,10 +207,10 @@ def _reach(
         if claim.metadata.deletion_timestamp is not None:
             raise VolumeError(f"persistentvolumeclaim {key} is being deleted")
         if claim.status.phase == "Lost":
-            raise VolumeError(f"persistentvolumeclaim {key} has lost its volume")
+            raise VolumeError(f"persistentvolumeclaim {key} has lost its PersistentVolume")
         if spec.volume_name:
             if BIND_COMPLETED not in claim.metadata.annotations:
-                raise VolumeError(f"persistentvolumeclaim {key} is not bound to its volume yet")
+                raise VolumeError(f"persistentvolumeclaim {key} is not yet bound to its PersistentVolume")
             volume = storage.volumes.get(spec.volume_name)
             if volume is None:
                 raise VolumeError(f"persistentvolume {spec.volume_name} of claim {key} does not exist")
@@ -218,7 +220,7 @@ def _reach(
             return terms, _attachment(key, claim, spec, storage), None
     storage_class = _class(key, spec, storage)
     if storage_class.volume_binding_mode != "WaitForFirstConsumer" and claim is not None:
-        raise VolumeError(f"persistentvolumeclaim {key} waits to be bound (immediate binding)")
+        raise VolumeError(f"persistentvolumeclaim {key} is waiting to be bound (immediate binding)")
     if storage_class.provisioner == _NO_PROVISIONER:
         volumes = _free_volumes(key, claim, spec, storage_class, storage)
         return tuple(dict.fromkeys(term for _, terms in volumes for term in terms)), None, Unbound(key, volumes)
@@ -335,7 +337,9 @@ def _free_volumes(
             free.append(one)
     found = mine or sorted(free, key=lambda one: _storage(one.spec.capacity))
     if not found:
-        raise VolumeError(f"no free volume of storage class {storage_class.metadata.name} would do for claim {key}")
+        raise VolumeError(
+            f"no available PersistentVolume of storage class {storage_class.metadata.name} matches claim {key}"
+        )
     return tuple([(one.metadata.name, _bound_terms(one)) for one in found])
 
 

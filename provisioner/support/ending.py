@@ -65,7 +65,7 @@ def stop_on_signals(stopping: threading.Event, process: Process, seconds: float)
         os.read(heard, 1)
         stopping.set()
         threading.Event().wait(seconds)
-        process.end(f"it has not stopped within {seconds:g} s of the signal")
+        process.end(f"the process did not stop within {seconds:g} s of the signal")
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -83,7 +83,7 @@ def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:
         try:
             stop()
         except Exception:
-            _log.exception("something could not be stopped in order")
+            _log.exception("Failed to stop a component cleanly")
         done.put(None)
 
     threads = [threading.Thread(target=call, args=(stop,), name="stop", daemon=True) for stop in stops]
@@ -100,6 +100,6 @@ def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:
 
 
 def _say(why: str) -> None:
-    _log.critical("this process ends now", why=why)
+    _log.critical("Ending this process", why=why)
     sys.stdout.flush()
     sys.stderr.flush()

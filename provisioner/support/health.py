@@ -116,7 +116,7 @@ def serve_all(
         try:
             running.append(serve(port, host, checks, live_checks=live_checks, with_metrics=with_metrics))
         except OSError as error:
-            _log.error("no metrics or probes: the program itself goes on all the same", error=str(error))
+            _log.error("Failed to serve metrics and probes; the program continues without them", error=str(error))
     return running
 
 
@@ -142,7 +142,7 @@ def through(server: HttpServer, target: str, seconds: float) -> Check:
         try:
             status, text = server.ask(target, seconds)
         except OSError as error:
-            return f"GET {target} had no answer in {seconds:g} s: {error}"
+            return f"GET {target} was not answered within {seconds:g} s: {error}"
         return "" if status == HTTPStatus.OK else f"GET {target} answered {status}: {text.strip()[:500]}"
 
     return check
@@ -180,7 +180,7 @@ def _ask(name: str, check: Check) -> str:
     try:
         return check()
     except Exception as error:
-        _log.exception("check failed", check=name)
+        _log.exception("Health check failed", check=name)
         return f"the check failed: {error}"
 
 

@@ -15,7 +15,7 @@ PATIENCE_SECONDS: Final = 900.0
 """A single piece of work that takes so long hangs: every request ends within two minutes, and a solve at its deadline."""
 
 _log = logs.get_logger(__name__)
-_DIED = metrics.counter("dovetail_threads_died_total", "Threads that ended with an error; none should.")
+_DIED = metrics.counter("dovetail_threads_died_total", "Threads that ended with an error; the expected value is 0.")
 
 
 class Pulse:
@@ -50,7 +50,7 @@ class Pulse:
         if thread is not None and not thread.is_alive():
             return f"{self.name} has ended"
         silent = 0.0 if at is None else self._clock.monotonic() - at
-        return f"{self.name} has not moved for {silent:.0f} s" if silent > self.patience else ""
+        return f"{self.name} has made no progress for {silent:.0f} s" if silent > self.patience else ""
 
 
 class Pulses:
@@ -102,7 +102,7 @@ def watch_threads(pulses: Pulses = _OURS) -> Callable[[threading.ExceptHookArgs]
             return
         name = args.thread.name if args.thread is not None else "unknown"
         _DIED.inc()
-        _log.critical("a thread ended with an error", exc_info=args.exc_value, thread=name)
+        _log.critical("A thread ended with an error", exc_info=args.exc_value, thread=name)
         pulses.died(name, args.exc_value)
 
     before, threading.excepthook = threading.excepthook, hook

@@ -16,7 +16,8 @@ TARGET: Final = 0.9
 CHECK_SECONDS: Final = 10.0
 _SAY_SECONDS: Final = 300.0
 _PRESSURE: Final = counter(
-    "dovetail_memory_pressure_total", "How often memory was given back because the process neared its limit."
+    "dovetail_memory_pressure_total",
+    "Times that unused memory was returned to the system because the process was close to its memory limit.",
 )
 _log = logs.get_logger(__name__)
 
@@ -68,7 +69,7 @@ class MemoryGuard:
         if now - self._said >= _SAY_SECONDS:
             self._said = now
             _log.warning(
-                "memory is above 90 % of --memory-limit; raise the container's limit if this goes on",
+                "Memory usage is above 90 % of --memory-limit; raise the container's limit if this persists",
                 bytes=used,
                 limit=self._limit,
                 bytes_after=self._resident(),

@@ -29,9 +29,11 @@ _log = logs.get_logger(__name__)
 # The names that controller-runtime gives them, so that dashboards carry over.
 _RECONCILES = metrics.counter("controller_runtime_reconcile_total", "Reconciliations.", ("controller", "result"))
 _ERRORS = metrics.counter("controller_runtime_reconcile_errors_total", "Reconciliations that failed.", ("controller",))
-_SECONDS = metrics.histogram("controller_runtime_reconcile_time_seconds", "Length of reconciliations.", ("controller",))
-_DEPTH = metrics.gauge("workqueue_depth", "Keys that are due and wait for a thread.", ("name",))
-_RETRIES = metrics.counter("workqueue_retries_total", "Keys that are tried again after a failure.", ("name",))
+_SECONDS = metrics.histogram(
+    "controller_runtime_reconcile_time_seconds", "Duration of reconciliations.", ("controller",)
+)
+_DEPTH = metrics.gauge("workqueue_depth", "Keys that are due and are waiting for a thread.", ("name",))
+_RETRIES = metrics.counter("workqueue_retries_total", "Keys that are retried after a failure.", ("name",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,7 @@ class KeyedQueue:
                 failed = result is not None and result.failed
             except Exception:
                 failed = True
-                _log.exception("reconcile failed", queue=self.name, key=key, failures=self.failures(key) + 1)
+                _log.exception("Reconcile failed; retrying", queue=self.name, key=key, failures=self.failures(key) + 1)
             self._count(self._clock.monotonic() - begun, result, failed=failed)
             self._finish(key, result, failed=failed)
 
@@ -378,7 +380,7 @@ class Pool:
             try:
                 call.run()
             except Exception:
-                _log.exception("a call failed", pool=self.name)
+                _log.exception("Call failed", pool=self.name)
             with self._lock:
                 self._unfinished -= 1
 
@@ -400,7 +402,7 @@ class StillRunningError(Exception):
         self.seconds = seconds
 
     def __str__(self) -> str:
-        return f"no answer within {self.seconds:g} s; the call goes on"
+        return f"no answer within {self.seconds:g} s; the call continues"
 
 
 def run_parallel(

@@ -187,7 +187,7 @@ def test_a_role_with_the_default_policies_is_all_well(open_ec2: Checker, tmp_pat
     flags = ("--interruption-queue", ec2_.vpc.queue, "--enable-zonal-shift")
     code, output = check(ec2_.environment(), "--role-arn", arn, "-f", manifest(tmp_path), *flags)
     assert code == 0, output
-    assert "permissions are there" in output
+    assert "permissions are granted" in output
     assert output.splitlines()[-1].startswith("all ")
     assert ec2_.calls()["SimulatePrincipalPolicy"] <= 20
     for subnet in ec2_.vpc.subnets.values():
@@ -202,7 +202,7 @@ def test_the_same_for_programs(open_ec2: Checker, tmp_path: Path) -> None:
     assert report["summary"].startswith("1 missing, of ")
     (missing,) = (one for one in report["findings"] if one["verdict"] == "missing")
     assert (missing["about"], missing["what"]) == ("permissions", "pricing:GetProducts")
-    assert "without it: the prices that came with this version are used" in missing["found"]
+    assert "without it: the prices that are built into this version are used" in missing["found"]
     assert "KarpenterControllerResourceDiscoveryPolicy-prod" in missing["advice"]
 
 
@@ -234,7 +234,7 @@ def test_a_denial_is_told_apart_from_what_is_lacking(open_ec2: Checker) -> None:
     code, verdicts, said = open_ec2(node_class(), role_arn=arn)
     assert code == 1
     assert {what.partition(" ")[0] for what in having(verdicts, "missing")} == {"ec2:RunInstances"}
-    assert all("a statement denies it" in said[what] for what in having(verdicts, "missing"))
+    assert all("a policy statement denies the action" in said[what] for what in having(verdicts, "missing"))
 
 
 def test_a_policy_that_looks_at_something_unknown_is_unknown_and_not_missing(open_ec2: Checker) -> None:
@@ -258,7 +258,7 @@ def test_a_role_that_is_not_there(open_ec2: Checker) -> None:
     code, verdicts, said = open_ec2(node_class(), role_arn=arn)
     assert code == 1
     assert having(verdicts, "missing") == {"role"}
-    assert f"there is no role {arn}" in said["role"]
+    assert f"role {arn} does not exist" in said["role"]
 
 
 def test_somebody_who_may_not_ask_is_told_so(strict_ec2: Checker) -> None:
@@ -314,9 +314,9 @@ def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: C
     assert having(verdicts, "missing") == set()
     assert UNTRIED | ending <= actions(verdicts, "unknown") <= UNTRIED | ending | launching
     assert code == 2
-    assert "there is one after the first launch" in said["ec2:TerminateInstances on instance"]
+    assert "check again after the first launch" in said["ec2:TerminateInstances on instance"]
     assert "--role-arn" in said[f"iam:PassRole on role/KarpenterNodeRole-{CLUSTER}"]
-    assert "by dry runs and reading calls" in said["role"]
+    assert "with dry runs and read-only calls" in said["role"]
 
     machine = launch_something(strict_ec2)
     strict_ec2.where.skip(5.0)
@@ -355,7 +355,7 @@ def test_a_role_that_may_ask_about_itself_is_told_everything(open_ec2: Checker) 
     code, verdicts, said = open_ec2(node_class())
     assert having(verdicts, "missing") | having(verdicts, "unknown") == set()
     assert code == 0
-    assert said["role"].startswith(f"{arn}, asked by policy simulation")
+    assert said["role"].startswith(f"{arn}, checked with policy simulation")
 
 
 # --- what was discovered --------------------------------------------------------------------------------------------
@@ -381,13 +381,17 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no profile": (
         {"role": None, "instanceProfile": "nobody"},
         "instance profile",
-        "there is no instance profile nobody",
+        "instance profile nobody does not exist",
     ),
-    "no placement group": ({"placementGroupSelector": {"name": "nothing"}}, "placement group", "there is no such"),
+    "no placement group": (
+        {"placementGroupSelector": {"name": "nothing"}},
+        "placement group",
+        "does not exist in this Region",
+    ),
     "no reservation": (
         {"capacityReservationSelectorTerms": [{"id": "cr-0123"}]},
         "capacity reservations",
-        "there is no active capacity reservation cr-0123",
+        "capacity reservation cr-0123 does not exist or is not active",
     ),
 }
 
@@ -422,9 +426,9 @@ def test_a_profile_that_is_ready_made_tells_the_role_that_is_passed(open_ec2: Ch
     ("settings", "what", "words"),
     [
         pytest.param(
-            {"interruption_queue": "nothing"}, "interruption queue", "there is no queue nothing", id="no queue"
+            {"interruption_queue": "nothing"}, "interruption queue", "queue nothing does not exist", id="no queue"
         ),
-        pytest.param({"cluster_name": "other"}, "EKS cluster", "there is no EKS cluster other", id="no cluster"),
+        pytest.param({"cluster_name": "other"}, "EKS cluster", "EKS cluster other does not exist", id="no cluster"),
     ],
 )
 def test_what_the_cluster_lacks(open_ec2: Checker, settings: dict[str, str], what: str, words: str) -> None:
@@ -467,8 +471,8 @@ def test_what_fails_is_unknown_and_not_missing(open_ec2: Checker, action: str, k
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        pytest.param(["--cluster-name", ""], "--cluster-name (or CLUSTER_NAME) must be given", id="no cluster"),
-        pytest.param(["--role-arn", "karpenter"], "karpenter is no ARN of a role", id="no ARN"),
+        pytest.param(["--cluster-name", ""], "--cluster-name (or CLUSTER_NAME) is required", id="no cluster"),
+        pytest.param(["--role-arn", "karpenter"], "karpenter is not the ARN of a role", id="no ARN"),
         pytest.param(["--cluster-nam", "x"], "cluster-nam", id="an unknown flag"),
         pytest.param(["--reserved-enis", "many"], "reserved-enis", id="a value that cannot be read"),
         pytest.param(["-o", "xml"], "xml", id="an unknown format"),
@@ -509,7 +513,7 @@ def test_without_credentials_nothing_is_called_missing(open_ec2: Checker, tmp_pa
     code, output = check(bare, "-f", manifest(tmp_path))
     assert code == 2
     assert "  missing  " not in output
-    assert "give the provisioner a role" in output
+    assert "assign a role to the provisioner" in output
 
 
 def test_without_a_cluster_to_ask_classes_are_unknown(open_ec2: Checker) -> None:
@@ -518,7 +522,7 @@ def test_without_a_cluster_to_ask_classes_are_unknown(open_ec2: Checker) -> None
     assert code == 2
     assert "  unknown  EC2NodeClasses: " in output
     assert "--file" in output
-    assert output.splitlines()[-1].startswith("1 could not be told")
+    assert output.splitlines()[-1].startswith("1 could not be determined")
 
 
 def simulated(action: str, resource: str) -> str:

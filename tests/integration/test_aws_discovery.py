@@ -256,7 +256,7 @@ def test_images_by_name_tags_parameter_and_id(ec2: Ec2, discovery: Discovery, aw
         node_class = class_of(amiFamily="Custom", amiSelectorTerms=terms)
         assert [one[-1] for one in ids(discovery, node_class)] == want, terms
     found = discovery.images(class_of(amiFamily="Custom", amiSelectorTerms=[{"ssmParameter": "/own/nothing"}]), MINOR)
-    assert found.absent == ("/own/nothing holds 'hello', which is no image id",)
+    assert found.absent == ("SSM parameter /own/nothing contains 'hello', which is not an image ID",)
     found = discovery.images(class_of(amiFamily="Custom", amiSelectorTerms=[{"ssmParameter": "/own/missing"}]), MINOR)
     assert found.absent == ("/own/missing",)
 
@@ -392,7 +392,7 @@ def test_a_role_that_is_not_there_is_asked_for_once_a_minute(
 ) -> None:
     node_class = class_of(role="nobody")
     for _ in range(3):
-        with pytest.raises(ProfileError, match='there is no role "nobody"') as caught:
+        with pytest.raises(ProfileError, match='role "nobody" does not exist') as caught:
             profiles.ensure(node_class)
         assert caught.value.reason == "RoleNotFound"
     assert ec2.calls()["AddRoleToInstanceProfile"] == 1
@@ -410,7 +410,7 @@ def test_a_profile_that_was_there_outlives_a_role_that_is_not(aws: AwsClients, p
     iam.create_instance_profile(InstanceProfileName=name, Path=profiles.naming.path(node_class))
     if former:
         iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=former)
-    with pytest.raises(ProfileError, match='there is no role "never-made"'):
+    with pytest.raises(ProfileError, match='role "never-made" does not exist'):
         profiles.ensure(node_class)
     assert described(aws, name)[1] == ([former] if former else [])
 

@@ -170,7 +170,7 @@ def test_trouble_at_the_end_is_seen(seen: Seen, row: Row) -> None:
     if row.kind == "stale" or (row.action, row.kind) in UNSEEN:
         return
     if row.action == "CreateTags":
-        assert any("tagging failed" in line and row.claim in line for line in seen.log.splitlines())
+        assert any("Failed to tag an instance" in line and row.claim in line for line in seen.log.splitlines())
         return
     if row.action in {"TerminateInstances", "DescribeInstances"}:
         assert any(one[:2] == (row.claim, FAILED_TERMINATION) for one in seen.events)

@@ -28,6 +28,7 @@ from provisioner.controllers.metrics import Metrics
 from tests.support.cluster import World, node
 from tests.support.cluster import claim as registered_claim
 from tests.support.ec2 import Ec2, Fault
+from tests.support.eventually import eventually
 from tests.support.launching import (
     ABSENT,
     ATTEMPTS,
@@ -229,8 +230,11 @@ def test_templates_go_with_their_class(ec2: Ec2, ground: Ground) -> None:
             assert made.wait(15)
             assert made.templates.clean({"default", "good", "bad"}) == 0
             assert made.templates.clean({"other"}) >= 1
-        left = {one["LaunchTemplateName"] for one in client.describe_launch_templates()["LaunchTemplates"]}
-        assert left == {foreign}
+
+        def left() -> set[str]:
+            return {one["LaunchTemplateName"] for one in client.describe_launch_templates()["LaunchTemplates"]}
+
+        eventually(lambda: left() == {foreign}, "what is new is told of late: the foreign template alone is left", 60)
     finally:
         client.delete_launch_template(LaunchTemplateName=foreign)
 

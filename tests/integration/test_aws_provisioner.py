@@ -202,7 +202,7 @@ def _look_for_secrets(aws: AwsCluster) -> None:
     assert "Forbidden" not in log, "the manifests allow what it does"
     given = aws.ec2.environment()
     assert '"level": "debug"' in log
-    assert "launched a fleet" in log
+    assert "Launched a fleet" in log
     client = aws.ec2.client("ec2")
     names_of_templates = [one["LaunchTemplateName"] for one in client.describe_launch_templates()["LaunchTemplates"]]
     texts = {

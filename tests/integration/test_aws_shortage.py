@@ -60,7 +60,7 @@ def test_a_thousand_pods_while_offerings_are_sold_out(share: float) -> None:
             counts = figures(cluster)
             sent = [call.at for call in aws.ec2.log() if call.action == "CreateFleet"]
             nodes = len(aws.ec2.alive())
-            ended = [line for line in aws.log().splitlines() if "deleting nodeclaim" in line]
+            ended = [line for line in aws.log().splitlines() if "Deleting NodeClaim" in line]
     finally:
         cluster.down()
     busiest = max(sum(start <= other < start + 10 for other in sent) for start in sent)

@@ -104,7 +104,7 @@ def test_a_node_that_is_too_large_is_replaced_by_a_cheaper_one_unless_its_pool_i
     eventually(lambda: len(plot.claims()) == 2, "a replacement is launched", 2 * SECONDS, 0.1)
     pause(plot, "true")
     eventually(lambda: len(plot.initialized()) == 2, "the replacement is initialized", SECONDS, 0.2)
-    paused = f'Disruption is paused through the "{names.PAUSED}" annotation of NodePool "{plot.name}"'
+    paused = f'Disruption is paused by the annotation "{names.PAUSED}" of NodePool "{plot.name}"'
     eventually(
         lambda: paused in {one.message for one in plot.events("DisruptionBlocked", "NodeClaim", [old.name])},
         "the command waits",

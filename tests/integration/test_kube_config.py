@@ -140,7 +140,7 @@ def test_keys_do_not_stay_in_files(plane: DevCluster, tmp_path: Path, monkeypatc
 
 
 WRONG = {
-    "a file that is not there": (None, "is no file; give the path of one with --kubeconfig"),
+    "a file that is not there": (None, "does not exist or is not a file; set --kubeconfig"),
     "no YAML": ("{", "cannot be used"),
     "nothing in it": ("", "cannot be used"),
     "no current context": ("apiVersion: v1\nkind: Config\n", "cannot be used"),
@@ -167,7 +167,7 @@ def test_a_plugin_that_fails_is_named(tmp_path: Path) -> None:
             "args": [str(tmp_path / "plugin.py")],
         }
     }
-    with pytest.raises(ConfigError, match="gives no credentials"):
+    with pytest.raises(ConfigError, match="contains no usable credentials"):
         connect(write(tmp_path / "kc", "https://127.0.0.1:1", user))
 
 

@@ -135,7 +135,7 @@ def test_a_leader_whose_api_server_hangs_ends_before_another_may_lead(
         eventually(lambda: not runs(audited, FIRST), "it ends", LEASE_SECONDS)
         assert time.monotonic() - begun < LEASE_SECONDS
         assert leader(kube) == first, "nobody gave the Lease back"
-        assert "this process ends now" in audited.log(FIRST).read_text()
+        assert "Ending this process" in audited.log(FIRST).read_text()
     finally:
         audited.stop(FIRST)
 

@@ -305,7 +305,7 @@ def test_a_cluster_that_is_not_known_yet_is_waited_for(bench: Bench) -> None:
     bench.create()
     bench.known = False
     assert bench.look() == pytest.approx(10)
-    assert bench.told_of("AMIsReady") == ("Unknown", "ClusterNotKnown", "not known of the cluster yet: its version")
+    assert bench.told_of("AMIsReady") == ("Unknown", "ClusterNotKnown", "not yet known about the cluster: its version")
     assert HASH_ANNOTATION not in bench.get().metadata.annotations
     bench.known = True
     bench.look(10)
@@ -359,7 +359,7 @@ NOT_READY: Final[dict[str, tuple[dict[str, Any], str, tuple[str, str], str]]] = 
         {"role": "nobody"},
         "InstanceProfileReady",
         ("False", "RoleNotFound"),
-        'spec.role: there is no role "nobody"',
+        'spec.role: role "nobody" does not exist',
     ),
     "a kubelet field that is none": (
         {"kubelet": {"x": 1}},
@@ -371,7 +371,7 @@ NOT_READY: Final[dict[str, tuple[dict[str, Any], str, tuple[str, str], str]]] = 
         {"kubelet": {"maxPods": "max_pods - 1"}},
         "ValidationSucceeded",
         ("False", "KubeletExpressionsDisabled"),
-        "no release supports these",
+        "which is not supported",
     ),
     "too much user data": (
         {"userData": "#!/bin/sh\n# " + "x" * 16384},
@@ -497,7 +497,7 @@ def test_a_class_that_is_ready_stays_so_while_every_call_fails(bench: Bench, kin
     assert bench.told_of("Ready")[0] == "True"
     assert (after.amis, after.subnets, after.security_groups) == (before.amis, before.subnets, before.security_groups)
     assert after.instance_profile == before.instance_profile
-    assert "as found before" in bench.told_of("SubnetsReady")[2]
+    assert "using the previous result" in bench.told_of("SubnetsReady")[2]
     bench.said("NodeClassWarning", "ec2:DescribeSubnets")
     bench.ec2.script()
     bench.look(61)

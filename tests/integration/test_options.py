@@ -98,8 +98,8 @@ def test_ports_lease_logs_and_profiling_follow_their_flags(plane: DevCluster, cl
         warned = [str(record["message"]) for record in running.says("has no effect")]
         assert any("--karpenter-service is accepted" in one for one in warned)
         assert any("NodeRepair=true is accepted" in one for one in warned)
-        assert any("Unheard is not a gate" in one for one in warned)
-        eventually(lambda: running.says("memory is above 90 %"), "memory is short", 30)
+        assert any("Unheard is not a feature gate" in one for one in warned)
+        eventually(lambda: running.says("Memory usage is above 90 %"), "memory is short", 30)
         assert (tmp_path / "output").read_text() == ""
     finally:
         running.stop()

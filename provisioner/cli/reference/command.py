@@ -32,7 +32,7 @@ def stale(directory: pathlib.Path, manifests: pathlib.Path) -> list[str]:
 
 
 @click.command(name="reference")
-@click.option("--check", is_flag=True, help="Write nothing; exit with status 1 when a page is out of date.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a page is out of date.")
 def command(check: bool) -> None:
     """Write the reference pages of flags, metrics, annotations, labels and rights; run it in the repository."""
     if check:

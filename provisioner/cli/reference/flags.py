@@ -15,7 +15,7 @@ def text() -> str:
     settings = [(code(f"--{one.flag}"), code(one.variable), code(one.default), one.doc) for one in listed()]
     return page(
         "Flags and environment variables",
-        "A flag wins over its variable, which wins over the default.\n",
+        "A flag takes precedence over its environment variable, which takes precedence over the default.\n",
         "## dovetail provisioner\n",
         table(_COLUMNS, settings),
         "## dovetail webhook\n",

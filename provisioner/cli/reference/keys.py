@@ -25,23 +25,23 @@ OWN: Final = (
         names.STAMP_SCHEDULER,
         "Pod annotation, Namespace label",
         "you",
-        "`enabled` gives the pod to the scheduler that follows plans.",
+        "`enabled` assigns the pod to the Dovetail scheduler.",
     ),
-    Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod as it is."),
+    Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod unchanged."),
     Key(
         names.HOSTNAME_DOMAINS,
         "NodePool annotation",
         "you",
-        "Nodes over which a hard hostname spread is planned; overrides --hostname-spread-domains.",
+        "Minimum number of nodes for a hostname spread with DoNotSchedule; overrides --hostname-spread-domains.",
     ),
     Key(
         names.PAUSED,
         "NodePool annotation",
         "you",
-        "`true`: nodes of the NodePool are not disrupted, and commands that have begun wait. Interruptions and deletions by users go on.",
+        "`true` pauses the disruption of nodes of the NodePool, including commands that have begun. Interruptions and deletions by users continue.",
     ),
     Key(names.STAMPED_ANNOTATION, "Pod annotation", "webhook", "What the webhook changed on the pod."),
-    Key(names.PLAN_ANNOTATION, "NodeClaim annotation", "provisioner", "The pods that the NodeClaim was made for."),
+    Key(names.PLAN_ANNOTATION, "NodeClaim annotation", "provisioner", "The pods that the NodeClaim was created for."),
     Key(
         names.PLANNED_OFFERING_ANNOTATION,
         "NodeClaim annotation",
@@ -58,13 +58,13 @@ OWN: Final = (
         names.INTERRUPTION_ANNOTATION,
         "NodeClaim annotation",
         "provisioner",
-        "An interruption that EC2 announced; removing it calls the drain off.",
+        "An interruption that EC2 announced; removing it cancels the drain.",
     ),
     Key(
         names.COMMAND_ANNOTATION,
         "NodeClaim annotation",
         "provisioner",
-        "The disruption command of which it is the first candidate: reason, candidates, replacements, phase; removing it calls the command off.",
+        "The disruption command of which it is the first candidate: reason, candidates, replacements, phase; removing it cancels the command.",
     ),
     Key(
         names.COMMAND_MEMBER_ANNOTATION,
@@ -82,13 +82,13 @@ OWN: Final = (
         names.HOLD_RELEASED_ANNOTATION,
         "Node annotation",
         "extender",
-        "When held room was released, so that kube-scheduler tries waiting pods again.",
+        "Time at which held room was released; the change makes kube-scheduler retry pending pods.",
     ),
     Key(
         reports.REPORTS_URL_ANNOTATION,
         "Lease annotation",
         "provisioner",
-        "Where the leader takes the extender's reports.",
+        "Address at which the leader accepts reports of the extender.",
     ),
     Key(f"{SERVING_PREFIX}POD", "Lease annotation", "webhook", "Fingerprint of the certificate that a replica serves."),
 )
@@ -102,21 +102,19 @@ KARPENTER: Final = (
     ),
     Key(names.NODEPOOL_LABEL, "Node and NodeClaim label", "provisioner", "The NodePool."),
     Key(names.CAPACITY_TYPE_LABEL, "Node label", "provisioner", "on-demand, spot or reserved."),
-    Key(
-        names.REGISTERED_LABEL, "Node label", "provisioner", "The Node has joined and was given its labels and taints."
-    ),
-    Key(names.INITIALIZED_LABEL, "Node label", "provisioner", "The Node is ready, and its startup taints are gone."),
+    Key(names.REGISTERED_LABEL, "Node label", "provisioner", "The Node has joined and has its labels and taints."),
+    Key(names.INITIALIZED_LABEL, "Node label", "provisioner", "The Node is ready and its startup taints were removed."),
     Key(
         names.DO_NOT_SYNC_TAINTS_LABEL,
         "Node label",
         "you or the image",
-        "The provisioner leaves the taints of the Node alone.",
+        "The provisioner does not change the taints of the Node.",
     ),
     Key(
         names.NODEPOOL_HASH,
         "NodePool and NodeClaim annotation",
         "provisioner",
-        "Hash of the template; a different one is drift.",
+        "Hash of the template; a difference means drift.",
     ),
     Key(names.NODEPOOL_HASH_VERSION, "NodePool and NodeClaim annotation", "provisioner", "Version of the hash."),
     Key(
@@ -125,17 +123,19 @@ KARPENTER: Final = (
         "provisioner",
         "Whether minValues were relaxed (--min-values-policy=BestEffort).",
     ),
-    Key(names.TERMINATION_TIMESTAMP, "NodeClaim annotation", "provisioner", "When terminationGracePeriod ends."),
-    Key(names.DISRUPTED_TAINT.key, "Node taint", "provisioner", "The Node is being disrupted; effect NoSchedule."),
-    Key(names.UNREGISTERED_TAINT.key, "Node taint", "node's start-up", "The Node has joined and is not let in yet."),
     Key(
-        names.EXCLUDE_BALANCERS_LABEL, "Node label", "provisioner", "Load balancers take the Node out while it drains."
+        names.TERMINATION_TIMESTAMP, "NodeClaim annotation", "provisioner", "Time at which terminationGracePeriod ends."
     ),
+    Key(names.DISRUPTED_TAINT.key, "Node taint", "provisioner", "The Node is being disrupted; effect NoSchedule."),
+    Key(
+        names.UNREGISTERED_TAINT.key, "Node taint", "node's start-up", "The Node has joined but is not registered yet."
+    ),
+    Key(names.EXCLUDE_BALANCERS_LABEL, "Node label", "provisioner", "Load balancers exclude the Node while it drains."),
     Key(
         names.TERMINATION_FINALIZER,
         "Node and NodeClaim finalizer",
         "provisioner",
-        "The object stays until the Node is drained and the instance has ended.",
+        "The object remains until the Node is drained and the instance has terminated.",
     ),
 )
 

@@ -23,8 +23,8 @@ def text(manifests: pathlib.Path) -> str:
             parts.append(f"{role['kind']} `{role['metadata']['name']}`{f' in `{namespace}`' if namespace else ''}:\n")
             parts.append(table(("API group", "resources", "names", "verbs"), _rules(role)))
     return page(
-        "Rights in the cluster",
-        "What `kubectl apply -k` of each part grants. What AWS has to permit is in manifests/aws/README.md.\n",
+        "RBAC permissions",
+        "The permissions that `kubectl apply -k` of each component grants. manifests/aws/README.md lists the AWS permissions.\n",
         *parts,
     )
 

@@ -34,7 +34,7 @@ class CatalogueNotReadError(CloudError):
     """EC2 has not said yet what it sells."""
 
     def __str__(self) -> str:
-        return "EC2 has not listed its instance types yet"
+        return "the list of EC2 instance types has not been read yet"
 
 
 class Machines(Protocol):
@@ -152,12 +152,16 @@ class AwsProvider:
         """The class's own Ready condition; False where it is missing or being deleted, Unknown until it was looked at."""
         node_class = self._class_of(reference)
         if node_class is None:
-            return names.FALSE, names.NODECLASS_NOT_FOUND, f"there is no {reference.kind} {reference.name}; create it"
+            return (
+                names.FALSE,
+                names.NODECLASS_NOT_FOUND,
+                f"{reference.kind} {reference.name} does not exist; create it",
+            )
         if node_class.metadata.deletion_timestamp is not None:
             return names.FALSE, names.NODECLASS_TERMINATING, f"{reference.kind} {reference.name} is being deleted"
         ready = condition(node_class.status.conditions, names.READY)
         if ready is None:
-            return names.UNKNOWN, names.NODECLASS_READINESS_UNKNOWN, "it was not looked at yet"
+            return names.UNKNOWN, names.NODECLASS_READINESS_UNKNOWN, "its readiness is not known yet"
         if ready.status == names.TRUE:
             return names.TRUE, names.READY, ""
         return ready.status, ready.reason or names.NODECLASS_READINESS_UNKNOWN, ready.message

@@ -72,7 +72,7 @@ class BadEntry:
     def __str__(self) -> str:
         named = f" ({self.name})" if self.name else ""
         field = f"{self.field}: " if self.field else ""
-        return f"instance types file {self.path}: entry [{self.entry}]{named} is left out: {field}{self.problem}"
+        return f"instance types file {self.path}: entry [{self.entry}]{named} is ignored: {field}{self.problem}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def load(path: str) -> Catalogue:
         try:
             one = _read(entry)
             if one.name in types:
-                raise _FieldError("name", "another entry has this name already; give each type its own")
+                raise _FieldError("name", "another entry has the same name; use a unique name for each instance type")
         except _FieldError as error:
             left_out.append(BadEntry(path, index, _name_of(entry), error.field, error.problem))
         else:
@@ -220,7 +220,7 @@ def _capacity(value: object) -> Resources:
             raise _FieldError(f"resources.{name}", f"must be a quantity like 4 or 16Gi, is {_kind(amount)}")
     for name in (CPU, MEMORY):
         if name not in value:
-            raise _FieldError(f"resources.{name}", "is missing; every type needs cpu and memory")
+            raise _FieldError(f"resources.{name}", "is missing; every instance type needs cpu and memory")
     try:
         capacity = Resources.parse({PODS: _DEFAULT_PODS, **value})
     except QuantityError as error:
@@ -260,7 +260,7 @@ def _requirement(field: str, value: object) -> Requirement:
         raise _FieldError(f"{field}.key", f"must be a label key such as {names.ZONE_LABEL}, is {_kind(key)}")
     operator = fields.get("operator", Operator.IN)
     if not isinstance(operator, str):
-        raise _FieldError(f"{field}.operator", f"must be a text such as In, is {_kind(operator)}")
+        raise _FieldError(f"{field}.operator", f"must be a string such as In, is {_kind(operator)}")
     values = fields.get("values")
     if values is None:
         values = []

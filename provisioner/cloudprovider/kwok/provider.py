@@ -231,7 +231,7 @@ class KwokProvider:
         uids = {claim.metadata.uid for claim in every}
         for node in self._nodes.list():
             if self._is_orphan(node, uids):
-                _log.warning("deleting node of a nodeclaim that is gone", node=node.metadata.name)
+                _log.warning("Deleting the Node of a NodeClaim that no longer exists", node=node.metadata.name)
                 self._delete(node)
 
     # ------------------------------------------------------------------ what there is
@@ -256,7 +256,11 @@ class KwokProvider:
         """Ready unless it is missing, being deleted, or its own Ready condition says otherwise."""
         node_class = self._node_classes.get(reference.name)
         if (reference.group, reference.kind) not in self.node_class_kinds() or node_class is None:
-            return names.FALSE, names.NODECLASS_NOT_FOUND, f"there is no {reference.kind} {reference.name}; create it"
+            return (
+                names.FALSE,
+                names.NODECLASS_NOT_FOUND,
+                f"{reference.kind} {reference.name} does not exist; create it",
+            )
         if node_class.metadata.deletion_timestamp is not None:
             return names.FALSE, names.NODECLASS_TERMINATING, f"{reference.kind} {reference.name} is being deleted"
         ready = condition(node_class.status.conditions, names.READY)
@@ -317,7 +321,9 @@ class KwokProvider:
 
     def _why_not(self, named: Sequence[InstanceType], ways: Sequence[tuple[InstanceType, Offering]]) -> str:
         if not named:
-            return f"none of its instance types is among the {len(self._catalogue.types)} of the catalogue"
+            return (
+                f"none of its instance types is among the {len(self._catalogue.types)} instance types of the catalogue"
+            )
         if not ways:
             return f"none of its {len(named)} instance types has an available offering that its requirements allow"
         fitting = len({instance_type.name for instance_type, _ in ways})
@@ -361,7 +367,7 @@ class KwokProvider:
         except AlreadyExists:
             created = None  # by an earlier try; if by somebody else, registration will say so
         except ApiError as error:
-            _log.warning("node cannot be created yet", node=node_name, error=str(error))
+            _log.warning("Failed to create a Node; retrying", node=node_name, error=str(error))
             return Result(failed=True)
         with self._lock:
             cancelled = node_name not in self._launches
@@ -395,7 +401,7 @@ class KwokProvider:
         try:
             capacity, allocatable = Resources.parse(claim.status.capacity), Resources.parse(claim.status.allocatable)
         except QuantityError as error:
-            _log.warning("nodeclaim cannot be resumed", nodeclaim=claim.metadata.name, error=str(error))
+            _log.warning("Failed to resume a NodeClaim", nodeclaim=claim.metadata.name, error=str(error))
             return
         try:
             delay = self._registration_delay(claim.spec.node_class_ref)

@@ -32,7 +32,7 @@ class NoFreeNameError(Exception):
         self.pool = pool
 
     def __str__(self) -> str:
-        return f"no free name was found for a NodeClaim of NodePool {self.pool!r} in {_NAME_TRIES} tries"
+        return f"found no unused name for a NodeClaim of NodePool {self.pool!r} in {_NAME_TRIES} attempts"
 
 
 class ClaimCreator:
@@ -96,15 +96,13 @@ class ClaimCreator:
                 may have come to be all the same, and its watch event finds its pods planned.
         """
         if self._cluster.is_unneeded(new.name):
-            _log.info("nodeclaim is not created, its pods found other nodes", nodeclaim=new.name)
+            _log.info("Skipped a NodeClaim because its pods were scheduled to other nodes", nodeclaim=new.name)
             self._cluster.claim_failed(new.name)
             return None
         try:
             claim = self._written(new)
         except ApiError as error:
-            _log.warning(
-                "could not create a NodeClaim, its pods are planned again", nodeclaim=new.name, error=str(error)
-            )
+            _log.warning("Failed to create a NodeClaim; planning its pods again", nodeclaim=new.name, error=str(error))
             self._cluster.claim_failed(new.name)
             raise
         self._effects(self._cluster.claim_written(claim))

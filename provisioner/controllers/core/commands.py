@@ -213,10 +213,12 @@ class CommandQueue:
         try:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
         except Exception as error:
-            _log.exception("A disruption could not be begun; the others go on", command=record.id)
+            _log.exception("Failed to start a disruption; continuing with the others", command=record.id)
             why = f"{type(error).__name__}: {error}"
         if why:
-            _log.info("A disruption was not begun; it is decided again", command=record.id, reason=why)
+            _log.info(
+                "Rejected a disruption before it started; the next pass decides again", command=record.id, reason=why
+            )
             self._forget(record, memory)
             return False
         with self._lock:
@@ -231,7 +233,7 @@ class CommandQueue:
             except NoFreeNameError as error:
                 return str(error)
             if new is None:
-                return f"its pods need no replacement of NodePool {planned.pool} any more"
+                return f"its pods no longer need a replacement from NodePool {planned.pool}"
             memory.new[new.name] = new
         replacements = tuple(Replacement(new.name, new.body) for new in memory.new.values())
         whole = msgspec.structs.replace(record, replacements=replacements)
@@ -239,13 +241,13 @@ class CommandQueue:
             encode_command(whole)
         except CommandTooLargeError as error:
             return str(error)
-        return "" if self._cluster.command_begun(whole) else "another command came first"
+        return "" if self._cluster.command_begun(whole) else "another command was started first"
 
     def _placed(self, proposal: Proposal, snapshot: Snapshot, memory: _Memory) -> str:
         keys = {str(node.key): node.key for node in snapshot.nodes}
         for name, pods in proposal.placements.items():
             if self._cluster.assign(keys[name], pods):
-                return f"node {name} takes no pods any more"
+                return f"node {name} no longer accepts pods"
         memory.placed = tuple(keys[name] for name in proposal.placements)
         return ""
 
@@ -303,7 +305,7 @@ class CommandQueue:
         if not waits and self.queue.failures(holder) >= GIVE_UP_AFTER:
             return self._call_off(command, memory, str(error))
         _log.warning(
-            "A disruption waits for the API server; retrying",
+            "A request to the API server failed during a disruption; retrying",
             command=command.record.id,
             nodeclaim=holder,
             error=str(error),
@@ -357,7 +359,7 @@ class CommandQueue:
                     return None  # its replacements are not known yet; `begin` queues it
                 memory = self._memories[first.record.id] = _Memory()
                 _log.info(
-                    "Going on with a disruption that was begun before",
+                    "Resuming a disruption that was started earlier",
                     command=first.record.id,
                     reason=first.record.reason,
                 )
@@ -431,7 +433,7 @@ class CommandQueue:
         if record.replacements:
             self._count_decision(record)
         _log.info(
-            "Disruption begun",
+            "Started a disruption",
             command=record.id,
             reason=record.reason,
             method=record.method,
@@ -450,7 +452,7 @@ class CommandQueue:
     def _own(self, one: Candidate) -> NodeClaim:
         claim = self._cluster.claim(one.name)
         if claim is None or claim.metadata.uid != one.uid or claim.metadata.deletion_timestamp is not None:
-            raise NotFound(404, "NotFound", f"NodeClaim {one.name} is gone or being deleted")
+            raise NotFound(404, "NotFound", f"NodeClaim {one.name} is being deleted or no longer exists")
         return claim
 
     def _mark(self, record: CommandRecord, those: Iterable[str]) -> None:
@@ -481,7 +483,9 @@ class CommandQueue:
         for name in those:
             new = memory.new.get(name) or self._remembered(record, name)
             if new is None:
-                self._refused(memory, name, "what the record says of it is no NodeClaim of this command")
+                self._refused(
+                    memory, name, "the record of the command does not contain a valid NodeClaim with this name"
+                )
                 continue
             if self._cluster.claim(name) is None:
                 self._cluster.announce(new.claim, new.pods)
@@ -495,7 +499,7 @@ class CommandQueue:
                 self._refused(memory, name, error)
 
     def _refused(self, memory: _Memory, name: str, error: object) -> None:
-        _log.warning("A replacement could not be created", nodeclaim=name, error=str(error))
+        _log.warning("Failed to create a replacement NodeClaim", nodeclaim=name, error=str(error))
         memory.failed.add(name)
 
     def _remembered(self, record: CommandRecord, name: str) -> NewClaim | None:
@@ -629,9 +633,9 @@ class CommandQueue:
         self._note_failure(record, memory)
         for name in record.candidate_names:
             self.heals.add(name)
-        text = f"Disruption ({record.reason}) was called off, the node takes pods again: {why}"
+        text = f"Canceled the disruption ({record.reason}), the node accepts pods again: {why}"
         self._say(record.candidate_names, "DisruptionBlocked", text)
-        _log.info("Disruption called off", command=record.id, nodeclaim=record.holder, reason=why)
+        _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
     def _note_failure(self, record: CommandRecord, memory: _Memory) -> None:
@@ -697,10 +701,10 @@ class CommandQueue:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
             _log.warning(
-                "A disruption that nobody carries out could not be taken back; retrying", node=key, error=str(error)
+                "Failed to roll back a disruption that no command carries out; retrying", node=key, error=str(error)
             )
             return Result(failed=True)
-        _log.info("Took back a disruption that nobody carries out", nodeclaim=key)
+        _log.info("Rolled back a disruption that no command carries out", nodeclaim=key)
         return DONE
 
     # ------------------------------------------------------------------ telling
@@ -746,7 +750,7 @@ def _maker(planned: PlannedClaim, command: str) -> Callable[[str], NewClaim]:
 
 def _unknown(sight: Sight) -> str:
     if len(sight.nodes) > 1:
-        return f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have one provider ID"
+        return f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have the same provider ID"
     return next(iter((*sight.unreadable, *sight.strangers)), "")
 
 

@@ -233,7 +233,7 @@ class Disruption:
             try:
                 run()
             except Exception:
-                _log.exception("A disruption pass failed; the next one begins anew", loop=name)
+                _log.exception("A disruption pass failed; retrying with the next pass", loop=name)
             pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
     def run_once(self) -> None:
@@ -258,7 +258,7 @@ class Disruption:
             try:
                 begun |= self._run(method, snapshot, ledger, empty_for, begun)
             except Exception:
-                _log.exception("A disruption method failed; the others go on", method=method.name)
+                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
 
     def _run(
         self,
@@ -358,7 +358,7 @@ class Disruption:
                 answer = self._consolidate(method, self._cluster.snapshot())
             except Exception:
                 settled = False
-                _log.exception("A disruption method failed; the others go on", method=method.name)
+                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
                 continue
             settled = settled and not answer.proposals and not answer.unreached
             recheck = soonest(recheck, answer.recheck_at)
@@ -393,7 +393,7 @@ class Disruption:
         if answer.unreached:
             self._metrics.consolidation_timed_out(consolidation_type(method.name))
             _log.info(
-                "A consolidation pass timed out; the rest comes first in the next",
+                "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass",
                 method=method.name,
                 nodes=len(answer.unreached),
             )
@@ -423,9 +423,9 @@ class Disruption:
     def _is_stale(self) -> bool:
         why = self._stale()
         if why and not self._was_stale:
-            _log.warning("Voluntary disruption is suspended until the caches are current", reason=why)
+            _log.warning("Suspended voluntary disruption until the caches are current", reason=why)
         elif self._was_stale and not why:
-            _log.info("The caches are current again; voluntary disruption resumes")
+            _log.info("Resumed voluntary disruption because the caches are current")
         self._was_stale = why
         if why:
             self._empty_since.clear()  # nobody saw what happened meanwhile
@@ -435,7 +435,7 @@ class Disruption:
     def _note_pause(self) -> None:
         pause = self._pause()
         if pause != self._was_paused:
-            _log.info("What is paused for disruption changed", all=pause.everything, nodepools=sorted(pause.pools))
+            _log.info("Disruption was paused or resumed", all=pause.everything, nodepools=sorted(pause.pools))
         self._was_paused = pause
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:
@@ -485,7 +485,7 @@ class Disruption:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning("The status of a NodeClaim could not be written; retrying", nodeclaim=name, error=str(error))
+            _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 

@@ -154,7 +154,7 @@ class Evictions:
         except TooManyRequests as error:
             self._metrics.eviction("429")
             self._refused(pod, f"evicting pod violates a PDB (Pod={pod.key})")
-            _log.debug("eviction refused", pod=pod.key, error=str(error))
+            _log.debug("Eviction refused", pod=pod.key, error=str(error))
             return Result(failed=True)
         except ServerError as error:
             self._metrics.eviction(str(error.status))
@@ -163,7 +163,7 @@ class Evictions:
             return Result(failed=True)
         except ApiError as error:
             self._metrics.eviction(str(error.status))
-            _log.info("eviction failed, it is tried again", pod=pod.key, error=str(error))
+            _log.info("Eviction failed; retrying", pod=pod.key, error=str(error))
             return Result(failed=True)
         self._metrics.eviction("200")
         reason = self._reason(pod)
@@ -185,11 +185,11 @@ class Evictions:
         except (NotFound, Conflict):
             return DONE
         except ApiError as error:
-            _log.info("deleting a pod failed, it is tried again", pod=pod.key, error=str(error))
+            _log.info("Failed to delete a pod; retrying", pod=pod.key, error=str(error))
             self._deadlines[pod.uid] = deadline
             return Result(failed=True)
         self._metrics.pod_drained(self._reason(pod))
-        message = f"Deleted the pod: its node ends at {deadline:%Y-%m-%dT%H:%M:%SZ}, it has {left} s of grace"
+        message = f"Deleted the pod with a grace period of {left} s because its node is terminated at {deadline:%Y-%m-%dT%H:%M:%SZ}"
         self._recorder.publish(pod_reference(pod), "Normal", "Disrupted", message)
         return DONE
 

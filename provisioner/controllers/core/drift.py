@@ -88,7 +88,7 @@ class DriftController:
         except (NotFound, Conflict):
             return Result(requeue_after=DELAY_SECONDS)
         except CloudError as error:  # what was judged before stays
-            _log.debug("drift is not judged now", nodeclaim=name, why=str(error))
+            _log.debug("Skipped the drift check of a NodeClaim", nodeclaim=name, why=str(error))
         return Result(requeue_after=RECHECK_SECONDS)
 
     def _judge(self, claim: NodeClaim) -> str:
@@ -108,7 +108,7 @@ class DriftController:
             return
         if not reason:
             self._writer.status(claim, CLAIM_CONDITIONS.clear(claim.status.conditions, names.DRIFTED))
-            _log.info("nodeclaim has drifted no more", nodeclaim=claim.name)
+            _log.info("NodeClaim no longer differs from its NodePool and NodeClass", nodeclaim=claim.name)
             return
         conditions = CLAIM_CONDITIONS.set(
             claim.status.conditions,
@@ -120,7 +120,7 @@ class DriftController:
             now=self._clock.now(),
         )
         self._writer.status(claim, conditions)
-        _log.info("nodeclaim has drifted", nodeclaim=claim.name, reason=reason)
+        _log.info("NodeClaim has drifted", nodeclaim=claim.name, reason=reason)
 
 
 def _judged_by(claim: NodeClaim) -> tuple[object, ...]:

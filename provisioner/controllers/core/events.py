@@ -88,10 +88,10 @@ def _cut(parts: list[str], count: int) -> str:
 
 def stopped(stop: Stop) -> str:
     """What to say of a pod of a class that is not planned for a while."""
-    said = f'; it said: "{stop.said}"' if stop.said else "; it gave no reason"
+    said = f'; its message was: "{stop.said}"' if stop.said else "; it gave no message"
     text = (
-        f"kube-scheduler did not bind pods of this kind to the nodes planned for them {stop.misses} times in a row, "
-        f"no nodes are launched for them for {stop.seconds:.0f}s{said}"
+        f"kube-scheduler did not bind pods like this one to the nodes planned for them {stop.misses} times in a row; "
+        f"no nodes are launched for them for {stop.seconds:.0f} s{said}"
     )
     return (_START + text)[:MAX_MESSAGE]
 

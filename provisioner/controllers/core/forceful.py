@@ -88,7 +88,7 @@ class ForcefulDisruption:
             try:
                 self.run_once()
             except Exception:
-                _log.exception("A pass over expired and broken nodes failed; the next one begins anew")
+                _log.exception("An expiration and node repair pass failed; retrying with the next pass")
 
     def run_once(self) -> None:
         """Decide on one snapshot; waits for no call. Cost: O(nodes)."""

@@ -85,13 +85,15 @@ class MachineCollector:
             ending = self._terminate(machine.provider_id)
         except (CloudError, ApiError) as error:
             _log.warning(
-                "An instance without a NodeClaim could not be terminated; retrying",
+                "Failed to terminate an instance without a NodeClaim; retrying",
                 instance=machine.id,
                 error=str(error),
             )
             return POLL_SECONDS
         if ending.state is State.HELD:
-            _log.info("An instance without a NodeClaim is being drained", instance=machine.id, reason=ending.why)
+            _log.info(
+                "Draining an instance without a NodeClaim before terminating it", instance=machine.id, reason=ending.why
+            )
             return ending.requeue_after
         self._since.pop(machine.id, None)
         _log.info("Terminated an instance without a NodeClaim", instance=machine.id, launched=machine.launched)
@@ -107,7 +109,11 @@ class MachineCollector:
         except NotFound:
             return
         except ApiError as error:
-            _log.warning("could not delete an orphan's Node", node=node.metadata.name, error=str(error))
+            _log.warning(
+                "Failed to delete the Node of an instance without a NodeClaim; retrying",
+                node=node.metadata.name,
+                error=str(error),
+            )
 
     def _node_of(self, machine: Instance) -> Node | None:
         for view in self._cluster.snapshot().nodes:
@@ -148,12 +154,10 @@ class ClaimCollector:
                 try:
                     self._writer.delete(claim)
                 except ApiError as error:
-                    _log.warning(
-                        "could not delete a NodeClaim, it is tried again", nodeclaim=claim.name, error=str(error)
-                    )
+                    _log.warning("Failed to delete a NodeClaim; retrying", nodeclaim=claim.name, error=str(error))
                     continue
                 self._metrics.claim_disrupted(claim, GARBAGE_COLLECTED)
-                _log.info("deleted a NodeClaim whose machine is gone", nodeclaim=claim.name)
+                _log.info("Deleted a NodeClaim whose instance no longer exists", nodeclaim=claim.name)
         return POLL_SECONDS
 
     def _is_candidate(self, claim: NodeClaim) -> bool:
@@ -174,5 +178,7 @@ class ClaimCollector:
         except MachineNotFoundError:
             return True
         except CloudError as error:
-            _log.info("whether a machine is gone is not known now", nodeclaim=claim.name, error=str(error))
+            _log.info(
+                "Could not determine whether an instance still exists; retrying", nodeclaim=claim.name, error=str(error)
+            )
         return False

@@ -157,4 +157,4 @@ class Intake:
                 try:
                     self._run()
                 except Exception:
-                    _log.exception("provisioning failed, the pods are looked at again", seconds=RECHECK_SECONDS)
+                    _log.exception("Provisioning failed; retrying with the same pods", seconds=RECHECK_SECONDS)

@@ -104,7 +104,11 @@ class Interruptions:
             except NotFound:
                 return False
         _log.info(
-            "machine is interrupted", nodeclaim=claim.name, reason=wanted.reason, evicts=wanted.evicts, ends=wanted.ends
+            "Instance is being interrupted",
+            nodeclaim=claim.name,
+            reason=wanted.reason,
+            evicts=wanted.evicts,
+            ends=wanted.ends,
         )
         self._marked.set()
         return True
@@ -119,7 +123,7 @@ class Interruptions:
         if known is None or known.has_begun(self._clock.now()):
             return False
         self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: None})
-        _log.info("interruption is called off", nodeclaim=claim.name, reason=known.reason)
+        _log.info("Interruption was canceled", nodeclaim=claim.name, reason=known.reason)
         return True
 
     def _loop(self) -> None:
@@ -133,7 +137,7 @@ class Interruptions:
                 wait = BUSY_SECONDS if self.run_once().close else POLL_SECONDS
             except Exception:
                 wait = POLL_SECONDS
-                _log.exception("a pass over interruptions failed, the next one begins anew")
+                _log.exception("Handling interruptions failed; retrying")
 
     def run_once(self) -> InterruptionDecision:
         """One pass over one snapshot."""
@@ -164,7 +168,9 @@ class Interruptions:
         for outcome in run_parallel(self._workers, take, steps, patience=self._patience):
             if isinstance(outcome.error, ApiError | StillRunningError):
                 _log.warning(
-                    "A step of an interruption failed; retrying", nodeclaim=outcome.item[1], error=str(outcome.error)
+                    "Failed to handle an interrupted NodeClaim; retrying",
+                    nodeclaim=outcome.item[1],
+                    error=str(outcome.error),
                 )
             elif outcome.error is not None:
                 raise outcome.error
@@ -195,7 +201,7 @@ class Interruptions:
             return
         finally:
             self._ledger.release(key)
-        _log.info("closed an interrupted machine", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
+        _log.info("Tainted an interrupted Node", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
 
     def _evict(self, key: str, mark: Interruption) -> None:
         claim = self._cluster.claim(key)
@@ -210,7 +216,7 @@ class Interruptions:
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         self._metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
         self._say(key, "Warning", "TerminatingOnInterruption", "Interruption triggered termination")
-        _log.info("terminating an interrupted machine", nodeclaim=key, reason=mark.reason)
+        _log.info("Terminating an interrupted NodeClaim", nodeclaim=key, reason=mark.reason)
 
     def _say(self, key: str, kind: EventType, reason: str, message: str) -> None:
         claim = self._cluster.claim(key)

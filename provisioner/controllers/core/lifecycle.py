@@ -139,7 +139,9 @@ class Lifecycle:
 
     def _launch(self, claim: NodeClaim) -> Result:
         if self._cluster.is_unneeded(claim.metadata.name):
-            _log.info("deleting nodeclaim, its pods found other nodes", nodeclaim=claim.metadata.name)
+            _log.info(
+                "Deleting NodeClaim because its pods were scheduled to other nodes", nodeclaim=claim.metadata.name
+            )
             self._writer.delete(claim)
             return DONE
         waited = self._waited(claim, names.LAUNCHED)
@@ -218,7 +220,7 @@ class Lifecycle:
             allocatable=machine.allocatable.to_wire(),
         )
         _log.info(
-            "launched nodeclaim",
+            "Launched NodeClaim",
             nodeclaim=claim.metadata.name,
             provider_id=machine.provider_id,
             instance_type=machine.instance_type,
@@ -287,7 +289,7 @@ class Lifecycle:
     # ------------------------------------------------------------------ the end
 
     def _give_up(self, claim: NodeClaim, reason: str, *, unhealthy: bool) -> Result:
-        _log.warning("deleting nodeclaim", nodeclaim=claim.metadata.name, reason=reason)
+        _log.warning("Deleting NodeClaim", nodeclaim=claim.metadata.name, reason=reason)
         if unhealthy:
             self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), False)
         self._metrics.claim_disrupted(claim, reason)
@@ -313,7 +315,9 @@ class Lifecycle:
             return retry_of(error)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
-                "The end of a NodeClaim waits for the API server; retrying", nodeclaim=claim.name, error=str(error)
+                "A request to the API server failed during the termination of a NodeClaim; retrying",
+                nodeclaim=claim.name,
+                error=str(error),
             )
             return Result(failed=True)
         if registered:
@@ -338,7 +342,11 @@ class Lifecycle:
         name = claim.metadata.name
         others = [one for other in rivals.claims if other != name and (one := self._cluster.claim(other)) is not None]
         if any(one.metadata.deletion_timestamp is None or one.metadata.name > name for one in others):
-            _log.warning("nodeclaim goes, its instance stays with another", nodeclaim=name, rivals=str(rivals))
+            _log.warning(
+                "Removing a NodeClaim without terminating its instance, which belongs to another NodeClaim",
+                nodeclaim=name,
+                rivals=str(rivals),
+            )
             self._writer.drop_finalizer(claim)
             self._metrics.claim_terminated(claim, self._clock.now())
             return DONE
@@ -370,8 +378,8 @@ def _may_still_come(claim: NodeClaim) -> bool:
 
 def not_ended(claim: NodeClaim, error: CloudError) -> str:
     """What the event `FAILED_TERMINATION` says."""
-    machine = claim.status.provider_id or f"the machine of NodeClaim {claim.metadata.name}"
-    return f"{machine} could not be ended, it is tried again: {error}"
+    machine = claim.status.provider_id or f"the instance of NodeClaim {claim.metadata.name}"
+    return f"Failed to terminate {machine}; retrying: {error}"
 
 
 def retry_of(error: CloudError) -> Result:

@@ -211,7 +211,7 @@ class PoolController:
                 return known.status, known.reason, known.message
             return names.UNKNOWN, names.AWAITING_RECONCILIATION, "object is awaiting reconciliation"
         if verdict == names.FALSE:
-            return verdict, names.REGISTRATION_FAILED, "Half or more of the last launches did not register"
+            return verdict, names.REGISTRATION_FAILED, "At least half of the most recent launches did not register"
         return verdict, "", ""
 
 

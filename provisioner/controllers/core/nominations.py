@@ -46,10 +46,10 @@ _RETRY_SECONDS: Final = 1.0
 _RETRY_CAP_SECONDS: Final = 32.0
 _NAMED: Final = 5
 _WITHDRAWN: Final = {
-    Withdrawal.NOT_BOUND: f"withdrawing the nominations of pods that were not bound within {WITHDRAW_AFTER_SECONDS:g} s"
-    " of their node becoming ready; kube-scheduler places them by itself",
-    Withdrawal.NOT_PLANNED: "withdrawing the nominations of pods that are not planned on that node any more",
-    Withdrawal.COUNTED_BY_SPREAD: "withdrawing the nominations of pods that a topology spread with DoNotSchedule counts now",
+    Withdrawal.NOT_BOUND: f"Withdrawing the nominations of pods that were not bound within {WITHDRAW_AFTER_SECONDS:g} s"
+    " of their Node becoming ready; kube-scheduler places them on its own",
+    Withdrawal.NOT_PLANNED: "Withdrawing the nominations of pods that are no longer planned for that Node",
+    Withdrawal.COUNTED_BY_SPREAD: "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts",
 }
 _log = logs.get_logger(__name__)
 
@@ -118,7 +118,7 @@ class Nominations:
                 self._note(pod, claim.name, node.metadata.name)
                 found += 1
         if found:
-            _log.info("found nominations of an earlier leader", pods=found)
+            _log.info("Adopted nominations of a previous leader", pods=found)
 
     def nominate(self, machines: Iterable[tuple[NodeClaim, Node]], patience: float | None = None) -> Counter[str]:
         """Nominate the pods that these machines were made for, as far as they may be; before the first is let in.
@@ -267,7 +267,9 @@ class Nominations:
             if not entry.writes:
                 self._forget(entry)
         except ApiError as error:
-            _log.info("a nomination failed, the pod goes without", pod=pod.key, node=node, error=str(error))
+            _log.info(
+                "Failed to nominate a pod; continuing without a nomination", pod=pod.key, node=node, error=str(error)
+            )
         self._metrics.nomination(outcome)
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
@@ -283,7 +285,7 @@ class Nominations:
             delay = min(_RETRY_CAP_SECONDS, _RETRY_SECONDS * 2**one.failures)
             one.failures, one.retry_at = one.failures + 1, self._clock.monotonic() + delay
             _log.warning(
-                "could not withdraw a nomination, it is tried again",
+                "Failed to withdraw a nomination; retrying",
                 pod=one.pod.key, node=one.node, seconds=delay, error=str(error),
             )  # fmt: skip
         else:

@@ -65,9 +65,9 @@ class PlanWriter:
             except NotFound:
                 continue
             except ApiError as error:
-                _log.info("could not write the plan of a NodeClaim", nodeclaim=key.name, error=str(error))
+                _log.info("Failed to write the plan of a NodeClaim", nodeclaim=key.name, error=str(error))
             except Exception:
-                _log.exception("could not write the plan of a NodeClaim", nodeclaim=key.name)
+                _log.exception("Failed to write the plan of a NodeClaim", nodeclaim=key.name)
 
     def _write(self, key: NodeKey) -> None:
         claim = self._cluster.claim(key.name)
@@ -143,7 +143,7 @@ class NodePlanRemover:
         except (NotFound, Conflict):
             self.gone(name)
         except ApiError as error:
-            _log.info("could not remove the old plan from a Node", node=name, error=str(error))
+            _log.info("Failed to remove an outdated plan from a Node; retrying", node=name, error=str(error))
         else:
-            _log.info("removed the old plan from a Node", node=name)
+            _log.info("Removed an outdated plan from a Node", node=name)
         return DONE

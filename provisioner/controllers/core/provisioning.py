@@ -125,7 +125,7 @@ class Provisioner:
         seconds = self._clock.monotonic() - started
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(
-                "the solve deadline passed before every pod was planned; the rest is planned next",
+                "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch",
                 scheduling_id=decision,
                 solve_deadline_seconds=self._deadline,
             )
@@ -140,7 +140,7 @@ class Provisioner:
             result.usd_per_hour,
         )
         _log.info(
-            "planned",
+            "Planned pending pods",
             scheduling_id=decision,
             pods=batch.pods,
             claims=batch.claims,
@@ -213,12 +213,14 @@ class Provisioner:
             new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name))
         except NoFreeNameError as error:
             _log.error(
-                "could not name a NodeClaim, its pods are planned again", nodepool=planned.pool, error=str(error)
+                "Failed to find an unused name for a NodeClaim; planning its pods again",
+                nodepool=planned.pool,
+                error=str(error),
             )
             self._retry(f"names/{planned.pool}")
             return
         if new is None:
-            _log.info("no NodeClaim is needed, its pods found nodes while they were planned", nodepool=planned.pool)
+            _log.info("Skipped a NodeClaim because its pods were scheduled while it was planned", nodepool=planned.pool)
         else:
             self._workers.submit(lambda: self._create(planned, new))
 
@@ -246,7 +248,7 @@ class Provisioner:
         """Room for pods on an existing or in-flight node, written into the plan of its claim."""
         claim = node.claim
         if self._cluster.assign(node.key, pods):
-            _log.info("a node went while pods were planned onto it, they are planned again", node=str(node.key))
+            _log.info("A node was removed while pods were planned for it; planning them again", node=str(node.key))
             self._retry(f"refused/{node.key}")
             return
         self._plans.changed(node.key)

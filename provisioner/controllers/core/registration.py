@@ -47,7 +47,7 @@ PATIENCE_SECONDS = 10.0
 _TRIES = 6
 _WHOLE = frozenset({"/spec/taints", "/metadata/labels", "/metadata/annotations"})
 _FAILURES = counter(
-    "dovetail_registration_failures_total", "Registrations that failed and are tried again with back-off.", ()
+    "dovetail_registration_failures_total", "Registrations of NodeClaims that failed and are retried with backoff.", ()
 )
 _log = logs.get_logger(__name__)
 
@@ -261,7 +261,7 @@ class Registrar:
             try:
                 self._do(wave)
             except Exception as error:
-                _log.exception("A wave of registrations failed; retrying", claims=len(wave))
+                _log.exception("Registering a batch of NodeClaims failed; retrying", claims=len(wave))
                 for name in wave:
                     self._retry(name, error)
             pulse.rest()

@@ -59,16 +59,17 @@ class ReportServer:
     ) -> None:
         if context is None and not is_loopback(host):
             raise ValueError(
-                f"reports on {host or 'every address'} need certificates: give --report-cert-dir, or listen on 127.0.0.1"
+                f"accepting reports on {host or 'all addresses'} requires certificates: set --report-cert-dir, or listen on 127.0.0.1"
             )
         wanted = client_name if context is not None else ""
 
         def handle(request: Request) -> Response:
             if wanted and wanted not in request.peer_names:
                 _log.warning(
-                    "reports refused: the client's certificate is for others", names=sorted(request.peer_names)
+                    "Refused reports because the client certificate is for another name",
+                    names=sorted(request.peer_names),
                 )
-                return Response(HTTPStatus.FORBIDDEN, f"only {wanted} may report\n".encode())
+                return Response(HTTPStatus.FORBIDDEN, f"only {wanted} may send reports\n".encode())
             return take(request, accept)
 
         self._context = context
@@ -105,7 +106,7 @@ def take(request: Request, accept: Callable[[tuple[Report, ...]], None]) -> Resp
     try:
         reports = decode_reports(request.body)
     except ReportsError as error:
-        _log.warning("reports refused", error=str(error))
+        _log.warning("Refused reports", error=str(error))
         return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
     accept(reports)
     return Response(HTTPStatus.NO_CONTENT, content_type="")

@@ -22,7 +22,7 @@ EVENT_REASON: Final = "SchedulerNotRunning"
 
 WITHOUT_SCHEDULER = metrics.gauge(
     "dovetail_pods_without_scheduler",
-    "Pods that ask for a scheduler which has shown no sign of life for a minute while they waited.",
+    "Pods that have waited for a scheduler that has processed no pod for a minute.",
     ("scheduler",),
 )
 
@@ -75,12 +75,16 @@ class SchedulerLiveness:
         if bool(left) != self._silent:
             self._silent = bool(left)
             if left:
-                _log.warning("a scheduler shows no sign of life", scheduler=self._scheduler, pods=len(left))
+                _log.warning(
+                    "A scheduler has processed no pod for a minute while pods wait for it; check that it runs",
+                    scheduler=self._scheduler,
+                    pods=len(left),
+                )
             else:
-                _log.info("no pod waits for a silent scheduler any more", scheduler=self._scheduler)
+                _log.info("No pods wait for the silent scheduler anymore", scheduler=self._scheduler)
         text = (
-            f'No scheduler has looked at the pod for {SILENCE_SECONDS:.0f}s. It asks for "{self._scheduler}", which has '
-            f"not looked at any pod meanwhile: check that it runs, or create the pod again without that schedulerName"
+            f'Scheduler "{self._scheduler}" of the pod has processed no pod for {SILENCE_SECONDS:.0f} s. '
+            "Check that the scheduler runs, or recreate the pod without this schedulerName"
         )
         for pod, sentence in self._told.due(((pod, text) for pod in left), now):
             self._recorder.publish(pod_reference(pod), "Warning", EVENT_REASON, sentence, ttl=0)

@@ -82,7 +82,11 @@ class Termination:
         except Conflict:
             return Result(requeue_after=0.1)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
-            _log.warning("The drain of a node waits for the API server; retrying", node=name, error=str(error))
+            _log.warning(
+                "A request to the API server failed during the draining of a Node; retrying",
+                node=name,
+                error=str(error),
+            )
             return Result(failed=True)
 
     def _end(self, node: Node, claim: NodeClaim | None) -> Result:

@@ -45,7 +45,7 @@ _MOST_TOLD: Final = 20_000
 _MOST_STRANGERS: Final = 50
 _HELD = counter(
     "dovetail_instance_terminations_held_total",
-    "Looks at an instance that was to be terminated and was not yet, by what held it.",
+    "Times that the termination of an instance was postponed, by cause.",
     ("cause",),
 )
 
@@ -239,7 +239,7 @@ class Terminator:
         known = every.of.get(provider_id, ()) if provider_id else ()
         mark = re.compile(rb'"providerID":\s*"' + re.escape(provider_id.encode()) + rb'"')
         unreadable = [
-            f"Node {one}, which cannot be decoded ({one.error})"
+            f"Node {one}, which cannot be read ({one.error})"
             for one in every.unreadable
             if provider_id and mark.search(one.raw)
         ]
@@ -252,7 +252,7 @@ class Terminator:
                 wanted.append(name)  # gone a moment ago, its pods are not
                 continue
             except DecodeError as error:
-                unreadable.append(f"Node {name}, which cannot be decoded ({error.message})")
+                unreadable.append(f"Node {name}, which cannot be read ({error.message})")
                 continue
             if node.spec.provider_id == provider_id:
                 nodes.append(self._taints.close(node) if close else node)
@@ -277,9 +277,7 @@ class Terminator:
                 self._client, resources.PODS, decode=resources.PODS.decode, field_selector=f"spec.nodeName={name}"
             )
             pods += found.objects
-            unreadable += (
-                f"pod {one} on node {name}, which cannot be decoded ({one.error})" for one in found.unreadable
-            )
+            unreadable += (f"pod {one} on node {name}, which cannot be read ({one.error})" for one in found.unreadable)
         return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(unreadable)
 
     def _list_nodes(self) -> _Nodes:
@@ -335,12 +333,12 @@ class Terminator:
                     sight,
                     "unreadable",
                     UNREADABLE_SECONDS,
-                    f"there may be live pods: {_named(sight.unreadable)}",
+                    f"objects that cannot be read may have running pods: {_named(sight.unreadable)}",
                 )
             if sight.strangers:
                 why = (
-                    f"the instance may belong to a Node that has no spec.providerID or whose NodeClaim is unknown, "
-                    f"with live pods: {_named(sight.strangers)}"
+                    f"the instance may belong to a Node without spec.providerID or with an unknown NodeClaim, "
+                    f"which has running pods: {_named(sight.strangers)}"
                 )
                 return self._hold(claim, sight, "strangers", UNREADABLE_SECONDS, why)
         if sight.closed_seconds < MIN_TAINTED_SECONDS:

@@ -27,7 +27,11 @@ class Worlds:
             self._provider.reservation_label,
         )
         for one in gathered.unreadable:
-            text = "NodePool cannot be read and is left out" if one.left_out else "NodePool has a field that is ignored"
+            text = (
+                "Ignoring a NodePool that cannot be read"
+                if one.left_out
+                else "Ignoring an unreadable field of a NodePool"
+            )
             _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
         return gathered
 
@@ -41,5 +45,9 @@ class Worlds:
         try:
             return self._provider.instance_types(pool)
         except Exception as error:
-            _log.warning("instance types unknown, the pool is left out", nodepool=pool.metadata.name, error=str(error))
+            _log.warning(
+                "Ignoring a NodePool because its instance types are unknown",
+                nodepool=pool.metadata.name,
+                error=str(error),
+            )
             return ()

@@ -186,7 +186,7 @@ class AwsCloud:
 
     def start(self) -> None:
         """Begin to read AWS, and what an earlier process kept."""
-        _log.info("aws", region=self.settings.region, cluster=self.settings.cluster_name)
+        _log.info("Starting the AWS cloud provider", region=self.settings.region, cluster=self.settings.cluster_name)
         self._keeper.restore()
         self.facts.start()
         self.market.start()
@@ -398,7 +398,9 @@ def region_of(session: botocore.session.Session) -> str:
         try:
             found = IMDSRegionProvider(session).provide()
         except BotoCoreError as error:
-            _log.info("the machine does not say in which region it is", error=str(error))
+            _log.info("Instance metadata does not report a Region; set AWS_REGION", error=str(error))
     if not found:
-        raise OptionsError("--aws-region (or AWS_REGION) must be given: nothing here says in which region this is")
+        raise OptionsError(
+            "--aws-region (or AWS_REGION) is required because the Region could not be determined from the environment"
+        )
     return str(found)

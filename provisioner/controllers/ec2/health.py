@@ -26,7 +26,7 @@ DENIED_SECONDS = 3600.0
 _PAGE = 1000
 _UNHEALTHY = counter(
     "karpenter_interruption_instance_status_unhealthy_total",
-    "Machines found unhealthy, once an episode.",
+    "Instances that were found unhealthy, counted once per episode.",
     ("category",),
 )
 _log = logs.get_logger(__name__)
@@ -72,7 +72,7 @@ class HealthPoller:
             failure = classify_exception(error)
             if failure.kind is not Kind.DENIED:
                 raise
-            _log.error("machines' health is not watched: the permission is missing", error=str(failure))
+            _log.error("Instance health is not monitored because the permission is missing", error=str(failure))
             return DENIED_SECONDS
         claims = claims_by_instance(self._cluster.claims())
         mine = [finding for finding in found.findings if finding.instance in claims]
@@ -99,7 +99,7 @@ class HealthPoller:
         try:
             new = self._interruptions.mark(claim, mark)
         except ApiError as error:
-            _log.warning("could not mark a machine, it is tried again", nodeclaim=claim.name, error=str(error))
+            _log.warning("Failed to annotate a NodeClaim; retrying", nodeclaim=claim.name, error=str(error))
             return
         if new:
             tell(self._recorder, self._cluster, claim, saying.type, saying.reason, saying.message)
@@ -108,6 +108,4 @@ class HealthPoller:
         try:
             self._interruptions.call_off(claim)
         except ApiError as error:
-            _log.warning(
-                "could not call an interruption off, it is tried again", nodeclaim=claim.name, error=str(error)
-            )
+            _log.warning("Failed to cancel an interruption; retrying", nodeclaim=claim.name, error=str(error))

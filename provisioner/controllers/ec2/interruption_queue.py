@@ -40,11 +40,13 @@ SPOT_CODE = "SpotInterruption"
 PATIENCE_SECONDS = 10.0
 _PRESSING = frozenset({Kind.SPOT_INTERRUPTED, Kind.RESERVATION_INTERRUPTED})
 _RECEIVED = counter(
-    "karpenter_interruption_received_messages_total", "Messages of the queue, by kind.", ("message_type",)
+    "karpenter_interruption_received_messages_total",
+    "Messages received from the interruption queue, by type.",
+    ("message_type",),
 )
-_DELETED = counter("karpenter_interruption_deleted_messages_total", "Messages deleted from the queue.")
+_DELETED = counter("karpenter_interruption_deleted_messages_total", "Messages deleted from the interruption queue.")
 _WAITED = histogram(
-    "karpenter_interruption_message_queue_duration_seconds", "Time between a message and its deletion.", ()
+    "karpenter_interruption_message_queue_duration_seconds", "Time from the sending of a message to its deletion.", ()
 )
 _log = logs.get_logger(__name__)
 
@@ -107,7 +109,7 @@ class QueueReader:
             except Exception as error:
                 wait = backoff.next()
                 _log.warning(
-                    "the interruption queue cannot be read, it is tried again",
+                    "Failed to read the interruption queue; retrying",
                     error=str(classify_exception(error)),
                     seconds=round(wait, 1),
                 )
@@ -124,7 +126,7 @@ class QueueReader:
         )
         for outcome in outcomes:
             if outcome.error is not None:
-                _log.warning("a message was not acted upon, it comes again", error=str(outcome.error))
+                _log.warning("Failed to handle a queue message; it will be delivered again", error=str(outcome.error))
         done = [outcome.item for outcome in outcomes if outcome.value]
         deleted = self._queue.delete(done)
         _DELETED.inc(deleted)
@@ -139,11 +141,11 @@ class QueueReader:
             notice = parse(message.body)
         except MessageError as error:
             _RECEIVED.labels(MALFORMED).inc()
-            _log.warning("a message of the interruption queue is malformed", error=str(error))
+            _log.warning("Ignored a malformed message of the interruption queue", error=str(error))
             return True
         _RECEIVED.labels(str(notice.kind)).inc()
         if notice.kind is Kind.NO_OP:
-            _log.debug("a message says nothing to us", why=notice.why)
+            _log.debug("Ignored a queue message", why=notice.why)
             return True
         known = [claim for name in notice.instances if (claim := claims.get(name)) is not None]
         for claim in known:

@@ -77,7 +77,7 @@ class Relabeller:
         except NotFound:
             return True
         except ApiError as error:
-            _log.warning("could not relabel, it is tried again", nodeclaim=claim.name, error=str(error))
+            _log.warning("Failed to relabel a Node; retrying", nodeclaim=claim.name, error=str(error))
             return False
         return True
 
@@ -102,7 +102,7 @@ class CapacityTypeSync:
         """Look once; seconds until the next look."""
         for claim in left_reservations(self._claims(), self._instances()):
             if self._relabeller.relabel(claim, ON_DEMAND):
-                _log.info("machine has left its capacity reservation", nodeclaim=claim.name)
+                _log.info("Instance left its capacity reservation", nodeclaim=claim.name)
         return RESERVATION_SECONDS
 
 

@@ -51,7 +51,11 @@ _SAID_FOR_SECONDS: Final = 3600.0
 _NAMED: Final = 5
 _log = logs.get_logger(__name__)
 _userdata_bytes = GaugeSeries(
-    gauge("karpenter_ec2nodeclasses_userdata_bytes", "Bytes of the longest user data of a class.", ("nodeclass",))
+    gauge(
+        "karpenter_ec2nodeclasses_userdata_bytes",
+        "Size of the largest user data of an EC2NodeClass in bytes.",
+        ("nodeclass",),
+    )
 )
 
 
@@ -168,7 +172,7 @@ class NodeClassController:
                 names.DRIFTED,
                 names.TRUE,
                 NODECLASS_DRIFT,
-                f"made from another version of EC2NodeClass {node_class.name}",
+                f"created from another version of EC2NodeClass {node_class.name}",
                 generation=claim.metadata.generation,
                 now=self._clock.now(),
             )
@@ -209,7 +213,10 @@ class NodeClassController:
             body = {"metadata": guard, "status": status}
             self._client.patch(resources.EC2NODECLASSES, node_class.name, body, subresource="status")
             _log.info(
-                "ec2nodeclass", nodeclass=node_class.name, ready=_ready(conditions), changed=", ".join(sorted(status))
+                "Updated the status of an EC2NodeClass",
+                nodeclass=node_class.name,
+                ready=_ready(conditions),
+                changed=", ".join(sorted(status)),
             )
             self._changed(node_class.name)
         return Result(
@@ -243,7 +250,9 @@ class NodeClassController:
             return verdicts.after_failure(node_class, kind, error, reason)
         except NotKnownYet as error:
             if verdicts.holds(node_class, kind):
-                return Finding(kind, names.TRUE, message=f"as found before: {error}", look_again=_RETRY_SECONDS)
+                return Finding(
+                    kind, names.TRUE, message=f"using the previous result: {error}", look_again=_RETRY_SECONDS
+                )
             return Finding(kind, names.UNKNOWN, "ClusterNotKnown", str(error), look_again=_RETRY_SECONDS)
 
     def _images(self, node_class: EC2NodeClass) -> Finding:
@@ -326,13 +335,18 @@ class NodeClassController:
                 self._profiles.delete_all(node_class)
             self._templates.drop(node_class.name)
         except CloudError as error:
-            self._recorder.publish(reference, "Warning", CLEAN_UP_FAILED, f"it cannot go yet: {error}")
+            self._recorder.publish(
+                reference,
+                "Warning",
+                CLEAN_UP_FAILED,
+                f"Failed to clean up AWS resources; retrying in {_RETRY_SECONDS:g} s: {error}",
+            )
             return Result(requeue_after=_RETRY_SECONDS)
         left = [one for one in node_class.metadata.finalizers if one != ec2.TERMINATION_FINALIZER]
         guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
         self._client.patch(resources.EC2NODECLASSES, node_class.name, {"metadata": {**guard, "finalizers": left}})
         _userdata_bytes.replace(node_class.name, ())
-        _log.info("ec2nodeclass cleaned up", nodeclass=node_class.name)
+        _log.info("Cleaned up EC2NodeClass", nodeclass=node_class.name)
         return DONE
 
 
@@ -351,7 +365,7 @@ class ProfileCollector:
         for claim in self._client.list(resources.NODECLAIMS):
             used.add(claim.metadata.annotations.get(ec2.INSTANCE_PROFILE_ANNOTATION, ""))
         for name in self._profiles.collect(used):
-            _log.info("deleted an instance profile that nothing uses", profile=name)
+            _log.info("Deleted an unused instance profile", profile=name)
         return COLLECT_SECONDS
 
 

@@ -77,5 +77,5 @@ class BlockExpiry:
             try:
                 self._interruptions.mark(claim, notices.block_ends(end))
             except ApiError as error:
-                _log.warning("could not mark a machine, it is tried again", nodeclaim=claim.name, error=str(error))
+                _log.warning("Failed to annotate a NodeClaim; retrying", nodeclaim=claim.name, error=str(error))
         return POLL_SECONDS

@@ -113,7 +113,7 @@ class TaggingController:
         except Conflict:
             return Result(requeue_after=1.0)
         except CloudError as error:  # "not found" too: EC2 may not know it everywhere, and if it is gone its claim goes
-            _log.info("tagging failed, it is tried again", nodeclaim=name, error=str(error))
+            _log.info("Failed to tag an instance; retrying", nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 

@@ -72,11 +72,11 @@ class ZonalShiftController:
         begun, ended = shifted - self._shifted, self._shifted - shifted
         self._shifted = shifted
         for zone in sorted(begun):
-            self._tell(zone, "Warning", ACTIVE, "nothing is launched there until the zonal shift ends")
+            self._tell(zone, "Warning", ACTIVE, "no instances are launched in this zone until the zonal shift ends")
         for zone in sorted(ended):
-            self._tell(zone, "Normal", CLEARED, "the zonal shift has ended, machines may be launched there again")
+            self._tell(zone, "Normal", CLEARED, "the zonal shift has ended; instances are launched in this zone again")
         if begun or ended:
-            _log.info("zonal shifts have changed", shifted=sorted(shifted))
+            _log.info("Zonal shifts changed", shifted=sorted(shifted))
             self._changed(shifted)
         return POLL_SECONDS
 

@@ -23,11 +23,12 @@ _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 _BUILD: Final = gauge(
     "karpenter_build_info",
-    "What this program is: its version, Python's in goversion, and the architecture; always 1.",
+    "Version of the program, version of Python (in goversion) and architecture; the value is always 1.",
     ("version", "goversion", "goarch", "commit"),
 )
 _COST_ERRORS: Final = counter(
-    "karpenter_nodepools_cost_tracker_errors_total", "Nodes whose price was not known when their NodePool was priced."
+    "karpenter_nodepools_cost_tracker_errors_total",
+    "Nodes that were left out of the price of their NodePool because their own price is unknown.",
 )
 
 

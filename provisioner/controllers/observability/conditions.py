@@ -17,7 +17,7 @@ BUCKETS: Final = tuple(0.5 * 2**step for step in range(15))
 _TRANSITIONS: Final = {
     kind: counter(
         f"operator_{word}_status_condition_transitions_total",
-        f"Changes of the status of a {kind}'s condition.",
+        f"Transitions of the status of a condition of a {kind}.",
         ("type", "status", "reason"),
     )
     for kind, word in KINDS.items()
@@ -25,7 +25,7 @@ _TRANSITIONS: Final = {
 _TRANSITION_SECONDS: Final = {
     kind: histogram(
         f"operator_{word}_status_condition_transition_seconds",
-        f"How long a {kind}'s condition had the status that it lost.",
+        f"Time that a condition of a {kind} had its previous status before a transition.",
         ("type", "status"),
         buckets=BUCKETS,
     )
@@ -33,26 +33,26 @@ _TRANSITION_SECONDS: Final = {
 }
 _ALL_TRANSITIONS: Final = counter(
     "operator_status_condition_transitions_total",
-    "Changes of a condition's status.",
+    "Transitions of the status of a condition.",
     ("group", "kind", "type", "status", "reason"),
 )
 _ALL_TRANSITION_SECONDS: Final = histogram(
     "operator_status_condition_transition_seconds",
-    "How long a condition had the status that it lost.",
+    "Time that a condition had its previous status before a transition.",
     ("group", "kind", "type", "status"),
     buckets=BUCKETS,
 )
 _TERMINATION_SECONDS: Final = {
     kind: histogram(
         f"operator_{word}_termination_duration_seconds",
-        f"Time from the deletion of a {kind} until it is gone.",
+        f"Time from the deletion of a {kind} until it no longer exists.",
         buckets=BUCKETS,
     )
     for kind, word in KINDS.items()
 }
 _ALL_TERMINATION_SECONDS: Final = histogram(
     "operator_termination_duration_seconds",
-    "Time from an object's deletion until it is gone.",
+    "Time from the deletion of an object until it no longer exists.",
     ("group", "kind"),
     buckets=BUCKETS,
 )
@@ -112,17 +112,17 @@ def _families(
         f"{prefix}_status_condition_current_status_seconds",
         f"{prefix}_termination_current_time_seconds",
     )
-    yield header(count, "gauge", f"Conditions {whose}, by status; always 1.")
+    yield header(count, "gauge", f"Current status of a condition {whose}; the value is always 1.")
     for one in objects:
         for found in one.status.conditions:
             yield line(count, _labels(one, found, typed=typed), 1.0)
-    yield header(current, "gauge", f"How long a condition {whose} has had its status.")
+    yield header(current, "gauge", f"Time that a condition {whose} has had its current status.")
     for one in objects:
         for found in one.status.conditions:
             if found.last_transition_time is not None:
                 seconds = max(0.0, (now - found.last_transition_time).total_seconds())
                 yield line(current, _labels(one, found, typed=typed), seconds)
-    yield header(ending, "gauge", f"Time since the deletion {whose} that is not gone yet.")
+    yield header(ending, "gauge", f"Time since the deletion {whose} that is still terminating.")
     for one in objects:
         asked = one.metadata.deletion_timestamp
         if asked is not None:

@@ -21,28 +21,29 @@ class _Family(NamedTuple):
     doc: str
 
 
-_ALLOCATABLE: Final = _Family("karpenter_nodes_allocatable", "What a node has for pods, by resource.")
+_ALLOCATABLE: Final = _Family("karpenter_nodes_allocatable", "Allocatable resources of a node.")
 _POD_REQUESTS: Final = _Family(
-    "karpenter_nodes_total_pod_requests", "What the pods bound to a node request, daemons left out, by resource."
+    "karpenter_nodes_total_pod_requests", "Resources requested by the pods bound to a node, excluding DaemonSet pods."
 )
 _POD_LIMITS: Final = _Family(
-    "karpenter_nodes_total_pod_limits", "The limits of the pods bound to a node, daemons left out, by resource."
+    "karpenter_nodes_total_pod_limits", "Resource limits of the pods bound to a node, excluding DaemonSet pods."
 )
 _DAEMON_REQUESTS: Final = _Family(
-    "karpenter_nodes_total_daemon_requests", "What the DaemonSet pods bound to a node request, by resource."
+    "karpenter_nodes_total_daemon_requests", "Resources requested by the DaemonSet pods bound to a node."
 )
 _DAEMON_LIMITS: Final = _Family(
-    "karpenter_nodes_total_daemon_limits", "The limits of the DaemonSet pods bound to a node, by resource."
+    "karpenter_nodes_total_daemon_limits", "Resource limits of the DaemonSet pods bound to a node."
 )
 _OVERHEAD: Final = _Family(
-    "karpenter_nodes_system_overhead", "What the system of a node keeps for itself: capacity less allocatable."
+    "karpenter_nodes_system_overhead",
+    "Resources of a node that are reserved for the system: capacity minus allocatable.",
 )
 _LIFETIME: Final = _Family("karpenter_nodes_current_lifetime_seconds", "Age of a node.")
 _UTILIZATION: Final = _Family(
-    "karpenter_cluster_utilization_percent", "Share of all nodes' allocatable that pods request, by resource."
+    "karpenter_cluster_utilization_percent", "Share of the allocatable resources of all nodes that pods request."
 )
 _COST: Final = _Family(
-    "karpenter_nodepools_cost_total", "Price of a NodePool's nodes at the present offerings, USD per hour."
+    "karpenter_nodepools_cost_total", "Price of the nodes of a NodePool at current prices, in USD per hour."
 )
 
 

@@ -21,14 +21,14 @@ _STATE: Final = "karpenter_pods_state"
 _STARTUP: Final = summary("karpenter_pods_startup_duration_seconds", "Time from a pod's creation until it is ready.")
 _BOUND: Final = histogram("karpenter_pods_bound_duration_seconds", "Time from a pod's creation until it is bound.")
 _PLANNED_BOUND: Final = histogram(
-    "karpenter_pods_provisioning_bound_duration_seconds", "Time from a pod's place in a plan until it is bound."
+    "karpenter_pods_provisioning_bound_duration_seconds", "Time from the planning of a pod until it is bound."
 )
 _PLANNED_STARTUP: Final = histogram(
-    "karpenter_pods_provisioning_startup_duration_seconds", "Time from a pod's place in a plan until it is ready."
+    "karpenter_pods_provisioning_startup_duration_seconds", "Time from the planning of a pod until it is ready."
 )
 _DECISION: Final = histogram(
     "karpenter_pods_scheduling_decision_duration_seconds",
-    "Time from the first sight of a pending pod until a batch first tried to place it.",
+    "Time from the first observation of a pending pod until the first scheduling decision that included it.",
 )
 
 
@@ -127,17 +127,17 @@ class PodTimes:
             ("pods_unstarted_time_seconds", "Time since the creation of a pod that is not ready.", unstarted),
             (
                 "pods_provisioning_unbound_time_seconds",
-                "Time since the plan for a pod that is not bound.",
+                "Time since the planning of a pod that is not bound.",
                 planned_unbound,
             ),
             (
                 "pods_provisioning_unstarted_time_seconds",
-                "Time since the plan for a pod that is not ready.",
+                "Time since the planning of a pod that is not ready.",
                 planned_unstarted,
             ),
             (
                 "pods_provisioning_scheduling_undecided_time_seconds",
-                "Time since the first sight of a pod that no batch has tried to place.",
+                "Time since the first observation of a pending pod that no scheduling decision has included.",
                 undecided,
             ),
         ):
@@ -180,7 +180,7 @@ def state_lines(pods: Iterable[Pod], view_of: Callable[[str], NodeView | None]) 
             )
             yield f"{own},{node_text(pod.node_name)}", 1.0
 
-    return family(_STATE, "gauge", "The state of a pod; always 1.", samples())
+    return family(_STATE, "gauge", "State of a pod; the value is always 1.", samples())
 
 
 def _owner_path(namespace: str, owner: OwnerReference | None) -> str:

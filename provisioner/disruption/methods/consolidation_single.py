@@ -9,7 +9,7 @@ from provisioner.disruption.view import MethodAnswer, View
 METHOD: Final = "single"
 NEW: Final = 2
 """Most nodes that take the place of one."""
-NEVER_PAYS: Final = "Its pods cannot be moved at a saving that pays for it"
+NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disruption"
 
 
 def propose(view: View) -> MethodAnswer:

@@ -142,7 +142,7 @@ def _dear(one: Candidate, result: Result, moving: Container[str]) -> str:
         )
     if one.node.pool in moving:
         return (
-            f"Replacing this node takes {new} nodes; it waits until the nodes of its NodePool that are being launched or "
-            "terminated are done"
+            f"Replacing this node takes {new} nodes; waiting until no other nodes of its NodePool are being "
+            "launched or terminated"
         )
     return ""

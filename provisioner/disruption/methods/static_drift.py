@@ -55,7 +55,7 @@ def propose(view: View) -> MethodAnswer:
         room = _room(view, pool)
         for one in mine:
             if room is not None and room <= 0:
-                blocked.append(Blocked(one.key, name, f'NodePool "{name}" has reached its limit of nodes'))
+                blocked.append(Blocked(one.key, name, f'NodePool "{name}" has reached its limit for nodes'))
             elif not allowance.lacks(name):
                 allowance.take(name)
                 room = None if room is None else room - 1

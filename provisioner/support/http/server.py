@@ -49,13 +49,13 @@ _SLOW: Final = (Phase.FRESH, Phase.READING, Phase.WRITING)
 CONNECTIONS = metrics.gauge("dovetail_http_connections", "Open connections.", ("server",))
 ENDED = metrics.counter(
     "dovetail_http_connections_ended_total",
-    "Connections that the server ended early, by why: evicted (the cap was reached), handshake-failed, first-request-late,"
-    " request-late, answer-not-taken, memory (too many bytes of bodies held), bad-request.",
+    "Connections that the server closed early, by reason: evicted (the cap was reached), handshake-failed, first-request-late,"
+    " request-late, answer-not-taken, memory (request bodies exceeded the limit), bad-request.",
     ("server", "reason"),
 )
 REFUSED = metrics.counter(
     "dovetail_http_requests_refused_total",
-    "Requests answered with 503 instead of their answer, by why: busy (too many wait for a thread), late (no answer in time).",
+    "Requests answered with status 503, by reason: busy (too many requests were waiting for a thread), late (no answer in time).",
     ("server", "reason"),
 )
 
@@ -222,7 +222,7 @@ class HttpServer:
                 answer += more
         head, _, text = answer.partition(b"\r\n\r\n")
         if not head[9:12].isdigit():
-            raise ConnectionError(f"the server {self.name} ended the connection without an answer")
+            raise ConnectionError(f"the server {self.name} closed the connection without a response")
         return int(head[9:12]), text.decode(errors="replace")
 
     # The loop
@@ -268,7 +268,7 @@ class HttpServer:
         except OSError:
             self._drop(connection)  # the peer is gone
         except Exception:
-            _log.exception("a connection failed", server=self.name)
+            _log.exception("Connection failed", server=self.name)
             self._drop(connection)
 
     def _wake(self) -> None:
@@ -316,7 +316,7 @@ class HttpServer:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     self._find_descriptor(listener)
                 elif error.errno != errno.ECONNABORTED:
-                    _log.warning("a connection cannot be accepted", server=self.name, error=str(error))
+                    _log.warning("Failed to accept a connection", server=self.name, error=str(error))
                     self._accept_off(time.monotonic() + _PAUSE_SECONDS)
                 continue
             if self.connections >= self._cap and not self._evict():
@@ -394,7 +394,7 @@ class HttpServer:
         if self._leave(connection):
             if reason:
                 ENDED.labels(self.name, reason).inc()
-                _log.debug("ended a connection", server=self.name, reason=reason, client=connection.client[0])
+                _log.debug("Closed a connection", server=self.name, reason=reason, client=connection.client[0])
             connection.abort()
 
     def _close(self, connection: Connection) -> None:
@@ -479,7 +479,7 @@ class HttpServer:
             if events := connection.shake():
                 self._watch(connection, events)
         except (OSError, ValueError) as error:  # a port scanner, a client that trusts another CA, a peer that is gone
-            _log.debug("a handshake failed", server=self.name, client=connection.client[0], error=str(error))
+            _log.debug("TLS handshake failed", server=self.name, client=connection.client[0], error=str(error))
             self._drop(connection, "handshake-failed")
 
     def _advance(self, connection: Connection) -> None:
@@ -490,7 +490,7 @@ class HttpServer:
         except RefusedError as error:
             self._held += connection.held - before
             ENDED.labels(self.name, "bad-request").inc()
-            _log.debug("a request was refused", server=self.name, client=connection.client[0], error=str(error))
+            _log.debug("Refused a request", server=self.name, client=connection.client[0], error=str(error))
             self._refuse(connection, error.status)
             return
         self._held += connection.held - before
@@ -542,7 +542,7 @@ class HttpServer:
         try:
             response = self._handle(ticket.request)
         except BaseException:  # SystemExit too: the thread has to go on
-            _log.exception("a request failed", server=self.name, target=ticket.request.target)
+            _log.exception("Request failed", server=self.name, target=ticket.request.target)
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
         if not ticket.answer.acquire(blocking=False):
             return  # the client has been told that it takes too long
@@ -552,7 +552,7 @@ class HttpServer:
         except Exception as error:
             ticket.failed = True
             if not isinstance(error, OSError):
-                _log.exception("an answer cannot be sent", server=self.name, target=ticket.request.target)
+                _log.exception("Failed to send a response", server=self.name, target=ticket.request.target)
 
     def _answered(self, ticket: Ticket) -> None:
         """A thread is done."""
@@ -577,10 +577,10 @@ class HttpServer:
         del self._tickets[connection]
         REFUSED.labels(self.name, "busy" if waits else "late").inc()
         _log.warning(
-            "a request was not answered in time",
+            "A request was not answered in time",
             server=self.name,
             target=ticket.request.target,
-            why="it waited for a thread" if waits else "its handler is not done",
+            why="the request was waiting for a thread" if waits else "the handler has not finished",
         )
         self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
 

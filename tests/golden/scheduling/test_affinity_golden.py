@@ -106,7 +106,7 @@ ROWS: dict[str, Row] = {
         "p has zone=b", "1 machine"),
     "an unknown key leaves the first of its kind": row(
         problem([pod("p", of_app("db", affinity=near("planet", DB)))], ONE, bins=[node("n")]),
-        "p left: 1 didn't match pod affinity rules (planet); NodePool \"default\": no instance type of the pool has the label planet"),
+        "p left: 1 didn't match pod affinity rules (planet); NodePool \"default\": no instance type of the NodePool has the label planet"),
     "nobody to follow leaves the pod": row(problem([pod("p", shape(affinity=near(ZONE, DB)))], ALL), "p left: affinity"),
     "friends in another namespace do not count": row(
         problem([pod("p", shape(affinity=near(ZONE, DB)))], ALL, bins=[node("n", labels={ZONE: "b"}, running=[running("old", namespace="x")])]),

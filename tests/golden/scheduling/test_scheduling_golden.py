@@ -140,7 +140,7 @@ ROWS = {
         problem(sized(p="1 1Gi"), pool(types=(NO_DISK, *NO_LARGE))), "default/small: p"),
     "where all machines are so it is said of what": row(
         problem(sized(p="1 1Gi"), pool(types=(NO_DISK,))),
-        'p: NodePool "default": on no matching instance type is any ephemeral-storage left for pods'),
+        'p: NodePool "default": no matching instance type has any ephemeral-storage left for pods'),
     "the number of pods is a resource": row(
         problem(pods(3, shape("1m", "1Mi"), "p"), pool(types=(TINY_PODS,))),
         "default/crowded: p-00000 p-00001", "default/crowded: p-00002"),
@@ -160,20 +160,20 @@ ROWS = {
         problem(sized(p="1 1Gi"), pool("default", (CAPACITY, "In", ["on-demand", "spot"]), types=(SMALL,))), "default/small: p"),
     "an offering that cannot be had does not count": row(
         problem(one(shape(selector={ZONE: "a", CAPACITY: "spot"})), pool(types=(DEAR_ZONE_B,))),
-        'p: NodePool "default": no available offering of 1 matching instance types in the zones and capacity types asked for'),
+        'p: NodePool "default": no available offering of 1 matching instance types in the requested zones and capacity types'),
     "no pods is no work": row(problem((), pool())),
     "without pools everything is unplaced": row(problem(sized(p="1 1Gi")), "p: no dynamic nodepools found"),
     "a pool whose provider has no types says so": row(
         problem(sized(p="1 1Gi"), pool(types=())), 'p: NodePool "default": the provider offers no instance types'),
     "a pool that rules all its types out says so": row(
         problem(sized(p="1 1Gi"), pool("default", (ARCH, "In", ["riscv"]))),
-        'p: NodePool "default": none of 6 instance types has kubernetes.io/arch In [riscv], which the pool requires'),
+        'p: NodePool "default": none of 6 instance types has kubernetes.io/arch In [riscv], which the NodePool requires'),
     "a pool whose requirements contradict each other says so": row(
         problem(sized(p="1 1Gi"), pool("default", (ARCH, "In", ["amd64"]), (ARCH, "In", ["arm64"]))),
-        'p: NodePool "default": the pool\'s own requirements and labels leave no value for kubernetes.io/arch'),
+        'p: NodePool "default": the requirements and labels of the NodePool allow no value for kubernetes.io/arch'),
     "a pool of which nothing is left to buy says so": row(
         problem(sized(p="1 1Gi"), pool(types=(instance_type("sold-out", "4", "8Gi", zones=("a",), unavailable=[("a", "on-demand"), ("a", "spot")]),))),
-        'p: NodePool "default": none of 1 instance types meets the pool\'s own requirements with an available offering'),
+        'p: NodePool "default": none of 1 instance types meets the requirements of the NodePool with an available offering'),
     # --- selectors and affinity ---
     "a node selector narrows the types": row(problem(one(shape(selector={ARCH: "arm64"})), pool()), "default/arm: p"),
     "a legacy label means the stable one": row(
@@ -203,7 +203,7 @@ ROWS = {
         "default/medium: p"),
     "keys that can be had but not on one type are told together": row(
         problem(one(shape(selector={ARCH: "arm64", TYPE: "large"})), pool()),
-        'p: NodePool "default": no instance type has node.kubernetes.io/instance-type In [large] together with the pod\'s other requirements'),
+        'p: NodePool "default": no instance type has node.kubernetes.io/instance-type In [large] in combination with the other requirements of the pod'),
     "terms are tried in their order on new machines": row(
         problem(one(shape(terms=[term((TYPE, "In", ["large"])), term((TYPE, "In", ["small"]))])), pool()), "default/large: p"),
     "a later term is taken when the first cannot be met": row(
@@ -275,18 +275,18 @@ ROWS = {
         "default/medium: p"),
     "a well-known label that no type has is not promised": row(
         problem(one(shape(selector={names.REGION_LABEL: "moon"})), pool()),
-        'p: NodePool "default": no instance type of the pool has the label topology.kubernetes.io/region'),
+        'p: NodePool "default": no instance type of the NodePool has the label topology.kubernetes.io/region'),
     "a label of types that no provider vouches for is not promised": row(
         problem(one(shape(selector={"private": "x"})), pool(types=(instance_type("odd", "2", "4Gi", labels={"private": "x"}),))),
         'p: NodePool "default": label private has no known values'),
     "a well-known label that the pool only excludes values of is not promised": row(
         problem(one(shape(terms=[term((names.REGION_LABEL, "Exists", []))])), pool("default", (names.REGION_LABEL, "NotIn", ["moon"]))),
-        'p: NodePool "default": no instance type of the pool has the label topology.kubernetes.io/region'),
+        'p: NodePool "default": no instance type of the NodePool has the label topology.kubernetes.io/region'),
     "a well-known label that the pool fixes and no type has is given to its machines": row(
         problem(one(shape(selector={names.REGION_LABEL: "moon"})), pool("default", (names.REGION_LABEL, "In", ["moon"]))), "default/small: p"),
     "a well-known label that the pool demands without fixing it rules out types without it": row(
         problem(sized(p="1 1Gi"), pool("default", (names.REGION_LABEL, "In", ["moon", "mars"]))),
-        'p: NodePool "default": none of 6 instance types has topology.kubernetes.io/region In [mars moon], which the pool requires'),
+        'p: NodePool "default": none of 6 instance types has topology.kubernetes.io/region In [mars moon], which the NodePool requires'),
     "a pod may ask for a pool by name": row(
         problem(one(shape(selector={POOL: "other"})), pool(weight=10), pool("other")), "other/small: p"),
     "pods may ask for ready machines": row(problem(one(shape(selector={names.INITIALIZED_LABEL: "true"})), pool()), "default/small: p"),
@@ -358,7 +358,7 @@ ROWS = {
         "default/medium: p-00000 p-00001 p-00002 p-00003", "default/small: p-00004"),
     "minValues that cannot be met leaves the pod out": row(
         problem(sized(p="5 1Gi"), pool(types=(SMALL, MEDIUM, LARGE), min_values={TYPE: 2})),
-        'p: NodePool "default": minValues: 1 values of node.kubernetes.io/instance-type left, 2 wanted'),
+        'p: NodePool "default": minValues: 1 values of node.kubernetes.io/instance-type remain, 2 are required'),
     # --- machines of now ---
     "a machine of now comes before a new one": row(problem(sized(p="1 1Gi"), pool(), bins=[node("n1")]), "n1: p"),
     "machines of now are filled in their order": row(
@@ -417,7 +417,7 @@ ROWS = {
         "default/small: high",
         'low: NodePool "default": limit on nodes: 0 left, the smallest instance type that fits needs 1'),
     # --- left out ---
-    "a gated pod waits": row(problem([pod("p", gated=True)], pool()), "p: scheduling gates hold the pod back"),
+    "a gated pod waits": row(problem([pod("p", gated=True)], pool()), "p: the pod has scheduling gates"),
     "a pod that cannot be read is left out alone": row(
         problem([pod("bad", shape(cpu="much")), pod("good")], pool()),
         "default/small: good", "bad: {error}"),

@@ -148,7 +148,7 @@ ROWS: dict[str, Row] = {
     "a machine of now without the label takes no pod that spreads over it": row(
         problem(web(2, spread(ZONE, WEB)), ONE, bins=[node("n", "8")]), "2 machines", "web by zone: 1 1"),
     "an unknown key leaves the pods": row(
-        problem(web(1, spread("planet", WEB)), ONE), "1 of web left: no instance type of the pool has the label planet"),
+        problem(web(1, spread("planet", WEB)), ONE), "1 of web left: no instance type of the NodePool has the label planet"),
     # --- minDomains ---
     "minDomains opens as many zones": row(
         problem(web(3, spread(ZONE, WEB, min_domains=3), cpu="100m"), ALL), "3 machines", "web by zone: 1 1 1"),
@@ -281,7 +281,7 @@ ROWS: dict[str, Row] = {
         problem([*web(2, spread(ZONE, WEB), cpu="2", priority=9), pod("p", shape("100m", selector={ZONE: "a"}))],
                 pool(types=(instance_type("tiny", "1", "2Gi", zones=["a"]), instance_type("c", "2", "4Gi", zones=["c"]))),
                 bins=[node("n", "0", labels={ZONE: "b"}, running=plain(2))]),
-        "web by zone: 2", "p left: would break the topology spread of other pods over topology.kubernetes.io/zone"),
+        "web by zone: 2", "p left: would violate the topology spread of other pods over topology.kubernetes.io/zone"),
     # --- defaults of the cluster ---
     "the cluster's default spread is for pods that have none": row(
         problem(owned(pods(3, of_app("web", "2"), "web"), "rs"), ONE,

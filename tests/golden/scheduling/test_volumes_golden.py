@@ -234,7 +234,7 @@ ROWS: dict[str, Row] = {
         problem([using("c")], bins=[node("m"), node("n")],
                 storage=local(volume_claim("c", "local"), at("v", "m"), at("w", "n", claim_ref=ObjectReference(namespace="default", name="c")))), "p on n"),
     "no volume that would do leaves the pod": row(
-        problem([using("c")], bins=[node("n")], storage=local(volume_claim("c", "local", size="10Gi"), at("v", "n", size="5Gi"))), "p left: no free volume"),
+        problem([using("c")], bins=[node("n")], storage=local(volume_claim("c", "local", size="10Gi"), at("v", "n", size="5Gi"))), "p left: no available PersistentVolume"),
     # --- attach limits ---
     "a machine that can attach no more takes pods without volumes": row(
         problem([*each(2, "1"), pod("w", shape("1"))], bins=[node("n", "10", attach={DRIVER: 1})], storage=storage(*to_come(2))),

@@ -48,7 +48,7 @@ def test_a_good_pool_has_no_problem(one: NodePool) -> None:
 
 
 BAD: dict[str, tuple[NodePool, str, str]] = {
-    "a name that its machines' label cannot have": (pool("n" * 64), "metadata.name", "63 at most"),
+    "a name that its machines' label cannot have": (pool("n" * 64), "metadata.name", "limited to 63 characters"),
     "a class whose name their label cannot have": (
         pool(template={"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "c" * 64}}),
         "spec.template.spec.nodeClassRef.name",
@@ -89,7 +89,7 @@ BAD: dict[str, tuple[NodePool, str, str]] = {
     "one taint twice": (
         pool(template={"taints": [TAINT], "startupTaints": [TAINT | {"value": "x"}]}),
         "spec.template.spec",
-        "a:NoSchedule stands twice",
+        "a:NoSchedule is listed twice",
     ),
     "a requirement on karpenter's domain": (
         pool(**requirement("karpenter.sh/initialized", "Exists")),
@@ -112,7 +112,7 @@ BAD: dict[str, tuple[NodePool, str, str]] = {
     "more minValues than values": (
         pool(**requirement("team", "In", "a", "a", minValues=2)),
         "spec.template.spec.requirements[0].minValues",
-        "2 wanted of only 1",
+        "2 required, but only 1",
     ),
     "no capacity type known": (
         pool(**requirement(names.CAPACITY_TYPE_LABEL, "In", "flash")),
@@ -134,7 +134,7 @@ BAD: dict[str, tuple[NodePool, str, str]] = {
     "a schedule without duration": (
         pool(disruption={"budgets": [{"nodes": "1"}, {"nodes": "0", "schedule": "@daily"}]}),
         "spec.disruption.budgets[1]",
-        "go together",
+        "must be set together",
     ),
     "a schedule that is none": (
         pool(disruption={"budgets": [{"nodes": "0", "schedule": "61 * * * *", "duration": "1h"}]}),

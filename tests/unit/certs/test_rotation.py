@@ -38,7 +38,7 @@ PUBLIC = Material(NEW.cert_pem, NEW.key_pem, b"")
 
 def test_when_to_mint() -> None:
     good = Secret(data=OLD.data())
-    assert reason_to_mint(None, NAMES, NOW) == "there is no Secret"
+    assert reason_to_mint(None, NAMES, NOW) == "the Secret does not exist"
     assert reason_to_mint(good, NAMES, NOW) == ""
     assert reason_to_mint(good, NAMES, renew_at(OLD) - timedelta(seconds=1)) == ""
     assert "it was due at" in reason_to_mint(good, NAMES, renew_at(OLD))
@@ -101,8 +101,8 @@ def test_without_a_ca_there_is_no_bundle() -> None:
 def test_a_leaf_that_the_bundle_does_not_hold_is_no_reason_to_send_calls_here() -> None:
     """It was ready all the same, and every call that came here failed."""
     both = merge([OLD.ca_pem, NEW.ca_pem])
-    assert "does not hold the CA" in reason_not_trusted(OLD, configuration(NEW.ca_pem))
-    assert "does not hold the CA" in reason_not_trusted(OLD, configuration(b""))
+    assert "does not contain the CA" in reason_not_trusted(OLD, configuration(NEW.ca_pem))
+    assert "does not contain the CA" in reason_not_trusted(OLD, configuration(b""))
     assert reason_not_trusted(OLD, configuration(both)) == ""
     assert reason_not_trusted(OLD, None) == "", "nobody calls"
     assert reason_not_trusted(PUBLIC, configuration(b"")) == "", "the system's own CAs are trusted then"
@@ -113,7 +113,7 @@ def test_a_leaf_that_the_bundle_does_not_hold_is_no_reason_to_send_calls_here() 
 
 def test_every_webhook_has_to_trust_what_is_served() -> None:
     found = configuration(OLD.ca_pem, NEW.ca_pem)
-    assert "does not hold the CA" in reason_not_trusted(OLD, found)
+    assert "does not contain the CA" in reason_not_trusted(OLD, found)
 
 
 def test_who_lags() -> None:

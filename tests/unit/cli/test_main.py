@@ -91,9 +91,9 @@ def test_starting_the_command_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        pytest.param(["dev", "up", "--name", "A b"], "'A b' is no cluster name. Use at most", id="a bad name"),
-        pytest.param(["dev", "status"], "there is no cluster default. Start it with", id="no such cluster"),
-        pytest.param(["dev", "logs", "etcd"], "there is no cluster default. Start it with", id="no logs"),
+        pytest.param(["dev", "up", "--name", "A b"], "'A b' is not a valid cluster name. Use at most", id="a bad name"),
+        pytest.param(["dev", "status"], "cluster default does not exist. Start it with", id="no such cluster"),
+        pytest.param(["dev", "logs", "etcd"], "cluster default does not exist. Start it with", id="no logs"),
         pytest.param(
             ["dev", "build", "--download", "--base-url", "http://example.com"],
             "is neither https nor on this machine. Give one like",

@@ -50,9 +50,9 @@ def test_a_check_names_every_file_that_is_wrong_and_writes_nothing(directory: pa
     template.write_text(template.read_text(encoding="utf-8").replace("ec2:CreateFleet", "ec2:*", 1), encoding="utf-8")
     code, output = run("--check", "--directory", str(directory))
     assert code == 1
-    assert "karpenter.sh_nodepools.yaml differs from what it is made from" in output
+    assert "karpenter.sh_nodepools.yaml differs from its source" in output
     assert "karpenter.sh_nodeclaims.yaml is missing" in output
-    assert "karpenter.sh_machines.yaml belongs to no type" in output
+    assert "karpenter.sh_machines.yaml belongs to no API type" in output
     assert "cloudformation.yaml differs" in output
     assert "kustomization" not in output
     assert "make manifests" in output

@@ -15,15 +15,15 @@ ERRORS: dict[str, tuple[CloudError, Retry, str]] = {
     "no capacity: plan again": (
         InsufficientCapacityError("general-abcde", "all are sold out"),
         Retry.OTHER_OFFERING,
-        "no machine for NodeClaim general-abcde: all are sold out",
+        "no capacity for NodeClaim general-abcde: all are sold out",
     ),
     "no node class: plan again": (
         NodeClassNotReadyError("KWOKNodeClass", "default", "it is missing"),
         Retry.OTHER_OFFERING,
         "KWOKNodeClass default is not ready: it is missing",
     ),
-    "no machine: that was it": (MachineNotFoundError("kwok://a"), Retry.NEVER, "machine kwok://a does not exist"),
-    "no machine ever": (MachineNotFoundError(""), Retry.NEVER, "the claim has no machine"),
+    "no machine: that was it": (MachineNotFoundError("kwok://a"), Retry.NEVER, "instance kwok://a does not exist"),
+    "no machine ever": (MachineNotFoundError(""), Retry.NEVER, "the NodeClaim has no instance"),
     "a failed launch: later": (
         CreateError("LaunchFailed", "the API is away"),
         Retry.LATER,

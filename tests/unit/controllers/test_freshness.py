@@ -26,10 +26,10 @@ CASES = {
     "one of a kind in which nothing happens": (Watch(READ_TIMEOUT_SECONDS + 5), ""),
     "one that was cut without a word": (
         Watch(SILENT_SECONDS + 1),
-        f"pods were last heard of {SILENT_SECONDS + 1:.0f} s ago",
+        f"the watch of pods received nothing for {SILENT_SECONDS + 1:.0f} s",
     ),
     "one that failed a moment ago": (Watch(FAILING_SECONDS - 1, BROKEN), ""),
-    "one that fails": (Watch(FAILING_SECONDS + 1, BROKEN), "pods were last heard of 11 s ago: refused"),
+    "one that fails": (Watch(FAILING_SECONDS + 1, BROKEN), "the watch of pods received nothing for 11 s: refused"),
 }
 
 
@@ -43,4 +43,4 @@ def test_a_watch(watch: Watch, says: str) -> None:
 
 
 def test_a_watch_that_never_was_complete() -> None:
-    assert stale([Watch()]) == "pods are not synced"
+    assert stale([Watch()]) == "the cache of pods is not synced"

@@ -137,7 +137,7 @@ def test_an_election_that_raises_what_no_handler_takes_ends_the_process() -> Non
     stage.respond = leave
     stage.leadership.start()
     assert stage.process.ended.wait(5)
-    assert "the election failed" in stage.process.why
+    assert "leader election failed" in stage.process.why
 
 
 def test_a_start_that_fails_ends_the_process_and_the_fence_is_down_before() -> None:
@@ -155,7 +155,7 @@ def test_a_start_that_fails_ends_the_process_and_the_fence_is_down_before() -> N
     stage.process = stage.leadership._process = Looking()
     stage.leadership.start()
     assert stage.process.ended.wait(5)
-    assert "could not be started: no such region" in stage.process.why
+    assert "failed to start the controllers: no such region" in stage.process.why
     assert down[0]
 
 

@@ -37,5 +37,5 @@ def test_names_that_can_be_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "-a", "a-", "a b", "../a", "a.b", "x" * 41])
 def test_names_that_cannot(name: str) -> None:
-    with pytest.raises(StateError, match="is no cluster name"):
+    with pytest.raises(StateError, match="is not a valid cluster name"):
         checked_name(name)

@@ -8,8 +8,8 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.disruption.pause import NOTHING, Pause, pause_of
 from tests.support.cluster import pool
 
-BY_KEY = 'Disruption is paused through the key "paused" of ConfigMap "dovetail-settings"'
-BY_ANNOTATION = 'Disruption is paused through the "dovetail.dev/paused" annotation of NodePool "blue"'
+BY_KEY = 'Disruption is paused by the key "paused" of ConfigMap "dovetail-settings"'
+BY_ANNOTATION = 'Disruption is paused by the annotation "dovetail.dev/paused" of NodePool "blue"'
 VALUES = {
     "true": True,
     "True": True,

@@ -97,7 +97,7 @@ def test_edges(case: Case) -> None:
 
 def test_why_it_is_rolled_back_is_said() -> None:
     assert {step_of(case.given).why != "" for case in EDGES.values() if case.want == ROLL_BACK} == {True}
-    assert step_of(facts(changed(TWO, 1, there=False))).why == "NodeClaim b is gone"
+    assert step_of(facts(changed(TWO, 1, there=False))).why == "NodeClaim b no longer exists"
 
 
 EVERY = [

@@ -57,14 +57,14 @@ class Case:
 
 CASES = {
     "nothing": Case(""),
-    "an unreadable pod": Case("there may be a live pod: pod x", unknown="pod x"),
+    "an unreadable pod": Case("an object that cannot be read may be a running pod: pod x", unknown="pod x"),
     "a protected node": Case(
         'Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation', protected=True
     ),
-    "a node that pods are planned onto": Case("pods are planned onto it", awaited=True),
-    "a pod on a node that was empty": Case("pod default/web is on it", reason=EMPTY),
+    "a node that pods are planned onto": Case("pods are planned for the node", awaited=True),
+    "a pod on a node that was empty": Case("pod default/web runs on the node", reason=EMPTY),
     "a daemon on a node that was empty": Case("", reason=EMPTY, pods=(AGENT,)),
-    "a pod without another place": Case("pod default/web has no other place", reason=UNDERUTILIZED, planned=False),
+    "a pod without another place": Case("pod default/web fits on no other node", reason=UNDERUTILIZED, planned=False),
     "a pod with one": Case("", reason=UNDERUTILIZED),
     "a pod that came late to a drifted node": Case("", planned=False),
     "a protected pod": Case('Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/kept)', pods=(KEPT,)),

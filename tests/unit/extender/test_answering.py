@@ -207,7 +207,7 @@ def test_a_pod_that_waits_for_its_own_node_is_reported_as_emptied(bench: Bench) 
     bench.world.pods(member("b"))
     bench.world.claim("c2", entry("b"))
     reply = bench.filter(member("b"), "n1")
-    assert reply["FailedAndUnresolvableNodes"] == {"n1": "waits for its own place on c2"}
+    assert reply["FailedAndUnresolvableNodes"] == {"n1": "waiting for its own room on c2"}
     assert bench.outbox.reports == [Report(uid="b", node="n1", reason=Reason.EMPTIED)]
 
 
@@ -504,7 +504,7 @@ def test_a_table_that_cannot_be_had_lets_every_node_pass_and_is_seen_by_the_prob
         kept = json.loads(http.post("/scheduler/preempt", data=preemption(STRANGER, n2=1)).data)
         assert list(kept["NodeNameToMetaVictims"]) == ["n2"]
         answer = http.get("/healthz")
-        assert (answer.status_code, answer.data) == (503, b"the plan table could not be had for 1 s\n")
+        assert (answer.status_code, answer.data) == (503, b"the plan table was locked for 1 s\n")
     finally:
         holder.give_back()
     assert http.get("/healthz").status_code == 200
@@ -518,7 +518,7 @@ def test_slow_judgements_in_a_row_let_everything_pass_at_once(bench: Bench, http
     assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n1", "n2"]
     assert http.get("/healthz").status_code == 200, "it may get better by itself"
     bench.clock.advance(HUNG_SECONDS)
-    assert http.get("/healthz").data == b"no question was judged in time for 30 s\n"
+    assert http.get("/healthz").data == b"no request was answered in time for 30 s\n"
     assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n2"], "one is tried after the pause"
     assert http.get("/healthz").status_code == 200
 

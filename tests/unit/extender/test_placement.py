@@ -163,7 +163,7 @@ def test_where_a_pod_may_go(case: Case) -> None:
 def test_a_refusal_says_why() -> None:
     world = World()
     own_node_coming(world)
-    assert world.ask(A, "n2").refused == {"n2": "waits for its own place on c-n1"}
+    assert world.ask(A, "n2").refused == {"n2": "waiting for its own room on c-n1"}
     assert world.ask(member("x", owner="o", cores=3), "n2").refused == {"n2": "held for planned pods"}
 
 

@@ -91,14 +91,14 @@ def test_addresses_that_may_be_used(url: str) -> None:
 
 
 REFUSED = {
-    "http://10.0.0.1/reports": "plain http to another machine",
+    "http://10.0.0.1/reports": "plain http to another host",
     "http://localhost.example.org/reports": "plain http",
-    "ftp://127.0.0.1/reports": "no http or https",
+    "ftp://127.0.0.1/reports": "not an http or https",
     "https:///reports": "with a host",
-    "not a url": "no http or https",
-    "http://[::1/": "no URL",
-    "http://127.0.0.1:99999/": "no URL",
-    "http://me:secret@127.0.0.1/": "carries credentials",
+    "not a url": "not an http or https",
+    "http://[::1/": "not a URL",
+    "http://127.0.0.1:99999/": "not a URL",
+    "http://me:secret@127.0.0.1/": "contains credentials",
 }
 
 

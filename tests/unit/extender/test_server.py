@@ -50,8 +50,8 @@ def test_off_loopback_clients_need_a_certificate(tls: Config) -> None:
 
 
 BAD = {
-    "--tls-cert and --tls-key belong together": {"tls_cert": "x"},
-    "--tls-client-ca needs": {"tls_client_ca": "x"},
+    "--tls-cert and --tls-key must be set together": {"tls_cert": "x"},
+    "--tls-client-ca requires": {"tls_client_ca": "x"},
     "--bind :1 is not loopback": {"bind": ("", 1)},
     "--prefix": {"prefix": "scheduler"},
     "--hold-ttl": {"hold_seconds": -1.0},
@@ -95,7 +95,7 @@ def test_the_server_is_set_up_for_one_caller_with_a_long_breath(tls: Config) -> 
         (["--bind", "127.0.0.1:99999"], "is not HOST:PORT"),
         (["--kubeconfig", "/none"], "/none"),
         (["--hold-ttl", "soon"], "soon"),
-        (["--reports-cert", "/none"], "belong together"),
+        (["--reports-cert", "/none"], "must be set together"),
         (["--reports-ca", "/none/none"], "/none/none"),
         (["--log-level", "chatty"], "chatty"),
     ],

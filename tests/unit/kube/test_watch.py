@@ -240,7 +240,7 @@ def test_a_handler_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) ->
     watch.step()
     assert recording.heard == ["ADDED - a@1", "bad x", "sync"]
     assert watch.synced.is_set()
-    fields = [getattr(record, "fields", {}) for record in caplog.records if record.message == "handler failed"]
+    fields = [getattr(record, "fields", {}) for record in caplog.records if record.message == "Event handler failed"]
     assert [field["object"] for field in fields] == ["a"]
 
 
@@ -443,7 +443,7 @@ def test_staleness_counts_what_was_applied_and_not_what_was_sent() -> None:
         watch.step()
         clock.advance(1)
     assert watch.staleness() == 150
-    assert "were last heard of 150 s ago" in watch.complaint()
+    assert "received nothing for 150 s" in watch.complaint()
 
 
 def test_a_kind_in_which_nothing_happens_is_fresh_while_its_stream_stands() -> None:
@@ -582,14 +582,14 @@ def test_the_events_of_a_relist_lead_from_the_old_world_to_the_new(seed: int) ->
 
 def test_what_is_wrong_is_said_for_readiness() -> None:
     watch, _, _, clock = reflector(refusal(403, "Forbidden", "no rule"), synced(thing("a", 1)))
-    assert watch.complaint() == "configmaps are not synced"
+    assert watch.complaint() == "the cache of configmaps is not synced"
     watch.step()
-    assert watch.complaint().startswith("configmaps are not synced: GET /api/v1/configmaps?")
+    assert watch.complaint().startswith("the cache of configmaps is not synced: GET /api/v1/configmaps?")
     assert watch.complaint().endswith("403 Forbidden: no rule")
     watch.step()
     assert watch.complaint() == ""
     clock.advance(121)
-    assert watch.complaint() == "configmaps were last heard of 121 s ago"
+    assert watch.complaint() == "the watch of configmaps received nothing for 121 s"
     assert watch.complaint(max_staleness=200) == ""
 
 

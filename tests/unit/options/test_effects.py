@@ -90,22 +90,22 @@ def test_every_setting_with_an_effect_is_read_by_the_program() -> None:
 
 
 NOTHING = {
-    "a setting": (["--karpenter-service=x"], ["--karpenter-service is accepted and has no effect"]),
+    "a setting": (["--karpenter-service=x"], ["--karpenter-service is accepted but has no effect"]),
     "the default of one": (["--karpenter-service="], []),
     "a gate": (
         ["--feature-gates=StaticCapacity=true,ReservedCapacity=false"],
         [
-            "--feature-gates: StaticCapacity=true is accepted and has no effect: the feature is not available in this version"
+            "--feature-gates: StaticCapacity=true is accepted but has no effect because the feature is not available in this version"
         ],
     ),
     "a gate of another version": (
         ["--feature-gates=Teleport=true"],
-        ["--feature-gates: Teleport is not a gate of this version and has no effect"],
+        ["--feature-gates: Teleport is not a feature gate of this version and has no effect"],
     ),
     "a gate of AWS": (
         ["--aws-feature-gates=NodeClassCEL=true"],
         [
-            "--aws-feature-gates: NodeClassCEL=true is accepted and has no effect: the feature is not available in this version"
+            "--aws-feature-gates: NodeClassCEL=true is accepted but has no effect because the feature is not available in this version"
         ],
     ),
 }

@@ -104,9 +104,9 @@ def test_forms(argv: list[str], env: dict[str, str], name: str, want: object) ->
 WRONG = {
     "a flag that does not exist": (["--metrics-prt=1"], {}, "unknown flag --metrics-prt; did you mean --metrics-port?"),
     "a flag like no other": (["--zzz"], {}, "unknown flag --zzz; --help lists them all"),
-    "a word that is no flag": (["run"], {}, "'run' is no flag; flags begin with --"),
-    "a flag without its value": (["--metrics-port"], {}, "flag --metrics-port needs a value"),
-    "a flag followed by a flag": (["--metrics-port", "--enable-profiling"], {}, "flag --metrics-port needs a value"),
+    "a word that is no flag": (["run"], {}, "'run' is not a flag; flags begin with --"),
+    "a flag without its value": (["--metrics-port"], {}, "flag --metrics-port requires a value"),
+    "a flag followed by a flag": (["--metrics-port", "--enable-profiling"], {}, "flag --metrics-port requires a value"),
     "a word for a port": (["--metrics-port=http"], {}, "flag --metrics-port must be a whole number, not 'http'"),
     "a port out of range": (["--metrics-port=65536"], {}, "flag --metrics-port must be from 0 to 65535, not '65536'"),
     "a variable is named as such": (
@@ -133,17 +133,17 @@ WRONG = {
         "flag --preference-policy must be one of Respect, Ignore, not 'ignore'",
     ),
     "a provider that is not built in": (["--provider=gcp"], {}, "flag --provider must be one of aws, kwok"),
-    "AWS without a cluster": (["--provider=aws"], {}, "--cluster-name (or CLUSTER_NAME) must be given"),
+    "AWS without a cluster": (["--provider=aws"], {}, "--cluster-name (or CLUSTER_NAME) is required"),
     "an endpoint that is a host": (
         ["--cluster-endpoint=a.b"],
         {},
-        "flag --cluster-endpoint must be a whole URL, as https://host:443, not 'a.b'",
+        "flag --cluster-endpoint must be a complete URL such as https://host:443, not 'a.b'",
     ),
-    "a CA that is no base64": (["--cluster-ca-bundle=!"], {}, "flag --cluster-ca-bundle must be the CA in base64"),
+    "a CA that is no base64": (["--cluster-ca-bundle=!"], {}, "flag --cluster-ca-bundle must be a CA bundle in base64"),
     "a memory overhead in percent": (
         ["--vm-memory-overhead-percent=7.5"],
         {},
-        "flag --vm-memory-overhead-percent must be from 0 to below 1",
+        "flag --vm-memory-overhead-percent must be at least 0 and less than 1",
     ),
     "a refresh at every second": (
         ["--subnet-refresh-interval=1s"],
@@ -152,8 +152,12 @@ WRONG = {
     ),
     "fewer network interfaces than none": (["--reserved-enis=-1"], {}, "flag --reserved-enis must be 0 or more"),
     "a rate below nothing": (["--aws-mutating-qps=-1"], {}, "flag --aws-mutating-qps must be 0 or more"),
-    "a gate without a value": (["--feature-gates=NodeRepair"], {}, "'NodeRepair' has no value"),
-    "a gate with another value": (["--feature-gates=NodeRepair=on"], {}, "NodeRepair has 'on'"),
+    "a gate without a value": (["--feature-gates=NodeRepair"], {}, "with a value for 'NodeRepair', not"),
+    "a gate with another value": (
+        ["--feature-gates=NodeRepair=on"],
+        {},
+        "must set feature gate NodeRepair to true or false, not 'NodeRepair=on'",
+    ),
     "a scheduler configuration that is no YAML": (
         ["--scheduler-config={"],
         {},
@@ -172,12 +176,12 @@ WRONG = {
     "two servers on one port": (
         ["--metrics-port=9", "--health-probe-port=9"],
         {},
-        "--metrics-port and --health-probe-port are both 9",
+        "--metrics-port and --health-probe-port are both set to 9",
     ),
     "a host name to listen on": (
         ["--bind-address=localhost"],
         {},
-        "flag --bind-address must be an IP address of this machine",
+        "flag --bind-address must be an IP address of this host",
     ),
     "an address without port": (["--report-address=10.0.0.7"], {}, "flag --report-address must be host:port"),
     "a burst of nothing": (["--kube-client-burst=0"], {}, "flag --kube-client-burst must be 1 or more, not '0'"),

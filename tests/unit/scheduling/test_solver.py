@@ -258,7 +258,7 @@ def test_pods_of_one_class_without_room_are_all_listed_with_the_same_reasons() -
 
 def test_repr_tells_the_outcome() -> None:
     result = solve(problem([*pods(2), pod("huge", shape("64"))], pool(types=TYPES), bins=[node("n1", "1")]))
-    assert repr(result) == "<1 claims, 1 pods on machines of now, 1 unplaced>"
+    assert repr(result) == "<1 claims, 1 pods on existing nodes, 1 unplaced>"
     assert repr(result.claims[0]) == "<claim of default: 1 pods on small in a (spot), 0.5 $/h, 6 types>"
     assert result.usd_per_hour == 0.5
 

@@ -130,14 +130,14 @@ def test_a_claim_for_one_pod_is_told() -> None:
 BAD: dict[str, tuple[Storage, str]] = {
     "a claim that does not exist": (Storage(), "does not exist"),
     "a claim that is going": (storage(claim("c", volume="v", gone=True), volume("v")), "is being deleted"),
-    "a claim that lost its volume": (storage(claim("c", volume="v", phase="Lost"), volume("v")), "has lost its volume"),
-    "a claim whose binding is not complete": (storage(claim("c", volume="v", bound=False), volume("v")), "not bound"),
+    "a claim that lost its volume": (storage(claim("c", volume="v", phase="Lost"), volume("v")), "has lost its PersistentVolume"),
+    "a claim whose binding is not complete": (storage(claim("c", volume="v", bound=False), volume("v")), "not yet bound"),
     "a volume that does not exist": (storage(claim("c", volume="v")), "persistentvolume v of claim default/c does not"),
     "a volume that is going": (storage(claim("c", volume="v"), volume("v", gone=True)), "is being deleted"),
     "no class and no volume": (storage(claim("c")), "has no storage class"),
     "an unknown class": (storage(claim("c", kind="k")), "storage class k"),
     "immediate binding that has not happened": (storage(claim("c", kind="k"), kind("k", mode="Immediate")), "immediate"),
-    "no free local volume": (storage(claim("c", kind="k"), kind("k", provisioner="kubernetes.io/no-provisioner")), "no free"),
+    "no free local volume": (storage(claim("c", kind="k"), kind("k", provisioner="kubernetes.io/no-provisioner")), "no available PersistentVolume"),
 }  # fmt: skip
 
 
@@ -181,5 +181,5 @@ def test_a_volume_of_another_class_does_not_do_even_for_the_claim_that_it_names(
     ]
     (one,) = volume_demand(using("c"), lists[0]).unbound
     assert one.volumes is not None
-    with pytest.raises(VolumeError, match="no free volume"):
+    with pytest.raises(VolumeError, match="no available PersistentVolume"):
         volume_demand(using("c"), lists[1])

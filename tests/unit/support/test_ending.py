@@ -57,7 +57,7 @@ def test_a_signal_that_the_kernel_gives_to_another_thread_is_heard() -> None:
 def test_a_process_that_does_not_stop_is_ended() -> None:
     done = run(HANGING, seconds=0.5)
     assert done.returncode == 1, done.stderr
-    assert "it has not stopped within 0.5 s of the signal" in done.stdout + done.stderr
+    assert "the process did not stop within 0.5 s of the signal" in done.stdout + done.stderr
 
 
 def test_what_hangs_or_fails_keeps_nobody_from_being_stopped() -> None:

@@ -39,7 +39,7 @@ def test_a_loop_that_hangs_is_named(pulses: Pulses, clock: FakeClock) -> None:
     pulse = pulses.pulse("election", 60)
     pulse.beat()
     clock.advance(61)
-    assert pulses.problem() == "election has not moved for 61 s"
+    assert pulses.problem() == "election has made no progress for 61 s"
     pulse.beat()
     assert pulses.problem() == ""
 

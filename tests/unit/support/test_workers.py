@@ -155,8 +155,8 @@ def test_a_reconciler_that_raises_is_tried_again_until_it_succeeds(caplog: pytes
     assert queue.stop()
     assert queue.failures("a") == 0
     assert {(record.message, record.__dict__["fields"]["key"]) for record in caplog.records} == {
-        ("reconcile failed", "a"),
-        ("reconcile failed", "b"),
+        ("Reconcile failed; retrying", "a"),
+        ("Reconcile failed; retrying", "b"),
     }
 
 
@@ -408,7 +408,7 @@ def test_a_reconciler_that_hangs_is_told_by_its_thread_and_a_queue_without_work_
     queue.add("a")
     assert begun.wait(WAIT)
     clock.advance(heartbeat.PATIENCE_SECONDS + 1)
-    assert found.problem() == "thread slow-0 has not moved for 901 s"
+    assert found.problem() == "thread slow-0 has made no progress for 901 s"
     release.set()
     eventually(queue.idle, "it goes on")
     eventually(lambda: found.problem() == "", "it is well again")
@@ -427,5 +427,5 @@ def test_a_call_that_hangs_is_told_by_its_thread(pulses: tuple[Pulses, FakeClock
         threads.submit(hang)
         assert begun.wait(WAIT)
         clock.advance(heartbeat.PATIENCE_SECONDS + 1)
-        assert found.problem() == "thread creates-0 has not moved for 901 s"
+        assert found.problem() == "thread creates-0 has made no progress for 901 s"
         release.set()

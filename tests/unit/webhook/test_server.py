@@ -13,7 +13,7 @@ REFUSED = {
     "an address without a port": (["--bind", "127.0.0.1"], "is not HOST:PORT"),
     "a port that does not exist": (["--bind", "127.0.0.1:70000"], "is not HOST:PORT"),
     "a lease without a namespace": (["--scheduler-lease", "mine"], "is not NAMESPACE/NAME"),
-    "a namespace with capital letters": (["--namespace", "Shop"], "is not a name of a Kubernetes object"),
+    "a namespace with capital letters": (["--namespace", "Shop"], "is not a valid name of a Kubernetes object"),
     "a URL without TLS": (["--register-url", "http://127.0.0.1:1"], "must look like https://HOST:PORT"),
     "a kubeconfig that is not there": (["--kubeconfig", "/nowhere/config"], "/nowhere/config"),
     "an unknown log level": (["--log-level", "loud"], "loud"),

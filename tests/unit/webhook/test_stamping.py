@@ -145,9 +145,9 @@ BAD = {
     "a pool with capital letters": ("dovetail.dev/nodepool", "General", "'General', want the name of a NodePool"),
     "a pool that is too long": ("dovetail.dev/nodepool", "a" * 64, "want the name of a NodePool"),
     "only separators": ("dovetail.dev/arch", ",", "holds no value"),
-    "a scheduler that is neither on nor off": ("dovetail.dev/scheduler", "yes", "want enabled or disabled"),
-    "a rewriting mode that is unknown": ("dovetail.dev/legacy-labels", "on", "want rewrite or keep"),
-    "an opt-out that is misspelt": ("dovetail.dev/stamp", "off", "want enabled or disabled"),
+    "a scheduler that is neither on nor off": ("dovetail.dev/scheduler", "yes", "use enabled or disabled"),
+    "a rewriting mode that is unknown": ("dovetail.dev/legacy-labels", "on", "use rewrite or keep"),
+    "an opt-out that is misspelt": ("dovetail.dev/stamp", "off", "use enabled or disabled"),
 }
 
 

@@ -12,11 +12,13 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _SECONDS: Final = histogram(
-    "karpenter_cloudprovider_batcher_batch_time_seconds", "How long calls were gathered.", ("batcher",)
+    "karpenter_cloudprovider_batcher_batch_time_seconds",
+    "Time that requests were collected before one batched call.",
+    ("batcher",),
 )
 _SIZES: Final = histogram(
     "karpenter_cloudprovider_batcher_batch_size",
-    "Callers that one call served.",
+    "Requests that one batched call served.",
     ("batcher",),
     buckets=(
         1,

@@ -50,17 +50,21 @@ _MAYBE_DONE: Final = "dovetail_maybe_done"
 _RETRY_BUCKETS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 
 _CALLS: Final = ("service", "action", "status_code")
-REQUESTS = counter("aws_sdk_go_request_total", "Calls of AWS, however often they were tried.", _CALLS)
-REQUEST_SECONDS = histogram("aws_sdk_go_request_duration_seconds", "Calls of AWS, waits and retries included.", _CALLS)
-RETRIES = histogram(
-    "aws_sdk_go_request_retry_count", "Retries of one call of AWS.", ("service", "action"), _RETRY_BUCKETS
+REQUESTS = counter("aws_sdk_go_request_total", "Calls to AWS services; retries are not counted separately.", _CALLS)
+REQUEST_SECONDS = histogram(
+    "aws_sdk_go_request_duration_seconds", "Duration of calls to AWS services, including waits and retries.", _CALLS
 )
-ATTEMPTS = counter("aws_sdk_go_request_attempt_total", "Attempts to call AWS.", _CALLS)
-ATTEMPT_SECONDS = histogram("aws_sdk_go_request_attempt_duration_seconds", "One attempt to call AWS.", _CALLS)
-THROTTLED = counter("dovetail_aws_throttles_total", "Attempts that AWS answered with: too many.", ("service", "action"))
+RETRIES = histogram(
+    "aws_sdk_go_request_retry_count", "Retries per call to an AWS service.", ("service", "action"), _RETRY_BUCKETS
+)
+ATTEMPTS = counter("aws_sdk_go_request_attempt_total", "Attempts to call AWS services, including retries.", _CALLS)
+ATTEMPT_SECONDS = histogram(
+    "aws_sdk_go_request_attempt_duration_seconds", "Duration of one attempt to call an AWS service.", _CALLS
+)
+THROTTLED = counter("dovetail_aws_throttles_total", "Attempts that AWS throttled.", ("service", "action"))
 WAITS = histogram(
     "dovetail_aws_token_wait_seconds",
-    "Time that a call waited for its token, so that AWS is not asked too often.",
+    "Time that a call waited for the client-side rate limiter.",
     ("service", "class"),
 )
 

@@ -182,7 +182,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         SPOT_ROLE_FAILED,
         Retry.OTHER_OFFERING,
         Scope.CAPACITY_TYPE,
-        "create the service-linked role once per account: aws iam create-service-linked-role "
+        "create the service-linked role, once per account: aws iam create-service-linked-role "
         "--aws-service-name spot.amazonaws.com",
     ),
     _Rule(
@@ -195,56 +195,56 @@ _RULES: Final[tuple[_Rule, ...]] = (
         Kind.CREDENTIALS,
         UNAUTHORIZED,
         Retry.LATER,
-        advice="check the role and the credentials that the provisioner runs under, and its clock",
+        advice="check the role, the credentials and the clock of the provisioner",
     ),
     _Rule(
         _says("Not authorized for images"),
         Kind.DENIED,
         "AMIAuthorizationFailure",
         Retry.NEVER,
-        advice="share the image with this account, and allow the use of the key that encrypts its snapshots",
+        advice="share the image with this account and allow this account to use the key that encrypts its snapshots",
     ),
     _Rule(
         _all(_DENIED, _says("explicit deny", "permissions boundary")),
         Kind.DENIED,
         UNAUTHORIZED,
         Retry.NEVER,
-        advice="the permissions boundary of the controller's role denies the call: change the boundary, a policy is not enough",
+        advice="the permissions boundary of the controller role denies the call; change the boundary, because a policy alone is not sufficient",
     ),
     _Rule(
         _all(_DENIED, _any(_says("explicit deny", "service control policy"), _says("service control policy"))),
         Kind.DENIED,
         UNAUTHORIZED,
         Retry.NEVER,
-        advice="a service control policy of the organization denies the call: ask who owns the organization",
+        advice="a service control policy of the organization denies the call; contact the administrator of the organization",
     ),
     _Rule(
         _all(_DENIED, _says("permissions boundary")),
         Kind.DENIED,
         UNAUTHORIZED,
         Retry.NEVER,
-        advice="the permissions boundary of the controller's role does not allow the call: add it there",
+        advice="the permissions boundary of the controller role does not allow the call; add the action to the boundary",
     ),
     _Rule(
         _DENIED,
         Kind.DENIED,
         UNAUTHORIZED,
         Retry.NEVER,
-        advice="add the permission to the controller's role; `dovetail aws check` lists what is missing",
+        advice="add the permission to the controller role; `dovetail aws check` lists missing permissions",
     ),
     _Rule(
         _says("InvalidParameter", "belong to different networks"),
         Kind.INVALID,
         "SecurityGroupSubnetVPCMismatch",
         Retry.NEVER,
-        advice="the class's security groups and subnets must be of one VPC",
+        advice="the security groups and subnets of the EC2NodeClass must belong to the same VPC",
     ),
     _Rule(
         _any(_says("iamInstanceProfile.name is invalid"), _says("Invalid IAM Instance Profile name")),
         Kind.INVALID,
         "InstanceProfileNameInvalid",
         Retry.LATER,  # a profile that was just made takes some seconds to be known everywhere
-        advice="check that the instance profile exists; a new one takes some seconds to be known",
+        advice="check that the instance profile exists; a new instance profile becomes usable after some seconds",
     ),
     _Rule(
         _any(
@@ -261,28 +261,28 @@ _RULES: Final[tuple[_Rule, ...]] = (
         Kind.INVALID,
         "UserDataSizeLimitExceeded",
         Retry.NEVER,
-        advice="the class's user data, merged with ours, must be at most 16384 bytes",
+        advice="shorten spec.userData; the merged user data must not exceed 16384 bytes",
     ),
     _Rule(
         _starts("InvalidUserData"),
         Kind.INVALID,
         "InvalidUserData",
         Retry.NEVER,
-        advice="EC2 cannot read the user data: check the class's own part of it",
+        advice="EC2 cannot read the user data; check spec.userData of the EC2NodeClass",
     ),
     _Rule(
         _any(_code("InvalidAMIID.Malformed"), _says("InvalidAMIID.Malformed")),
         Kind.INVALID,
         "InvalidAMIID",
         Retry.NEVER,
-        advice="check the image ids in the class's amiSelectorTerms",
+        advice="check the image IDs in spec.amiSelectorTerms of the EC2NodeClass",
     ),
     _Rule(
         _any(_starts("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable"), _says("InvalidAMIID.NotFound")),
         Kind.NOT_FOUND,
         "AMINotFound",
         Retry.LATER,  # the next discovery drops the image
-        advice="the image is gone: check the class's amiSelectorTerms",
+        advice="the image does not exist; check spec.amiSelectorTerms of the EC2NodeClass",
     ),
     _Rule(
         _any(_code(*_THROTTLE_CODES), _says("RequestLimitExceeded")),
@@ -308,7 +308,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "FreeTierIneligible",
         Retry.OTHER_OFFERING,
         Scope.OFFERING,
-        "accounts of the free plan launch few types only: upgrade the plan, or allow those types in the NodePool",
+        "accounts on the free plan can launch only a few instance types; upgrade the plan, or allow those types in the NodePool",
     ),
     _Rule(
         _any(_code("MaxFleetCountExceeded"), _says("MaxFleetCountExceeded")),
@@ -316,7 +316,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "FleetQuotaExceeded",
         Retry.LATER,
         Scope.FLEET_QUOTA,
-        "raise the quota of EC2 Fleets in this region",
+        "raise the EC2 Fleet quota in this Region",
     ),
     _Rule(
         # the code is not in AWS' list; source: https://github.com/aws/karpenter-provider-aws/issues/8686
@@ -324,14 +324,14 @@ _RULES: Final[tuple[_Rule, ...]] = (
         Kind.QUOTA,
         LAUNCH_TEMPLATE_QUOTA,
         Retry.LATER,
-        advice="raise the quota of launch templates in this region, or delete those that nobody uses",
+        advice="raise the launch template quota in this Region, or delete unused launch templates",
     ),
     _Rule(
         _any(_code("PendingVerification"), _says("PendingVerification")),
         Kind.QUOTA,
         "AccountPendingVerification",
         Retry.LATER,
-        advice="AWS is still checking the account in this region: that takes up to four hours",
+        advice="AWS is still validating the account in this Region; this takes up to four hours",
     ),
     _Rule(
         _any(_code("MaxSpotInstanceCountExceeded"), _says("MaxSpotInstanceCountExceeded")),
@@ -339,7 +339,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "SpotQuotaExceeded",
         Retry.OTHER_OFFERING,
         Scope.VCPU_QUOTA,
-        "raise the quota of spot instance requests in this region",
+        "raise the quota for Spot Instance requests in this Region",
     ),
     _Rule(
         _any(_starts("VcpuLimitExceeded", "InstanceLimitExceeded"), _says("VcpuLimitExceeded")),
@@ -347,7 +347,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "VCPULimitExceeded",
         Retry.OTHER_OFFERING,
         Scope.VCPU_QUOTA,
-        "raise the quota of running on-demand vCPUs for this class of types in this region",
+        "raise the quota for running On-Demand vCPUs of these instance types in this Region",
     ),
     _Rule(
         _any(_code("InsufficientFreeAddressesInSubnet"), _says("InsufficientFreeAddressesInSubnet")),
@@ -355,7 +355,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "InsufficientFreeAddressesInSubnet",
         Retry.OTHER_OFFERING,
         Scope.SUBNET,
-        "add subnets with free addresses to the class",
+        "add subnets with free IP addresses to the EC2NodeClass",
     ),
     _Rule(
         _says("limit of instances in this spread placement group"),
@@ -363,7 +363,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         LAUNCH_FAILED,
         Retry.OTHER_OFFERING,
         Scope.ZONE_OF_GROUP,
-        "a spread placement group takes seven instances a zone",
+        "a spread placement group allows seven instances per Availability Zone",
     ),
     _Rule(_code("ReservationCapacityExceeded"), Kind.SHORTAGE, LAUNCH_FAILED, Retry.OTHER_OFFERING, Scope.RESERVATION),
     _Rule(
@@ -426,7 +426,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         Kind.INVALID,
         LAUNCH_FAILED,
         Retry.NEVER,
-        advice="the request is refused as it is: check the class",
+        advice="EC2 rejects the request; check the EC2NodeClass",
     ),
 )
 
@@ -515,7 +515,7 @@ def _classify_last(error: BaseException) -> Failure:
                 UNAUTHORIZED,
                 "",
                 str(error),
-                advice="give the provisioner a role: EKS Pod Identity, IRSA, or the instance's profile",
+                advice="assign a role to the provisioner with EKS Pod Identity, IRSA or an instance profile",
             )
         case botocore_errors.ParamValidationError():
             return Failure(Kind.INVALID, LAUNCH_FAILED, "", str(error), Retry.NEVER)
@@ -528,7 +528,7 @@ def _classify_last(error: BaseException) -> Failure:
                 LAUNCH_FAILED,
                 "",
                 str(error),
-                advice="check DNS, routes and VPC endpoints to this service",
+                advice="check DNS, routes and VPC endpoints of this service",
                 maybe_done=tls,
             )
         case _:
@@ -546,7 +546,7 @@ def launch_error(claim_name: str, failures: Sequence[Failure]) -> CloudError:
         error.retry = telling.retry
         return error
     problems = list(dict.fromkeys(map(str, failures)))
-    return InsufficientCapacityError(claim_name, "; ".join(problems) or "EC2 launched nothing and did not say why")
+    return InsufficientCapacityError(claim_name, "; ".join(problems) or "EC2 launched no instance and gave no reason")
 
 
 @functools.cache  # asked for every offering; there are some 1,400 names

@@ -29,17 +29,17 @@ class Feature(enum.StrEnum):
     """What a permission is for; `always` is what no cluster does without."""
 
     ALWAYS = "always"
-    PROFILES = "instance profiles made from a class's role"
-    ENDPOINT = "facts of the cluster from EKS"
+    PROFILES = "instance profiles created for the role of an EC2NodeClass"
+    ENDPOINT = "discovery of the cluster from EKS"
     INTERRUPTION = "interruption queue"
     ZONAL_SHIFT = "zonal shift"
-    PRICES = "prices of on-demand machines"
-    SPOT = "spot machines"
+    PRICES = "on-demand prices"
+    SPOT = "Spot Instances"
     RESERVATIONS = "capacity reservations"
     PLACEMENT_GROUPS = "placement groups"
     ALIASES = "AMI aliases"
-    OWN_PARAMETERS = "AMIs named by SSM parameters of your own"
-    SNAPSHOTS = "volumes made from snapshots"
+    OWN_PARAMETERS = "AMIs in your own SSM parameters"
+    SNAPSHOTS = "volumes created from snapshots"
     OWN_KEYS = "volumes encrypted with a KMS key of your own"
     SELF_CHECK = "`dovetail aws check` inside the cluster"
 
@@ -155,11 +155,13 @@ def policy_name(policy: Policy, cluster: str) -> str:
     return f"KarpenterController{policy.name}Policy-{cluster}"
 
 
-NODE_LIFECYCLE: Final = Policy("NodeLifecycle", "makes, tags and ends machines and launch templates")
-IAM_INTEGRATION: Final = Policy("IAMIntegration", "makes instance profiles and passes the nodes' role")
+NODE_LIFECYCLE: Final = Policy(
+    "NodeLifecycle", "launches, tags and terminates instances, creates and deletes launch templates"
+)
+IAM_INTEGRATION: Final = Policy("IAMIntegration", "creates instance profiles and passes the role of the nodes")
 EKS_INTEGRATION: Final = Policy("EKSIntegration", "reads the cluster's endpoint, version and network")
 INTERRUPTION: Final = Policy("Interruption", "reads the interruption queue")
-ZONAL_SHIFT: Final = Policy("ZonalShift", "reads which zones are shifted away from")
+ZONAL_SHIFT: Final = Policy("ZonalShift", "reads active zonal shifts")
 RESOURCE_DISCOVERY: Final = Policy("ResourceDiscovery", "reads images, subnets, types, prices and the like")
 CUSTOM_PARAMETERS: Final = Policy("CustomParameters", "reads SSM parameters of your own that hold AMIs", optional=True)
 VOLUME_ENCRYPTION: Final = Policy("VolumeEncryption", "uses a KMS key of your own for volumes", optional=True)
@@ -293,47 +295,58 @@ _KEY_GRANTED: Final = Scope(
 _SELF_SIMULATED: Final = Scope(SELF_CHECK, "AllowAskingAboutOwnRole", ("{controller_role_arn}",))
 
 _LAUNCHES: Final = ("ec2:CreateFleet",)
-_NO_LAUNCH: Final = "no machine is launched; NodeClaims get Launched=False with reason Unauthorized"
-_NO_TEMPLATE: Final = (
-    "no launch template is made, so nothing is launched; the class gets CreateLaunchTemplateAuthCheckFailed"
-)
-_STALE: Final = "what was read last is kept; on a fresh start the class never becomes ready"
-_NO_VOLUME: Final = "machines with such volumes end right after their launch"
+_NO_LAUNCH: Final = "no instances are launched; NodeClaims get Launched=False with reason Unauthorized"
+_NO_TEMPLATE: Final = "no launch templates are created, so no instances are launched; the EC2NodeClass gets CreateLaunchTemplateAuthCheckFailed"
+_STALE: Final = "the last result is kept; after a restart the EC2NodeClass does not become ready"
+_NO_VOLUME: Final = "instances with such volumes terminate right after their launch"
 _NO_PROFILE: Final = (
-    "classes with `role` never become ready; name a ready-made profile in `instanceProfile` instead of `role`"
+    "EC2NodeClasses with `role` do not become ready; set `instanceProfile` to an existing profile instead"
 )
 
 PERMISSIONS: Final = (
     Permission(
-        "ec2:RunInstances", USED, Feature.ALWAYS, "EC2 checks it for every machine of a fleet", _NO_LAUNCH, _LAUNCHES
+        "ec2:RunInstances",
+        USED,
+        Feature.ALWAYS,
+        "EC2 checks this action for every instance of a fleet",
+        _NO_LAUNCH,
+        _LAUNCHES,
     ),
-    Permission("ec2:CreateFleet", USED, Feature.ALWAYS, "launches machines", _NO_LAUNCH),
+    Permission("ec2:CreateFleet", USED, Feature.ALWAYS, "launches instances", _NO_LAUNCH),
     Permission(
         "ec2:RunInstances",
         TEMPLATE_USED,
         Feature.ALWAYS,
-        "machines are made from launch templates of this cluster",
+        "instances are created from launch templates of this cluster",
         _NO_LAUNCH,
         _LAUNCHES,
     ),
-    Permission("ec2:CreateFleet", TEMPLATE_USED, Feature.ALWAYS, "fleets name launch templates", _NO_LAUNCH),
+    Permission(
+        "ec2:CreateFleet", TEMPLATE_USED, Feature.ALWAYS, "fleet requests refer to launch templates", _NO_LAUNCH
+    ),
     Permission(
         "ec2:RunInstances",
         CREATED,
         Feature.ALWAYS,
-        "machines, volumes and interfaces are made with the cluster's tags",
+        "instances, volumes and network interfaces are created with the tags of the cluster",
         _NO_LAUNCH,
         _LAUNCHES,
     ),
-    Permission("ec2:CreateFleet", CREATED, Feature.ALWAYS, "fleets are made with the cluster's tags", _NO_LAUNCH),
     Permission(
-        "ec2:CreateLaunchTemplate", CREATED, Feature.ALWAYS, "keeps user data, profile and volumes", _NO_TEMPLATE
+        "ec2:CreateFleet", CREATED, Feature.ALWAYS, "fleets are created with the tags of the cluster", _NO_LAUNCH
+    ),
+    Permission(
+        "ec2:CreateLaunchTemplate",
+        CREATED,
+        Feature.ALWAYS,
+        "stores user data, instance profile and volumes",
+        _NO_TEMPLATE,
     ),
     Permission(
         "ec2:CreateTags",
         TAGGED_WHEN_CREATED,
         Feature.ALWAYS,
-        "EC2 checks it for the tags that things are made with",
+        "EC2 checks this action for tags that are set at creation",
         _NO_LAUNCH,
         ("ec2:CreateFleet", "ec2:CreateLaunchTemplate"),
     ),
@@ -341,133 +354,145 @@ PERMISSIONS: Final = (
         "ec2:CreateTags",
         TAGGED_LATER,
         Feature.ALWAYS,
-        "writes NodeClaim, node name and cluster on a machine",
-        "machines lack the tags Name and karpenter.sh/nodeclaim, so one whose NodeClaim is lost cannot be taken over",
+        "tags an instance with its NodeClaim, node name and cluster",
+        "instances lack the tags Name and karpenter.sh/nodeclaim, so an instance whose NodeClaim was lost cannot be adopted",
     ),
     Permission(
         "ec2:TerminateInstances",
         ENDED,
         Feature.ALWAYS,
-        "ends machines",
-        "machines are never ended and cost money until someone ends them by hand",
+        "terminates instances",
+        "instances are never terminated and cost money until they are terminated manually",
     ),
     Permission(
         "ec2:DeleteLaunchTemplate",
         ENDED,
         Feature.ALWAYS,
         "deletes launch templates that are no longer used",
-        "launch templates pile up until the account's quota is reached, and classes cannot be deleted",
+        "launch templates accumulate until the quota of the account is reached, and EC2NodeClasses cannot be deleted",
     ),
     Permission(
         "iam:PassRole",
         _PASSED,
         Feature.ALWAYS,
-        "gives the nodes' role to machines",
+        "passes the role of the nodes to instances",
         _NO_LAUNCH,
         ("iam:AddRoleToInstanceProfile", "ec2:CreateFleet"),
     ),
     Permission(
-        "iam:CreateInstanceProfile", _PROFILE_CREATED, Feature.PROFILES, "makes a class's instance profile", _NO_PROFILE
+        "iam:CreateInstanceProfile",
+        _PROFILE_CREATED,
+        Feature.PROFILES,
+        "creates the instance profile of an EC2NodeClass",
+        _NO_PROFILE,
     ),
     Permission(
         "iam:TagInstanceProfile",
         _PROFILE_TAGGED,
         Feature.PROFILES,
-        "IAM checks it for the tags that a profile is made with",
+        "IAM checks this action for tags that are set at creation",
         _NO_PROFILE,
         ("iam:CreateInstanceProfile",),
     ),
     Permission(
-        "iam:AddRoleToInstanceProfile", _PROFILE_CHANGED, Feature.PROFILES, "puts the role into a profile", _NO_PROFILE
+        "iam:AddRoleToInstanceProfile",
+        _PROFILE_CHANGED,
+        Feature.PROFILES,
+        "adds the role to an instance profile",
+        _NO_PROFILE,
     ),
     Permission(
         "iam:RemoveRoleFromInstanceProfile",
         _PROFILE_CHANGED,
         Feature.PROFILES,
-        "empties a profile before another role is put in or it is deleted",
-        "profiles keep their old role, and classes cannot be deleted",
+        "removes the role before the instance profile gets another role or is deleted",
+        "instance profiles keep their old role, and EC2NodeClasses cannot be deleted",
     ),
     Permission(
         "iam:DeleteInstanceProfile",
         _PROFILE_CHANGED,
         Feature.PROFILES,
-        "deletes profiles that nothing uses",
-        "instance profiles pile up, and classes cannot be deleted",
+        "deletes unused instance profiles",
+        "instance profiles accumulate, and EC2NodeClasses cannot be deleted",
     ),
     Permission(
         "eks:DescribeCluster",
         _CLUSTER_READ,
         Feature.ENDPOINT,
-        "reads endpoint, CA, version and service network",
-        "set CLUSTER_ENDPOINT; version and network of Services come from the API server then",
+        "reads endpoint, CA, version and service CIDR",
+        "set CLUSTER_ENDPOINT; the version and the service CIDR are then read from the API server",
     ),
     Permission(
         "sqs:DeleteMessage",
         _QUEUE,
         Feature.INTERRUPTION,
-        "takes messages off the queue that are dealt with",
-        "every message is dealt with again until the queue forgets it after five minutes",
+        "deletes processed messages from the queue",
+        "every message is processed repeatedly until its retention of five minutes ends",
     ),
     Permission(
         "sqs:GetQueueUrl",
         _QUEUE,
         Feature.INTERRUPTION,
         "finds the queue",
-        "no interruption is heard of: spot machines end without their pods being moved first",
+        "interruptions are not noticed; Spot Instances are reclaimed without their pods being moved first",
     ),
     Permission(
         "sqs:ReceiveMessage",
         _QUEUE,
         Feature.INTERRUPTION,
         "reads messages",
-        "no interruption is heard of: spot machines end without their pods being moved first",
+        "interruptions are not noticed; Spot Instances are reclaimed without their pods being moved first",
     ),
     Permission(
         "arc-zonal-shift:GetManagedResource",
         _SHIFTS_READ,
         Feature.ZONAL_SHIFT,
-        "reads which zones traffic is shifted away from",
-        "machines are launched in zones that are shifted away from",
+        "reads active zonal shifts",
+        "instances are launched in zones that traffic is shifted away from",
     ),
     Permission(
         "ec2:DescribeCapacityReservations",
         _REGION_READ,
         Feature.RESERVATIONS,
-        "finds reservations and how many machines they have left",
-        "reservations are not used; classes that select some never become ready",
+        "finds capacity reservations and their available instances",
+        "capacity reservations are not used; EC2NodeClasses that select any do not become ready",
     ),
     Permission("ec2:DescribeImages", _REGION_READ, Feature.ALWAYS, "finds images", _STALE),
     Permission(
         "ec2:DescribeInstances",
         _REGION_READ,
         Feature.ALWAYS,
-        "follows machines",
-        "lost machines are not noticed, and a launch that a crash interrupted is not continued",
+        "reads the state of instances",
+        "lost instances are not noticed, and a launch that was interrupted by a crash is not resumed",
     ),
     Permission(
         "ec2:DescribeInstanceStatus",
         _REGION_READ,
         Feature.ALWAYS,
-        "finds machines that EC2 calls impaired, or will maintain",
-        "impaired machines and scheduled changes are noticed by the queue's messages only",
+        "finds instances that are impaired or scheduled for maintenance",
+        "impaired instances and scheduled changes are noticed only through messages of the queue",
     ),
     Permission(
-        "ec2:DescribeInstanceTypeOfferings", _REGION_READ, Feature.ALWAYS, "reads which zone has which types", _STALE
+        "ec2:DescribeInstanceTypeOfferings",
+        _REGION_READ,
+        Feature.ALWAYS,
+        "reads the instance types of each zone",
+        _STALE,
     ),
-    Permission("ec2:DescribeInstanceTypes", _REGION_READ, Feature.ALWAYS, "reads what types there are", _STALE),
+    Permission("ec2:DescribeInstanceTypes", _REGION_READ, Feature.ALWAYS, "reads the available instance types", _STALE),
     Permission(
         "ec2:DescribeLaunchTemplates",
         _REGION_READ,
         Feature.ALWAYS,
-        "finds launch templates that are no longer used",
-        "launch templates pile up until the account's quota is reached, and classes cannot be deleted",
+        "finds unused launch templates",
+        "launch templates accumulate until the quota of the account is reached, and EC2NodeClasses cannot be deleted",
     ),
     Permission(
         "ec2:DescribePlacementGroups",
         _REGION_READ,
         Feature.PLACEMENT_GROUPS,
-        "finds the class's placement group",
-        "classes that select one never become ready",
+        "finds the placement group of an EC2NodeClass",
+        "EC2NodeClasses that select one do not become ready",
     ),
     Permission("ec2:DescribeSecurityGroups", _REGION_READ, Feature.ALWAYS, "finds security groups", _STALE),
     Permission(
@@ -475,44 +500,48 @@ PERMISSIONS: Final = (
         _REGION_READ,
         Feature.SPOT,
         "reads spot prices",
-        "spot machines count as dear as on-demand ones, so they are rarely chosen for their price",
+        "Spot Instances are assumed to cost as much as On-Demand Instances, so they are rarely chosen",
     ),
-    Permission("ec2:DescribeSubnets", _REGION_READ, Feature.ALWAYS, "finds subnets and their free addresses", _STALE),
+    Permission(
+        "ec2:DescribeSubnets", _REGION_READ, Feature.ALWAYS, "finds subnets and their free IP addresses", _STALE
+    ),
     Permission(
         "ssm:GetParameter",
         _PARAMETERS_READ,
         Feature.ALIASES,
-        "reads which images AWS publishes for a family",
-        "classes with an `alias` never become ready; select images by id, name or tags instead",
+        "finds the images that AWS publishes for an AMI family",
+        "EC2NodeClasses with an `alias` do not become ready; select images by ID, name or tags instead",
     ),
     Permission(
         "pricing:GetProducts",
         _PRICES_READ,
         Feature.PRICES,
         "reads on-demand prices",
-        "the prices that came with this version are used, which may be months old",
+        "the prices that are built into this version are used, which may be months old",
     ),
     Permission(
         "iam:ListInstanceProfiles",
         _PROFILES_LISTED,
         Feature.PROFILES,
-        "finds profiles that nothing uses",
-        "profiles that nothing uses stay behind, and classes with `role` cannot be deleted",
+        "finds unused instance profiles",
+        "unused instance profiles are not deleted, and EC2NodeClasses with `role` cannot be deleted",
     ),
-    Permission("iam:GetInstanceProfile", _PROFILE_READ, Feature.PROFILES, "reads a profile and its role", _NO_PROFILE),
+    Permission(
+        "iam:GetInstanceProfile", _PROFILE_READ, Feature.PROFILES, "reads an instance profile and its role", _NO_PROFILE
+    ),
     Permission(
         "ssm:GetParameter",
         OWN_PARAMETERS,
         Feature.OWN_PARAMETERS,
         "reads the image of a term with `ssmParameter`",
-        "classes whose `ssmParameter` is outside /aws/service never become ready",
+        "EC2NodeClasses whose `ssmParameter` is outside /aws/service do not become ready",
     ),
     *(
         Permission(
             action,
             _KEY_USED,
             Feature.OWN_KEYS,
-            "EC2 checks it for volumes that the key encrypts",
+            "EC2 checks this action for volumes that the key encrypts",
             _NO_VOLUME,
             _LAUNCHES,
         )
@@ -528,7 +557,7 @@ PERMISSIONS: Final = (
         "kms:CreateGrant",
         _KEY_GRANTED,
         Feature.OWN_KEYS,
-        "EC2 lets its volumes use the key by a grant",
+        "EC2 creates a grant so that volumes can use the key",
         _NO_VOLUME,
         _LAUNCHES,
     ),
@@ -536,8 +565,8 @@ PERMISSIONS: Final = (
         "iam:SimulatePrincipalPolicy",
         _SELF_SIMULATED,
         Feature.SELF_CHECK,
-        "asks what this role may do",
-        "`dovetail aws check` inside the cluster reports what has no dry run as unknown; run it outside with --role-arn",
+        "simulates the policies of the role",
+        "`dovetail aws check` inside the cluster reports actions without a dry run as unknown; run it outside the cluster with --role-arn",
     ),
 )
 

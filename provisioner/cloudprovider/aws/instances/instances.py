@@ -43,13 +43,15 @@ MOST_CALLS: Final = 40
 
 _TROUBLED_AT_ONCE: Final = 8
 _MAX_TROUBLED: Final = 1024
-_WAITS: Final = Failure(Kind.UNKNOWN, "", "", "EC2 refused it before; others that it refused are asked for first")
+_WAITS: Final = Failure(
+    Kind.UNKNOWN, "", "", "EC2 refused this request before; other refused requests are retried first"
+)
 
 _Tags = tuple[tuple[str, str], ...]
 _Tagging = tuple[str, _Tags]
 _FAILED = counter(
     "karpenter_cloudprovider_instance_termination_failures_total",
-    "Terminations that AWS refused.",
+    "Instance terminations that AWS refused.",
     ("zone", "zone_id"),
 )
 
@@ -72,7 +74,7 @@ class InstanceUnseenError(InstanceError):
 
     def __str__(self) -> str:
         return (
-            f"EC2 does not describe instance {self.instance_id} now; it counts as terminated when EC2 has not described it "
+            f"EC2 does not currently report instance {self.instance_id}; the instance counts as terminated once EC2 has not reported it "
             f"for {self.patience:.0f} s"
         )
 
@@ -272,7 +274,9 @@ class Instances:
         if found.ending:
             return
         if found.zone_id in self._shifted():
-            raise InstanceError(f"{found.id} is left while traffic is shifted away from {found.zone} ({found.zone_id})")
+            raise InstanceError(
+                f"instance {found.id} is not terminated while a zonal shift moves traffic away from {found.zone} ({found.zone_id})"
+            )
         try:
             self._terminations.ask(found.id)
         except InstanceError:
@@ -331,7 +335,7 @@ class Instances:
                 forget_oldest(self._troubled, _MAX_TROUBLED)
             return failure
         ended = {one["InstanceId"] for one in answer.get("TerminatingInstances", ())}
-        silent = InstanceError("EC2 did not say that the instance terminates")
+        silent = InstanceError("EC2 did not confirm that the instance is terminating")
         return {instance: SHUTTING_DOWN if instance in ended else silent for instance in ids}
 
     def _create_tags(self, wanted: Sequence[_Tagging]) -> dict[_Tagging, Exception | None]:

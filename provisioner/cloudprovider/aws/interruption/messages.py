@@ -63,11 +63,11 @@ def parse(body: str) -> Notice:
     try:
         envelope = _decode_envelope(body)
     except msgspec.DecodeError as error:
-        raise MessageError(f"no event of EventBridge: {error}") from None
+        raise MessageError(f"not an EventBridge event: {error}") from None
     reader = _READERS.get((envelope.version, envelope.source, envelope.detail_type))
     if reader is None:
         return _nothing(
-            f"{envelope.source or 'nobody'} says {envelope.detail_type or 'nothing'!r}, which is no concern of ours"
+            f"{envelope.source or 'nobody'} says {envelope.detail_type or 'nothing'!r}, which is not handled"
         )
     try:
         return reader(envelope, iso_time(envelope.time))
@@ -141,7 +141,7 @@ def _state_change(envelope: _Envelope, at: datetime | None) -> Notice:
     detail = _decode_of_instance(envelope.detail)
     kind = _STATES.get(detail.state.lower())
     if kind is None:
-        return _nothing(f"a machine is {detail.state or 'in no state'}")
+        return _nothing(f"the instance state is {detail.state or 'missing'}")
     return Notice(kind, _instances([detail.instance], strict=True), at)
 
 
@@ -150,18 +150,18 @@ def _health(envelope: _Envelope, at: datetime | None) -> Notice:
     if (detail.service, detail.event_type_category) != ("EC2", "scheduledChange"):
         return _nothing(f"AWS Health says {detail.event_type_category or 'nothing'} of {detail.service or 'nobody'}")
     if detail.status_code == "closed" or any(is_over(one.latest_description) for one in detail.event_description):
-        return _nothing(f"{detail.event_type_code} is over")
+        return _nothing(f"{detail.event_type_code} has ended")
     concerned = [one.entity_value for one in detail.affected_entities if one.status not in _RESOLVED]
     instances = _instances(concerned, strict=False)
     if not instances:
-        return _nothing(f"{detail.event_type_code} concerns no machine")
+        return _nothing(f"{detail.event_type_code} names no instance")
     return Notice(Kind.SCHEDULED_CHANGE, instances, at, iso_time(detail.start_time))
 
 
 def _instances(given: list[str], *, strict: bool) -> tuple[str, ...]:
     found = {name for one in given if _INSTANCE.fullmatch(name := one.rpartition("/")[2])}
     if strict and not found:
-        raise MessageError(f"{given} is no machine's id")
+        raise MessageError(f"{given} is not an instance ID")
     return tuple(sorted(found))
 
 

@@ -34,18 +34,22 @@ class Saying:
     message: str
 
 
-PLANNED: Final = Saying("Warning", "InstanceUnhealthy", "AWS has scheduled work that interrupts this machine")
+PLANNED: Final = Saying("Warning", "InstanceUnhealthy", "AWS has scheduled maintenance that interrupts this instance")
 SAYINGS: Final = {
-    Kind.SPOT_INTERRUPTED: Saying("Warning", "SpotInterrupted", "EC2 takes this spot machine back"),
-    Kind.REBALANCE: Saying("Normal", "SpotRebalanceRecommendation", "EC2 may take this spot machine back soon"),
-    Kind.STOPPED: Saying("Warning", "InstanceStopping", "The machine is stopping"),
-    Kind.TERMINATED: Saying("Warning", "InstanceTerminating", "The machine is terminating"),
+    Kind.SPOT_INTERRUPTED: Saying("Warning", "SpotInterrupted", "EC2 is about to reclaim this Spot Instance"),
+    Kind.REBALANCE: Saying(
+        "Normal", "SpotRebalanceRecommendation", "EC2 reports an elevated risk that it will reclaim this Spot Instance"
+    ),
+    Kind.STOPPED: Saying("Warning", "InstanceStopping", "The instance is stopping"),
+    Kind.TERMINATED: Saying("Warning", "InstanceTerminating", "The instance is terminating"),
     Kind.SCHEDULED_CHANGE: PLANNED,
     Kind.RESERVATION_INTERRUPTED: Saying(
-        "Warning", "CapacityReservationInstanceInterrupted", "The owner of its reservation takes this machine back"
+        "Warning",
+        "CapacityReservationInstanceInterrupted",
+        "The owner of the capacity reservation is about to reclaim this instance",
     ),
 }
-UNHEALTHY: Final = Saying("Warning", "InstanceUnhealthy", "EC2 says that this machine is impaired")
+UNHEALTHY: Final = Saying("Warning", "InstanceUnhealthy", "EC2 reports this instance as impaired")
 
 
 def interruption(notice: Notice, settings: AwsSettings, now: datetime) -> Interruption | None:

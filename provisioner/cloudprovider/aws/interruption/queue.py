@@ -82,7 +82,7 @@ class InterruptionQueue:
         entries = [{"Id": str(number), "ReceiptHandle": one.receipt} for number, one in enumerate(messages)]
         answer = self._aws.client("sqs").delete_message_batch(QueueUrl=self._url, Entries=entries)
         for failed in answer.get("Failed", ()):
-            _log.warning("a message was not deleted, it comes again", code=failed.get("Code", ""))
+            _log.warning("Failed to delete a queue message; it will be delivered again", code=failed.get("Code", ""))
         return len(answer.get("Successful", ()))
 
 

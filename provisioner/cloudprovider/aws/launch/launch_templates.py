@@ -30,7 +30,9 @@ _AT_ONCE: Final = 8
 _PAGE: Final = 200
 _MAX_KNOWN: Final = 8192
 _TEMPLATES: Final = gauge(
-    "dovetail_aws_launch_templates", "Launch templates of the account in this region, whoever made them.", ()
+    "dovetail_aws_launch_templates",
+    "Launch templates of the account in this Region, including those that others created.",
+    (),
 )
 _log = logs.get_logger(__name__)
 
@@ -110,7 +112,7 @@ class LaunchTemplates:
         _TEMPLATES.set(total)
         if total > WARN_AT * self._quota:
             _log.warning(
-                "the quota of launch templates in this region is nearly used up; raise it, or delete those that nobody uses",
+                "The launch template quota of this Region is nearly used up; raise the quota or delete unused launch templates",
                 launch_templates=total,
                 quota=self._quota,
                 of_this_cluster=len(found) - len(deleted),
@@ -177,7 +179,7 @@ class LaunchTemplates:
                 raise
             self._create(wanted, again=False)
             return
-        _log.info("made a launch template", name=wanted.name)
+        _log.info("Created a launch template", name=wanted.name)
 
     def _make_room(self) -> bool:
         """EC2 takes no more templates: delete our oldest; whether there is room. One thread does it, the others wait for it."""
@@ -196,7 +198,7 @@ class LaunchTemplates:
         doomed = self.uses.oldest(names, count, self._clock.now()) if count else ()
         gone = {name for name in doomed if self._delete(name) is None}
         if gone:
-            _log.warning("deleted launch templates, because the quota of this region is used up", count=len(gone))
+            _log.warning("Deleted launch templates because the quota of this Region is used up", count=len(gone))
         return gone
 
     def _delete(self, name: str) -> Failure | None:
@@ -208,9 +210,9 @@ class LaunchTemplates:
             failure = classify_exception(error)
             if failure.kind is Kind.NOT_FOUND:
                 return None
-            _log.warning("a launch template could not be deleted", name=name, error=str(failure))
+            _log.warning("Failed to delete a launch template; retrying", name=name, error=str(failure))
             return failure
-        _log.info("deleted a launch template", name=name)
+        _log.info("Deleted a launch template", name=name)
         return None
 
     def _list_all(self) -> tuple[int, dict[str, dict[str, str]]]:

@@ -89,7 +89,7 @@ _NO_TYPES: Final = "InstanceTypeResolutionFailed"
 
 _FAILURES = counter(
     "karpenter_cloudprovider_instance_launch_failures_total",
-    "Refusals of launches; the zone is empty where a whole call failed.",
+    "Launches that EC2 refused, by reason; the zone is empty if the whole call failed.",
     ("zone", "zone_id", "capacity_type", "reason"),
 )
 _log = logs.get_logger(__name__)
@@ -304,7 +304,7 @@ class Launcher:
                 and other.metadata.deletion_timestamp is None
             ):
                 _log.error(
-                    "two NodeClaims have one instance; it is left to the one that stays",
+                    "Two NodeClaims refer to one instance; the NodeClaim that is not being deleted keeps it",
                     nodeclaim=claim.metadata.name,
                     other=other.metadata.name,
                     provider_id=provider_id,
@@ -343,9 +343,13 @@ class Launcher:
             try:
                 self._release(claims)
             except Exception:
-                _log.exception("claims could not be launched")
+                _log.exception("Failed to launch NodeClaims; retrying")
                 stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
-                self._turn_away(stuck, CreateError(names.LAUNCH_FAILED, "a defect; see the log"), _LONGEST_WAIT)
+                self._turn_away(
+                    stuck,
+                    CreateError(names.LAUNCH_FAILED, "internal error; the log of the provisioner has the details"),
+                    _LONGEST_WAIT,
+                )
 
     def _next_window(self) -> tuple[NodeClaim, ...]:
         """The claims of the next window, which count as under way from here on; none at the end."""
@@ -452,7 +456,7 @@ class Launcher:
         except CreateError as wrong:
             return _later(wrong, _LONGEST_WAIT)
         except Exception as defect:
-            _log.exception("what to order for a claim cannot be told", nodeclaim=claim.metadata.name)
+            _log.exception("Failed to resolve the launch request of a NodeClaim", nodeclaim=claim.metadata.name)
             return _later(CreateError(names.LAUNCH_FAILED, repr(defect)), _LONGEST_WAIT)
         return order
 
@@ -462,7 +466,7 @@ class Launcher:
         few = len(order.types) < FLEXIBLE
         if few and order.capacity_type == names.CAPACITY_ON_DEMAND and wanted.has(names.CAPACITY_SPOT):
             _log.error(
-                "on-demand is bought where spot was allowed; allow at least five instance types, so that there is spot",
+                "Launching on-demand capacity although spot is allowed; allow at least five instance types to make spot available",
                 nodepool=claim.pool,
                 instance_types=len(order.types),
             )
@@ -477,7 +481,9 @@ class Launcher:
             return _later(error, _NOT_KNOWN_WAIT)
         except Exception as error:
             if not isinstance(error, CloudError):
-                _log.exception("a class cannot be launched from", nodeclass=claim.spec.node_class_ref.name)
+                _log.exception(
+                    "Failed to prepare an EC2NodeClass for launches", nodeclass=claim.spec.node_class_ref.name
+                )
             return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
 
     def _gather(self, claim: NodeClaim) -> Around:
@@ -485,7 +491,7 @@ class Launcher:
         node_class = orders.ready(claim, world.class_of(claim))
         types = world.types_of(node_class)
         if not types:
-            raise CreateError(_NO_TYPES, "EC2 has not listed its instance types yet")
+            raise CreateError(_NO_TYPES, "the list of EC2 instance types has not been read yet")
         cluster = world.cluster()
         self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
         return Around(
@@ -528,14 +534,18 @@ class Launcher:
             return
         quota = (self._shortages.fleet_open_at(now) - now).total_seconds()
         if quota > 0:
-            self._wait_their_turn(claims, "the quota of fleets is used up", min(quota, _LONGEST_WAIT))
+            self._wait_their_turn(claims, "the EC2 Fleet quota of this Region is used up", min(quota, _LONGEST_WAIT))
             return
         lent: dict[Offer, int] = {}
         if order.doubted:
             granted = {offer: self._shortages.grant(offer, size, now) for offer in orders.shortlist(order)}
             lent = {offer: count for offer, count in granted.items() if count}
             if not lent:
-                self._wait_their_turn(claims, "others are trying what it allows", _SHORT_WAIT)
+                self._wait_their_turn(
+                    claims,
+                    f"no recent capacity for its instance types; other launches test them first, retrying in {_SHORT_WAIT:g} s",
+                    _SHORT_WAIT,
+                )
                 return
             order = orders.narrowed(order, lent.keys())
             size = min(lent.values())
@@ -545,7 +555,9 @@ class Launcher:
                 self._pacing.sent(order.lane, monotonic)
             self._submit(some, lambda some=some: self._launch(order, some, lent))  # type: ignore[misc]
         self._wait_their_turn(
-            claims[size:], "EC2 is short of what it allows, so a few machines are tried first", _SHORT_WAIT
+            claims[size:],
+            f"capacity for its instance types was short; a smaller batch is launched first, retrying in {_SHORT_WAIT:g} s",
+            _SHORT_WAIT,
         )
 
     # ------------------------------------------------------------------ one batch
@@ -557,7 +569,7 @@ class Launcher:
         except (ClientError, BotoCoreError) as error:
             self._failed(order, claims, classify_exception(error))
         except Exception as error:
-            _log.exception("a launch failed")
+            _log.exception("Launch failed")
             self._failed(order, claims, classify_exception(error), known=False)
         finally:
             now = self._clock.now()
@@ -605,12 +617,12 @@ class Launcher:
                     self._spend(marks[0].tag)  # it is never sent
                     self._let_go(marks[0].tag)
             for claim, why in done.turned_away:
-                message = f"its launch could not be written down: {why}"
+                message = f"the launch could not be recorded on the NodeClaim: {why}"
                 self._answer(claim, _later(CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT))
             if done.written:
                 return done.written
             claims = done.left
-        message = "the API server did not say whether launches were written down"
+        message = "the API server did not confirm that the launch was recorded on the NodeClaim"
         self._turn_away(claims, CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT)
         return {}
 
@@ -636,7 +648,9 @@ class Launcher:
             self._failed(order, marked.values(), failure, known=known)
             return None
         except _NotToldError as error:
-            _log.warning("CreateFleet did not say what it launched; it is looked for by its tag", batch=mark.tag)
+            _log.warning(
+                "CreateFleet did not report what it launched; looking for instances by batch tag", batch=mark.tag
+            )
             self._let_wait(marked.values(), names.LAUNCH_FAILED, str(error), self._look)
             return None
         finally:
@@ -672,8 +686,8 @@ class Launcher:
         found = fleet.outcome(answer, order.overrides, order.capacity_type)
         if not recovery.tells(found, count, repeated=not first or may_repeat(answer)):
             raise _NotToldError(
-                f"EC2 answered a repeated CreateFleet with fleet {answer.get('FleetId', '')} and not with its instances; "
-                "they are looked for by their tag"
+                f"EC2 answered a repeated CreateFleet with fleet {answer.get('FleetId', '')} but without its instances; "
+                "looking for instances by batch tag"
             )
         return found
 
@@ -715,7 +729,7 @@ class Launcher:
         with self._changed:
             self._pacing.answered(order.lane, wanted, len(found.launched), self._clock.monotonic())
         _log.info(
-            "launched a fleet",
+            "Launched a fleet",
             nodeclass=order.lane[0],
             nodepool=order.lane[1],
             wanted=wanted,
@@ -777,7 +791,7 @@ class Launcher:
         with self._changed:
             wait = self._pacing.failed(order.lane, error, self._clock.monotonic())
         _log.warning(
-            "launch failed", nodeclass=order.lane[0], nodepool=order.lane[1], reason=failure.reason, error=str(failure)
+            "Launch failed", nodeclass=order.lane[0], nodepool=order.lane[1], reason=failure.reason, error=str(failure)
         )
         if known:
             self._turn_away(claims, error, wait)
@@ -802,7 +816,7 @@ class Launcher:
             message = str(error if known else classify_exception(error))
             self._let_wait(everyone, names.LAUNCH_FAILED, message, self._look)
         except Exception as error:
-            _log.exception("a launch could not be continued", batch=tag)
+            _log.exception("Failed to resume a launch; retrying", batch=tag)
             self._let_wait(everyone, names.LAUNCH_FAILED, repr(error), _LONGEST_WAIT)
         finally:
             self._let_go(tag)
@@ -839,7 +853,7 @@ class Launcher:
                 self._has_told(tag)
             if failure.reason == LAUNCH_TEMPLATE_NOT_FOUND:
                 self._templates.forget(one.name for one in order.needed)
-            _log.info("a launch cannot be asked for again", batch=tag, error=str(failure))
+            _log.info("A launch cannot be replayed; looking for instances by batch tag", batch=tag, error=str(failure))
             self._let_wait(mine.values(), failure.reason, str(failure), look)
             return look
         except _NotToldError as error:
@@ -850,7 +864,7 @@ class Launcher:
             self._spend(tag)
             self._put_back(mine.values())
             return look
-        _log.info("continued a launch by asking again", batch=tag, nodeclaims=len(mine))
+        _log.info("Resumed a launch by replaying CreateFleet", batch=tag, nodeclaims=len(mine))
         ended = {one.id: "" for one in seen if one.ending}  # an answer may be older than the end of its instances
         self._take(order, mine, found, count, self._held(every, seen) | ended)
         return look
@@ -928,7 +942,7 @@ class Launcher:
             found = next((one for one in types if one.name == instance.instance_type), None)
             self._give(claim, Made.described(instance), found)
         self._spend(tag)
-        _log.info("continued a launch by its tag", batch=tag, nodeclaims=len(mine), instances=len(seen))
+        _log.info("Resumed a launch from its batch tag", batch=tag, nodeclaims=len(mine), instances=len(seen))
         self._put_back(again)
 
     def _shares(
@@ -963,7 +977,9 @@ class Launcher:
         except NotFound as gone:
             raise MachineNotFoundError("") from gone
         except ApiError as error:
-            raise InstanceError(f"what was launched for it is not known: {error}") from error
+            raise InstanceError(
+                f"could not determine which instance was launched for the NodeClaim: {error}"
+            ) from error
         if found is None or everybody[mark].metadata.uid != claim.metadata.uid:
             raise MachineNotFoundError("")
         return next(one.provider_id for one in seen if one.id == found)

@@ -97,7 +97,11 @@ class Marker:
         """See that these claims have no mark, where that can be done at once; one that stays costs a search after a restart, and nothing else."""
         for outcome in run_parallel(self._pool, lambda claim: self._write(claim, None), list(claims)):
             if outcome.error is not None:
-                _log.debug("a mark stays", nodeclaim=outcome.item.metadata.name, error=repr(outcome.error))
+                _log.debug(
+                    "Failed to remove a launch mark; it is resolved after the next restart",
+                    nodeclaim=outcome.item.metadata.name,
+                    error=repr(outcome.error),
+                )
 
     def _put_all(
         self, wanted: Mapping[Mark, NodeClaim], turned_away: list[tuple[NodeClaim, str]]
@@ -111,7 +115,11 @@ class Marker:
                 continue
             unsure = unsure or not isinstance(outcome.error, MarkRefusedError)
             if not isinstance(outcome.error, MarkRefusedError | MarkUnknownError):
-                _log.error("a claim could not be marked", nodeclaim=claim.metadata.name, error=repr(outcome.error))
+                _log.error(
+                    "Failed to write the launch mark of a NodeClaim",
+                    nodeclaim=claim.metadata.name,
+                    error=repr(outcome.error),
+                )
             turned_away.append((claim, str(outcome.error)))
         return written, unsure
 
@@ -123,7 +131,7 @@ class Marker:
             MarkUnknownError: the API server did not say.
         """
         before = launch_marks.mark_of(claim)
-        error, may_come = ApiError(0, "", "it was not tried"), False
+        error, may_come = ApiError(0, "", "no attempt was made"), False
         for _ in range(TRIES):
             may_come = True
             try:
@@ -139,15 +147,15 @@ class Marker:
             except ApiError:
                 continue  # the same guarded write again: it cannot be done twice
             if current.metadata.uid != claim.metadata.uid:
-                raise MarkRefusedError("another NodeClaim has its name")
+                raise MarkRefusedError("another NodeClaim with the same name exists")
             there = launch_marks.mark_of(current)
             if there == mark:
                 return current
             if current.metadata.resource_version != claim.metadata.resource_version:
                 if current.metadata.deletion_timestamp is not None or current.status.provider_id:
-                    raise MarkRefusedError("it is being deleted, or has an instance already")
+                    raise MarkRefusedError("the NodeClaim is being deleted or already has an instance")
                 if there is not None and there != before and not self._spent(there.tag):
-                    raise MarkRefusedError("it is part of another launch")
+                    raise MarkRefusedError("the NodeClaim is part of another launch")
                 claim, may_come = current, False
         if may_come:
             raise MarkUnknownError(str(error)) from error

@@ -144,7 +144,9 @@ def ready(claim: NodeClaim, node_class: EC2NodeClass | None) -> EC2NodeClass:
         raise NodeClassNotReadyError(reference.kind, reference.name, found.message or found.reason)
     judged = found is not None and found.observed_generation in {0, node_class.metadata.generation}
     if found is None or found.status != names.TRUE or not judged:
-        raise CreateError(names.NODECLASS_READINESS_UNKNOWN, f"{reference.kind} {reference.name} was not judged yet")
+        raise CreateError(
+            names.NODECLASS_READINESS_UNKNOWN, f"the readiness of {reference.kind} {reference.name} is not known yet"
+        )
     return node_class
 
 
@@ -173,11 +175,13 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         if offering.zone in around.subnets and partition in {"", _partition_of(offering)}
     ]
     if not offered:
-        raise InsufficientCapacityError(name, "no subnet of the class has free addresses where the machines are")
+        raise InsufficientCapacityError(
+            name, "no subnet of the EC2NodeClass in the zones of the matching instance types has free IP addresses"
+        )
     images = {one.name: image_for(one.requirements, node_class.status.amis) for one, _ in offered}
     offered = [pair for pair in offered if images[pair[0].name] is not None]
     if not offered:
-        raise CreateError(names.LAUNCH_FAILED, f"no image of the class runs on {', '.join(sorted(images))}")
+        raise CreateError(names.LAUNCH_FAILED, f"no image of the EC2NodeClass runs on {', '.join(sorted(images))}")
     judged = {
         _offer(one, offering, around.group, partition): (one, offering) for one, offering in reversed(offered)
     }  # reversed: of a type's equal offers the first, so the cheapest, stays
@@ -435,7 +439,7 @@ class _TemplateMaker:
         """Name of the template for a type, and the image in it."""
         image = image_for(one.requirements, self._around.node_class.status.amis)
         if image is None:
-            raise ValueError(f"no image of the class runs on {one.name}")
+            raise ValueError(f"no image of the EC2NodeClass runs on {one.name}")
         kind = _reservation_type(offering.requirements)
         machine = replace(
             self._machine,

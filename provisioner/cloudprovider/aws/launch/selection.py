@@ -89,7 +89,7 @@ def select(
     for name, step in steps:
         before, left = left, step(left)
         if not left:
-            raise InsufficientCapacityError(claim_name, f"no instance type passes the {name}")
+            raise InsufficientCapacityError(claim_name, f"no instance type is left after the filter {name}")
         kept = {one.name for one in left}
         gone = tuple(sorted(one.name for one in before if one.name not in kept))
         if gone:
@@ -100,7 +100,9 @@ def select(
     missing = min_values_served(cut, requirements).missing
     if missing and not best_effort:
         short = ", ".join(f"{key} has {count}" for key, count in missing.items())
-        raise InsufficientCapacityError(claim_name, f"minValues is not met by the {MAX_TYPES} cheapest types: {short}")
+        raise InsufficientCapacityError(
+            claim_name, f"the {MAX_TYPES} cheapest instance types do not meet minValues: {short}"
+        )
     return Selection(tuple(one for one in cut if compatible_offerings(one, pinned)), kind, pinned, tuple(rejections))
 
 

@@ -192,7 +192,7 @@ def parse(text: str) -> tuple[Ledger, tuple[str, ...]]:
         try:
             rows.append(_row(fields))
         except ValueError as error:
-            problems.append(f"discount ledger: row {index + 1} is left out: {error}")
+            problems.append(f"discount ledger: row {index + 1} is ignored: {error}")
     return Ledger(tuple(rows)), tuple(problems)
 
 
@@ -232,7 +232,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be a text")  # noqa: TRY004  (about text)
+        raise ValueError(f"{name} must be a string")  # noqa: TRY004  (about text)
     return value.strip()
 
 
@@ -261,10 +261,10 @@ def _until(value: Any) -> datetime | None:
             value = datetime.fromisoformat(value)
         except ValueError:
             raise ValueError(
-                f"until must be a day or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
+                f"until must be a date or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
             ) from None
     if isinstance(value, datetime):
         return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     if isinstance(value, date):
         return datetime.combine(value + timedelta(days=1), time(), UTC)
-    raise ValueError("until must be a day or a time")
+    raise ValueError("until must be a date or a time")

@@ -230,13 +230,13 @@ def unfit(info: TypeInfo, shape: Shape) -> str:
     if shape.family == ec2.AL2023 and info.name.startswith("a1."):
         return "AL2023 does not run on a1"
     if shape.nested and "nested-virtualization" not in info.processor_features:
-        return "it has no nested virtualization"
+        return "it does not support nested virtualization"
     if shape.group is not None and shape.group.strategy not in info.placement_strategies:
         return f"it cannot be in a placement group of strategy {shape.group.strategy}"
     if shape.tracking and info.hypervisor != "nitro" and not (info.bare_metal and info.ena):
-        return "connection tracking can be set on Nitro machines only"
+        return "connection tracking can only be configured on Nitro instances"
     if shape.prefixes + 1 > info.ipv4_per_interface and shape.prefixes:
-        return f"its interfaces take {info.ipv4_per_interface} addresses, not {shape.prefixes} prefixes and one address"
+        return f"its interfaces support {info.ipv4_per_interface} addresses, which is not enough for {shape.prefixes} prefixes and one address"
     return _unfit_interfaces(info, shape)
 
 
@@ -416,16 +416,16 @@ def _unfit_interfaces(info: TypeInfo, shape: Shape) -> str:
     if not shape.interfaces:
         return ""
     if not info.ena:
-        return "network interfaces can be chosen with ENA only"
+        return "network interfaces can only be configured on instances with ENA"
     cards = {card.index: card for card in info.cards}
     for one in shape.interfaces:
         if one.network_card_index >= len(info.cards):
             return f"it has no network card {one.network_card_index}"
         card = cards.get(one.network_card_index)
         if card is None or one.device_index >= card.interfaces:
-            return f"its network card {one.network_card_index} has no place for device {one.device_index}"
+            return f"its network card {one.network_card_index} does not support device index {one.device_index}"
     if shape.efa_only > info.efa_interfaces:
-        return f"it takes {info.efa_interfaces} EFA interfaces, not {shape.efa_only}"
+        return f"it supports {info.efa_interfaces} EFA interfaces, not {shape.efa_only}"
     return ""
 
 

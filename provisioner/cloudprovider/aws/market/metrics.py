@@ -36,15 +36,15 @@ def lines(
         reservations: of all classes.
         left: how many machines are left of a reservation, by its id.
     """
-    yield from _head("cpu_cores", "vCPUs of instance types")
+    yield from _head("cpu_cores", "Number of vCPUs of an instance type.")
     for info in region.infos:
         yield f'{_PREFIX}_cpu_cores{{instance_type="{info.name}"}} {info.vcpus}\n'
-    yield from _head("memory_bytes", "Memory of instance types")
+    yield from _head("memory_bytes", "Memory of an instance type in bytes.")
     for info in region.infos:
         yield f'{_PREFIX}_memory_bytes{{instance_type="{info.name}"}} {info.memory_mib * 2**20}\n'
     offers = list(_offers(region))
     reserved = sorted({(one.instance_type, one.availability_zone, left(one.id) > 0) for one in reservations})
-    yield from _head("offering_price_estimate", "List price of offerings per hour")
+    yield from _head("offering_price_estimate", "Estimated price of an offering in USD per hour.")
     for kind, name, zone in offers:
         price = prices.price(name, zone, kind)
         if price is not None:
@@ -57,7 +57,7 @@ def lines(
             zone,
             prices.price(name, zone, names.CAPACITY_RESERVED) or 0.0,
         )
-    yield from _head("offering_available", "Whether an offering can be launched")
+    yield from _head("offering_available", "Whether an offering is available for launches: 1 if it is, otherwise 0.")
     for kind, name, zone in offers:
         open_now = (
             prices.price(name, zone, kind) is not None and shortages.standing(Offer(kind, name, zone), now).available

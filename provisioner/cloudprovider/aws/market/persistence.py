@@ -127,11 +127,11 @@ class Keeper:
         except NotFound:
             pass
         except ApiError as error:
-            _log.warning("a kept table cannot be read", table=table.name, error=str(error))
+            _log.warning("Failed to read a persisted table; starting without it", table=table.name, error=str(error))
             return False
         bad = table.read(found, self._clock.now())
         if bad:
-            _log.warning("parts of a kept table cannot be read, they are forgotten", table=table.name, parts=bad)
+            _log.warning("Dropped unreadable entries of a persisted table", table=table.name, parts=bad)
         self._restored.add(table.name)
         return True
 
@@ -147,7 +147,7 @@ class Keeper:
             try:
                 self._client.apply(CONFIGMAPS, name, body, MANAGER, self._namespace)
             except ApiError as error:
-                _log.warning("a table cannot be kept", table=name, error=str(error))
+                _log.warning("Failed to persist a table; retrying", table=name, error=str(error))
                 return
             self._written[name] = data
 

@@ -177,7 +177,11 @@ class RegionMarket:
             seconds = self._questions[question]()
             self._failures.pop(question, None)
         except _FAILURES as error:
-            _log.warning("reading the market failed, what was known stays", what=question, error=str(error))
+            _log.warning(
+                "Failed to refresh instance types and prices; keeping the previous ones",
+                what=question,
+                error=str(error),
+            )
             failures = self._failures[question] = self._failures.get(question, 0) + 1
             return min(_RETRY_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY_SECONDS)
         return seconds
@@ -290,7 +294,7 @@ class RegionMarket:
             return False
         if not is_plausible(seen.memory, self._advertised(seen.instance_type)):
             _log.warning(
-                "the memory that a node says it has is not believed",
+                "Ignored the memory capacity that a Node reports because it is implausible",
                 node=node.metadata.name,
                 instance_type=seen.instance_type,
                 bytes=seen.memory,
@@ -313,7 +317,7 @@ class RegionMarket:
             raise ValueError("EC2 listed no instance types, or no zones that offer them")
         if self._catalogue.load(region):
             self._region = region
-            _log.info("instance types read", types=len(region.infos), region=self._settings.region)
+            _log.info("Refreshed instance types", types=len(region.infos), region=self._settings.region)
             self._after()
         self._read.set()
         return self._settings.catalogue_refresh.total_seconds()
@@ -344,7 +348,7 @@ class RegionMarket:
     def _read_prefixes(self) -> float:
         settings = replace(self._catalogue.settings, prefix_delegation=self._reads.prefix_delegation())
         if self._catalogue.configure(settings):
-            _log.info("prefix delegation of aws-node", on=settings.prefix_delegation)
+            _log.info("Discovered the prefix delegation setting of aws-node", on=settings.prefix_delegation)
             self._after()
         return _PREFIX_SECONDS
 
@@ -355,7 +359,7 @@ class RegionMarket:
         if self.prices.on_demand_at is not None or self._reads.on_demand is None:  # before that the list is not whole
             unpriced = self._book.newly_unpriced(info.name for info in self._region.infos)
             if unpriced:
-                _log.warning("types without a price are offered last", types=", ".join(unpriced))
+                _log.warning("Instance types without a known price are offered last", types=", ".join(unpriced))
         self._changed()
 
 

@@ -279,7 +279,7 @@ class Shortages:
         if closed is None:
             return ""
         times = "once" if closed.failures == 1 else f"{closed.failures} times"
-        return f"{closed.code or 'no capacity'}, {times}, closed until {closed.until:%H:%M:%SZ}"
+        return f"{closed.code or 'no capacity'}, {times}, not used until {closed.until:%H:%M:%SZ}"
 
     def to_config(self, now: datetime) -> dict[str, str]:
         """The data of the ConfigMap that keeps the table, newest failures first, at most 900 KiB."""

@@ -41,7 +41,7 @@ class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
         self.missing = missing
 
     def __str__(self) -> str:
-        return f"not known of the cluster yet: {', '.join(self.missing)}"
+        return f"not yet known about the cluster: {', '.join(self.missing)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,13 @@ class ClusterFacts:
         except NotKnownYet:
             return False
         if before != found:
-            _log.info("cluster", endpoint=known.endpoint, version=f"1.{known.minor}", cidr=known.cidr, dns=known.dns)
+            _log.info(
+                "Discovered the cluster",
+                endpoint=known.endpoint,
+                version=f"1.{known.minor}",
+                cidr=known.cidr,
+                dns=known.dns,
+            )
         return True
 
     def start(self) -> None:
@@ -201,7 +207,7 @@ class ClusterFacts:
             try:
                 wait = REFRESH_SECONDS if self.refresh() else RETRY_SECONDS
             except Exception:
-                _log.exception("what is known of the cluster could not be refreshed")
+                _log.exception("Failed to refresh the discovered cluster settings; keeping the previous ones")
                 wait = RETRY_SECONDS
 
     def _wants_eks(self) -> bool:
@@ -245,4 +251,4 @@ class ClusterFacts:
         """Log each failure once, until it changes."""
         if self._failures.get(what) != why:
             self._failures[what] = why
-            _log.warning("the cluster could not be asked", what=what, error=why)
+            _log.warning("Failed to discover the cluster; retrying", what=what, error=why)

@@ -210,7 +210,7 @@ class Discovery:
             if reading.failure is not None and not reading.value:
                 raise DiscoveryError("ssm:GetParameter", reading.failure)
         strange = tuple(
-            f"{name} holds {reading.value!r}, which is no image id"
+            f"SSM parameter {name} contains {reading.value!r}, which is not an image ID"
             for name, reading in readings.items()
             if reading.value and not reading.value.startswith("ami-")
         )

@@ -202,7 +202,9 @@ class Rehearsal:
     def _run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: Cluster) -> Rehearsed:
         choice = choose(node_class, self._types(node_class), pools)
         if choice is None:
-            return Rehearsed(warnings=("no instance type goes with the images that spec.amiSelectorTerms selects",))
+            return Rehearsed(
+                warnings=("no instance type is compatible with the images that spec.amiSelectorTerms selects",)
+            )
         pool = pools[0] if pools else None
         tags = launch_tags(node_class, _name(pool), cluster.name)
         text = user_data(node_class, cluster, pool)

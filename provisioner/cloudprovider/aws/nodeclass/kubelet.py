@@ -115,7 +115,7 @@ def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
     late = minor > max(tables())
     problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]
     if _OWNED in kubelet:
-        problems.append(f"{_OWNED}: taints of nodes are written by the provisioner, use those of the NodePool")
+        problems.append(f"{_OWNED}: cannot be set because the provisioner sets the taints of nodes from their NodePool")
     if not problems:
         problems += _wrong_values(kubelet)
     warnings = unknown if late else ()
@@ -123,7 +123,7 @@ def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
         return Findings(ec2.INVALID_KUBELET_CONFIGURATION, "; ".join(problems), warnings)
     if expressions := tuple(_expressions(kubelet)):
         message = "; ".join(
-            f'{path}: "{text}" is an expression; no release supports these, write a value' for path, text in expressions
+            f'{path}: "{text}" is an expression, which is not supported; use a value' for path, text in expressions
         )
         return Findings(ec2.KUBELET_EXPRESSIONS_DISABLED, message, warnings)
     if unsupported := tuple(_unsupported(kubelet, family)):
@@ -142,7 +142,7 @@ def _unknown(kubelet: Mapping[str, Any], minor: int) -> Iterator[str]:
     for path in _strangers(kubelet, {**table.fields, **_TYPE_META}, table):
         since = next((one for one, other in tables().items() if path in other.fields), None)
         if since is not None and since > minor:
-            yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor}; it is there since 1.{since}"
+            yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor} (available since 1.{since})"
         else:
             yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor}"
 
@@ -225,7 +225,7 @@ def _wrong_scalar(value: Any, kind: str) -> str:
             if not isinstance(value, int) or isinstance(value, bool):
                 return f"expected an integer, found {_name(value)}"
             least = 0 if kind == "uint32" else -_INTEGERS[kind]
-            return "" if least <= value < _INTEGERS[kind] else f"{value} is beyond {kind}"
+            return "" if least <= value < _INTEGERS[kind] else f"{value} is out of range for {kind}"
         case _:
             raise TypeError(f"the table of kubelet fields has the unknown type {kind}")
 
@@ -282,9 +282,9 @@ def _wrong_values(kubelet: Mapping[str, Any]) -> Iterator[str]:
             yield f"evictionSoftGracePeriod[{signal}]: {text} is negative"
     soft = (kubelet.get("evictionSoft") or {}).keys()
     for signal in sorted(soft - periods.keys()):
-        yield f"evictionSoft[{signal}]: evictionSoftGracePeriod has no period for it"
+        yield f"evictionSoft[{signal}]: evictionSoftGracePeriod has no grace period for this signal"
     for signal in sorted(periods.keys() - soft):
-        yield f"evictionSoftGracePeriod[{signal}]: evictionSoft has no threshold for it"
+        yield f"evictionSoftGracePeriod[{signal}]: evictionSoft has no threshold for this signal"
     for field in _RESERVED:
         for resource, amount in sorted((kubelet.get(field) or {}).items()):
             if resource not in RESERVED_RESOURCES:
@@ -296,7 +296,7 @@ def _wrong_values(kubelet: Mapping[str, Any]) -> Iterator[str]:
 
 def _wrong_signal(field: str, signal: str) -> Iterator[str]:
     if signal not in EVICTION_SIGNALS:
-        yield f"{field}[{signal}]: the signal is none of {', '.join(EVICTION_SIGNALS)}"
+        yield f"{field}[{signal}]: the signal must be one of {', '.join(EVICTION_SIGNALS)}"
 
 
 def _wrong_threshold(text: str | None) -> str:
@@ -311,14 +311,14 @@ def _wrong_threshold(text: str | None) -> str:
         percent = float(text[:-1])
     except ValueError:
         percent = math.nan
-    return "" if 0 <= percent <= 100 else f"{text} is no percentage from 0% to 100%"
+    return "" if 0 <= percent <= 100 else f"{text} is not a percentage from 0% to 100%"
 
 
 def _wrong_numbers(kubelet: Mapping[str, Any]) -> Iterator[str]:
     high, low = (kubelet.get(field) for field in _PERCENTS)
     for field, value in zip(_PERCENTS, (high, low), strict=True):
         if value is not None and not 0 <= value <= 100:
-            yield f"{field}: {value} is not within 0 and 100"
+            yield f"{field}: {value} is not between 0 and 100"
     if high is not None and low is not None and high <= low:
         yield f"{_PERCENTS[0]}: {high} must be greater than {_PERCENTS[1]}, {low}"
     for field in _NOT_NEGATIVE:
@@ -345,4 +345,4 @@ def _unsupported(kubelet: Mapping[str, Any], family: str) -> Iterator[str]:
     if family == ec2.BOTTLEROCKET and kubelet.get("podsPerCore") is not None:
         yield f"podsPerCore: not supported with AMI family {family}; use maxPods"
     if len(kubelet.get("clusterDNS") or ()) > 1:
-        yield f"clusterDNS: AMI family {family} takes one address only"
+        yield f"clusterDNS: AMI family {family} supports only one address"

@@ -235,8 +235,8 @@ class Profiles:
         if not self.naming.ours(profile, node_class):
             raise ProfileError(
                 "InstanceProfileNotOurs",
-                f"the instance profile {name} that spec.role needs was made by somebody else: delete it, or name a "
-                "profile of your own in spec.instanceProfile",
+                f"the instance profile {name} for spec.role already exists and was not created for this EC2NodeClass; delete it, or set "
+                "spec.instanceProfile",
             )
         self._attach(profile, role, made=made)
         return name
@@ -281,7 +281,7 @@ class Profiles:
                     self._put_back(profile)
                 raise ProfileError(
                     "RoleNotFound",
-                    f'spec.role: there is no role "{role}" in this account; create it, or correct the name',
+                    f'spec.role: role "{role}" does not exist in this account; create it, or correct the name',
                 ) from error
             found = self._get(profile.name)
             if found is None or role not in found.roles:
@@ -293,9 +293,7 @@ class Profiles:
             try:
                 self._call("AddRoleToInstanceProfile", set(), InstanceProfileName=profile.name, RoleName=role)
             except DiscoveryError as error:
-                _log.warning(
-                    "an instance profile could not be given its role back", name=profile.name, error=str(error)
-                )
+                _log.warning("Failed to restore the role of an instance profile", name=profile.name, error=str(error))
 
     def _get(self, name: str) -> Profile | None:
         try:

@@ -81,7 +81,7 @@ def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> Found:
         name, kind = row["CapacityReservationId"], row.get("ReservationType", "default")
         criteria, end = row.get("InstanceMatchCriteria", ""), row.get("EndDate")
         if criteria not in _CRITERIA or kind not in _TYPES:
-            strange[name] = f"{name} is of type {kind!r} with match criteria {criteria!r}, which we do not know"
+            strange[name] = f"{name} is of type {kind!r} with match criteria {criteria!r}, which is not supported"
         elif row.get("State", "active") == "active" and (end is None or end > now):
             expiring = kind == CAPACITY_BLOCK and end is not None and end - ENDS_EARLY <= now
             by_id[name] = CapacityReservation(

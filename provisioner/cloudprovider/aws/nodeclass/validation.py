@@ -59,7 +59,7 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
     reason, message = "", ""
     if node_class.family == ec2.AL2023 and not cluster.cidr:
         reason = ec2.CLUSTER_CIDR_RESOLUTION_FAILED
-        message = "AMI family AL2023 needs the service CIDR of the cluster, which could not be found out"
+        message = "AMI family AL2023 requires the service CIDR of the cluster, which could not be discovered"
     elif kubelet.reason:
         reason, message = kubelet.reason, f"spec.kubelet: {kubelet.message}"
     elif tags := tuple(_restricted_tags(node_class.tags)):
@@ -81,13 +81,13 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
 def size_problem(text: str) -> str:
     """Why EC2 will not take rendered user data; "" when it will. The reason is UserDataSizeLimitExceeded."""
     size = size_of(text)
-    return f"user data of {size} bytes is more than the {SIZE_LIMIT} that EC2 takes" if size > SIZE_LIMIT else ""
+    return f"user data of {size} bytes exceeds the EC2 limit of {SIZE_LIMIT} bytes" if size > SIZE_LIMIT else ""
 
 
 def size_warning(text: str) -> str:
     """A sentence when rendered user data is close to what EC2 takes; "" when it is not."""
     size = size_of(text)
-    return f"user data has {size} of the {SIZE_LIMIT} bytes that EC2 takes" if size >= SIZE_WARNING else ""
+    return f"user data uses {size} of the {SIZE_LIMIT} bytes that EC2 allows" if size >= SIZE_WARNING else ""
 
 
 def unsupported_alias(node_class: ec2.EC2NodeClass, minor: int) -> str:
@@ -117,12 +117,12 @@ def _restricted_tags(tags: Mapping[str, str]) -> Iterator[str]:
         if not key:
             yield "spec.tags: a key is empty"
         elif key in _RESTRICTED_TAGS or _CLUSTER_TAG.fullmatch(key):
-            yield f"spec.tags[{key}]: this tag is written by the provisioner"
+            yield f"spec.tags[{key}]: the provisioner sets this tag; use another key"
         elif key.lower().startswith("aws:"):
-            yield f"spec.tags[{key}]: AWS keeps keys that begin with aws: for itself; use another key"
+            yield f"spec.tags[{key}]: keys that begin with aws: are reserved by AWS; use another key"
         elif len(key) > _TAG_KEY_LENGTH or len(tags[key]) > _TAG_VALUE_LENGTH:
             yield (
-                f"spec.tags[{key}]: longer than AWS takes: at most {_TAG_KEY_LENGTH} characters in the key, "
+                f"spec.tags[{key}]: longer than AWS allows: at most {_TAG_KEY_LENGTH} characters in the key, "
                 f"{_TAG_VALUE_LENGTH} in the value"
             )
 
@@ -131,29 +131,29 @@ def _odd_terms(spec: ec2.EC2NodeClassSpec) -> Iterator[str]:
     """Terms that say more than is looked at; the schema refuses a list only when all of its terms do."""
     for place, subnet in enumerate(spec.subnet_selector_terms):
         if subnet.id and subnet.tags:
-            yield f"spec.subnetSelectorTerms[{place}]: id and tags exclude each other, tags are ignored"
+            yield f"spec.subnetSelectorTerms[{place}]: id and tags are mutually exclusive; tags are ignored"
     for place, group in enumerate(spec.security_group_selector_terms):
         if group.id and (group.name or group.tags):
-            yield f"spec.securityGroupSelectorTerms[{place}]: id excludes name and tags, which are ignored"
+            yield f"spec.securityGroupSelectorTerms[{place}]: id cannot be combined with name or tags, which are ignored"
         elif group.name and group.tags:
-            yield f"spec.securityGroupSelectorTerms[{place}]: name and tags exclude each other, tags are ignored"
+            yield f"spec.securityGroupSelectorTerms[{place}]: name and tags are mutually exclusive; tags are ignored"
     for place, one in enumerate(spec.capacity_reservation_selector_terms):
         if one.id and (one.tags or one.owner_id or one.instance_match_criteria):
             yield (
-                f"spec.capacityReservationSelectorTerms[{place}]: id excludes tags, ownerID and instanceMatchCriteria, "
+                f"spec.capacityReservationSelectorTerms[{place}]: id cannot be combined with tags, ownerID or instanceMatchCriteria, "
                 "which are ignored"
             )
     for place, image in enumerate(spec.ami_selector_terms):
         if image.ssm_parameter and (image.id or image.name or image.tags or image.alias):
-            yield f"spec.amiSelectorTerms[{place}]: ssmParameter beside another selector; write one of them"
+            yield f"spec.amiSelectorTerms[{place}]: ssmParameter cannot be combined with another selector; use one of them"
 
 
 def _odd_devices(node_class: ec2.EC2NodeClass) -> Iterator[str]:
     for place, one in enumerate(node_class.block_device_mappings):
         if isinstance(one.device_name, UnsetType):
-            yield f"spec.blockDeviceMappings[{place}]: without deviceName EC2 does not launch"
+            yield f"spec.blockDeviceMappings[{place}]: deviceName is missing; EC2 cannot launch instances without it"
     if isinstance(node_class.spec.instance_store_policy, str) and node_class.family in (
         ec2.CUSTOM,
         *ec2.WINDOWS_FAMILIES,
     ):
-        yield f"spec.instanceStorePolicy: images of family {node_class.family} are not told of it"
+        yield f"spec.instanceStorePolicy: has no effect on images of family {node_class.family}"

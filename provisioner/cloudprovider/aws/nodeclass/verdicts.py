@@ -63,7 +63,7 @@ def of_images(found: FoundImages, minor: int) -> Finding:
         return Finding(ec2.AMIS_READY, names.FALSE, ec2.AMI_NOT_FOUND, message, listed, MINUTE, _failed(found.failures))
     deprecated = [one.id for one in found.amis if one.deprecated]
     warnings = (
-        f"spec.amiSelectorTerms: {_some(deprecated)} is deprecated by its owner and may vanish; select a newer image",
+        f"spec.amiSelectorTerms: {_some(deprecated)} is deprecated by its owner and may be removed; select a newer image",
     )
     return Finding(
         ec2.AMIS_READY,
@@ -86,7 +86,7 @@ def of_subnets(found: Iterable[subnets.Subnet], refresh: float) -> Finding:
     found = tuple(found)
     listed = {"subnets": _wire(subnets.to_status(found))}
     if not found:
-        message = "spec.subnetSelectorTerms select no subnet: check ids and tags, and the region"
+        message = "spec.subnetSelectorTerms select no subnet; check the IDs, the tags and the Region"
         return Finding(ec2.SUBNETS_READY, names.FALSE, ec2.SUBNETS_NOT_FOUND, message, listed, MINUTE)
     return Finding(ec2.SUBNETS_READY, names.TRUE, fields=listed, look_again=refresh)
 
@@ -96,13 +96,13 @@ def of_groups(found: Iterable[groups.Group], places: Iterable[subnets.Subnet]) -
     found = tuple(found)
     listed = {"securityGroups": _wire(groups.to_status(found))}
     if not found:
-        message = "spec.securityGroupSelectorTerms select no security group: check ids, names and tags, and the region"
+        message = "spec.securityGroupSelectorTerms select no security group; check the IDs, the names, the tags and the Region"
         return Finding(ec2.SECURITY_GROUPS_READY, names.FALSE, ec2.SECURITY_GROUPS_NOT_FOUND, message, listed, MINUTE)
     networks = {one.vpc for one in found if one.vpc}
     outside = sorted(one.id for one in places if one.vpc and networks and {one.vpc} != networks)
     told = (
-        f"spec.securityGroupSelectorTerms select groups of {_some(sorted(networks))}, but {_some(outside)} is of another VPC: "
-        "no machine can be launched there"
+        f"spec.securityGroupSelectorTerms select groups of {_some(sorted(networks))}, but {_some(outside)} belongs to another VPC; "
+        "no instances can be launched there"
     )
     return Finding(
         ec2.SECURITY_GROUPS_READY,
@@ -117,7 +117,7 @@ def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_ch
     """CapacityReservationsReady; `next_change` in seconds from now, None for never."""
     known = {one.id for one in found.reservations}
     missing = [
-        f"spec.capacityReservationSelectorTerms[{place}]: there is no active capacity reservation {term.id}"
+        f"spec.capacityReservationSelectorTerms[{place}]: capacity reservation {term.id} does not exist or is not active"
         for place, term in enumerate(node_class.spec.capacity_reservation_selector_terms)
         if term.id and term.id not in known
     ]
@@ -134,7 +134,7 @@ def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_ch
 def of_group(found: PlacementGroup | None, *, wanted: bool) -> Finding:
     """PlacementGroupReady; `wanted` is whether the class selects one."""
     if wanted and found is None:
-        message = "spec.placementGroupSelector: there is no such placement group in this region; create it, or correct the selector"
+        message = "spec.placementGroupSelector: the placement group does not exist in this Region; create it, or correct the selector"
         return Finding(
             ec2.PLACEMENT_GROUP_READY, names.FALSE, ec2.PLACEMENT_GROUP_NOT_FOUND, message, look_again=MINUTE
         )
@@ -178,7 +178,9 @@ def after_failure(
     again = MINUTE if refused else RETRY
     said = str(error)
     if holds(node_class, kind):
-        return Finding(kind, names.TRUE, message=f"as found before: {said}", look_again=again, warnings=(said,))
+        return Finding(
+            kind, names.TRUE, message=f"using the previous result: {said}", look_again=again, warnings=(said,)
+        )
     own = error.failure.reason if refused and _REASON.fullmatch(error.failure.reason) else reason
     return Finding(
         kind,
@@ -215,7 +217,7 @@ def worsened(
 
 
 def _failed(failures: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"spec.amiSelectorTerms: {one}; what was known before is used" for one in failures)
+    return tuple(f"spec.amiSelectorTerms: {one}; using the previous result" for one in failures)
 
 
 def _wire(values: Iterable[msgspec.Struct]) -> list[Any] | None:

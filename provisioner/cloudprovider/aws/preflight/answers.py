@@ -43,15 +43,15 @@ def simulated(result: Mapping[str, Any], resource: str, told: Collection[str] = 
         return Answer(
             Verdict.MISSING,
             resource,
-            "a service control policy of the organization denies it",
-            "ask who owns the organization; a policy of the role is not enough",
+            "a service control policy of the organization denies the action",
+            "contact the administrator of the organization; a policy of the role is not sufficient",
         )
     if result.get("PermissionsBoundaryDecisionDetail", {}).get("AllowedByPermissionsBoundary") is False:
         return Answer(
             Verdict.MISSING,
             resource,
-            "the role's permissions boundary does not allow it",
-            "add it to the boundary; a policy of the role is not enough",
+            "the permissions boundary of the role does not allow the action",
+            "add the action to the boundary; a policy of the role is not sufficient",
         )
     if decision == _EXPLICIT:
         sources = [one.get("SourcePolicyId", "") for one in result.get("MatchedStatements", ())]
@@ -59,24 +59,24 @@ def simulated(result: Mapping[str, Any], resource: str, told: Collection[str] = 
         return Answer(
             Verdict.MISSING,
             resource,
-            "a statement denies it" + (f" in {named}" if named else ""),
-            "take the denial away; an allowing policy does not outweigh it",
+            "a policy statement denies the action" + (f" in {named}" if named else ""),
+            "remove the denial; a policy that allows the action does not override it",
         )
     unset = sorted(set(result.get("MissingContextValues", ())) - set(told))
     if unset:
         return Answer(
             Verdict.UNKNOWN,
             resource,
-            f"the role's policies look at {', '.join(unset)}, which a simulation does not know",
+            f"the policies of the role use the condition keys {', '.join(unset)}, which the simulation cannot evaluate",
         )
     if ":kms:" in resource:
         return Answer(
             Verdict.UNKNOWN,
             resource,
-            "no policy of the role allows it; the key's own policy may",
-            "see that the key's policy lets the role use the key through EC2, or attach the policy VolumeEncryption",
+            "no policy of the role allows the action; the key policy may allow it",
+            "make sure that the key policy lets the role use the key through EC2, or attach the policy VolumeEncryption",
         )
-    return Answer(Verdict.MISSING, resource, "no policy of the role allows it")
+    return Answer(Verdict.MISSING, resource, "no policy of the role allows the action")
 
 
 def tried(failure: Failure | None, resource: str = "") -> Answer:
@@ -90,7 +90,7 @@ def tried(failure: Failure | None, resource: str = "") -> Answer:
             return Answer(
                 Verdict.UNKNOWN,
                 resource,
-                f"AWS refused the trial itself, so it says nothing of the permission: {failure}",
+                f"AWS rejected the test call itself, so the permission could not be determined: {failure}",
             )
         case Kind.DENIED:
             return Answer(Verdict.MISSING, resource, failure.message or failure.code, failure.advice)
@@ -114,7 +114,9 @@ def finding(need: Need, answers: Iterable[Answer], cluster: str) -> Finding:
 
 def _give(row: Permission, verdict: Verdict, cluster: str) -> str:
     if verdict is Verdict.UNKNOWN:
-        return "run `dovetail aws check --role-arn` with the role of the controllers, from where IAM may be asked"
+        return (
+            "run `dovetail aws check --role-arn` with the role of the controllers, with credentials that may call IAM"
+        )
     optional = ", which is optional," if row.scope.policy.optional else ""
     return (
         f"attach {policy_name(row.scope.policy, cluster)}{optional} of manifests/aws to the role: "

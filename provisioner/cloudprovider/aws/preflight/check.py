@@ -57,8 +57,8 @@ def check(
     found = Everything(cluster, {one.name: surveyor.node_class(one, minor, where, vpc) for one in classes or ()})
     told = [*found.findings(), *_about_classes(classes, why_no_classes)]
     if not account:
-        said = "the account is not known, so nothing can be asked about"
-        told.append(Finding(ABOUT, "all", Verdict.UNKNOWN, said, "check the credentials that this command runs under"))
+        said = "the account is not known, so permissions cannot be checked"
+        told.append(Finding(ABOUT, "all", Verdict.UNKNOWN, said, "check the credentials that this command uses"))
         return Report.of(told)
     asked = needs(
         features(settings, classes),
@@ -86,10 +86,10 @@ def role_of(caller: str) -> str:
 
 def _about_classes(classes: Sequence[EC2NodeClass] | None, why: str) -> Iterable[Finding]:
     if classes is None:
-        advice = "give a kubeconfig of the cluster, or classes by --file"
-        yield Finding(CLUSTER, "EC2NodeClasses", Verdict.UNKNOWN, why or "they could not be read", advice)
+        advice = "set --kubeconfig to a kubeconfig of the cluster, or pass EC2NodeClasses with --file"
+        yield Finding(CLUSTER, "EC2NodeClasses", Verdict.UNKNOWN, why or "failed to read them", advice)
     elif not classes:
-        yield Finding(CLUSTER, "EC2NodeClasses", Verdict.OK, "there are none yet")
+        yield Finding(CLUSTER, "EC2NodeClasses", Verdict.OK, "none exist yet")
 
 
 def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSettings) -> Sample:
@@ -124,8 +124,8 @@ def _permissions(
         if trials is None:
             yield _not_simulated(role, reason)
             return
-    means = "by policy simulation" if simulated else "by dry runs and reading calls"
-    yield Finding(ABOUT, "role", Verdict.OK, f"{role}, asked {means}")
+    means = "with policy simulation" if simulated else "with dry runs and read-only calls"
+    yield Finding(ABOUT, "role", Verdict.OK, f"{role}, checked {means}")
     for need in asked:
         answers = simulated.get(need, ())
         if trials is not None and (not answers or any(one.verdict is Verdict.UNKNOWN for one in answers)):
@@ -136,7 +136,7 @@ def _permissions(
 def _not_simulated(role: str, reason: CannotSimulate) -> Finding:
     failure = reason.failure
     if failure.kind is Kind.NOT_FOUND:
-        advice = "make it with manifests/aws, or correct --role-arn (with its path)"
-        return Finding(ABOUT, "role", Verdict.MISSING, f"there is no role {role}", advice)
-    advice = "run it as somebody who may call iam:SimulatePrincipalPolicy on the role"
-    return Finding(ABOUT, "role", Verdict.UNKNOWN, f"{role} could not be asked about: {reason}", advice)
+        advice = "create it with manifests/aws, or correct --role-arn (including its path)"
+        return Finding(ABOUT, "role", Verdict.MISSING, f"role {role} does not exist", advice)
+    advice = "use credentials that may call iam:SimulatePrincipalPolicy on the role"
+    return Finding(ABOUT, "role", Verdict.UNKNOWN, f"failed to simulate the policies of {role}: {reason}", advice)

@@ -65,6 +65,6 @@ class Report:
         """One sentence."""
         missing, unknown = len(self.having(Verdict.MISSING)), len(self.having(Verdict.UNKNOWN))
         if not missing and not unknown:
-            return f"all {len(self.findings)} checks are well"
-        said = [f"{missing} missing"] * bool(missing) + [f"{unknown} could not be told"] * bool(unknown)
+            return f"all {len(self.findings)} checks passed"
+        said = [f"{missing} missing"] * bool(missing) + [f"{unknown} could not be determined"] * bool(unknown)
         return f"{', '.join(said)}, of {len(self.findings)} checks"

@@ -106,7 +106,7 @@ def simulate(
 
 
 def _unanswered(resource: str) -> Answer:
-    return Answer(Verdict.UNKNOWN, resource, "IAM's simulator did not answer")
+    return Answer(Verdict.UNKNOWN, resource, "the IAM policy simulator did not respond")
 
 
 def _rows(

@@ -119,10 +119,10 @@ class Surveyor:
             if failure.kind is not Kind.NOT_FOUND:
                 return None, _untold(CLUSTER, "EKS cluster", "eks:DescribeCluster", failure)
             if self._settings.cluster_endpoint:
-                said = f"EKS knows no {name}; its endpoint is set to {self._settings.cluster_endpoint}"
+                said = f"{name} is not an EKS cluster; its endpoint is set to {self._settings.cluster_endpoint}"
                 return None, Finding(CLUSTER, "EKS cluster", Verdict.OK, said)
-            said = f"there is no EKS cluster {name} in {region}"
-            advice = "correct --cluster-name or --aws-region; for a cluster that is not EKS's set --cluster-endpoint"
+            said = f"EKS cluster {name} does not exist in {region}"
+            advice = "correct --cluster-name or --aws-region; for a cluster outside EKS set --cluster-endpoint"
             return None, Finding(CLUSTER, "EKS cluster", Verdict.MISSING, said, advice)
         told = {"endpoint": eks.endpoint, "Services": eks.cidr, "VPC": eks.vpc}
         said = ", ".join([f"{name}: Kubernetes 1.{eks.minor}", *(f"{key} {one}" for key, one in told.items() if one)])
@@ -135,7 +135,7 @@ class Surveyor:
                 CLUSTER,
                 "interruption queue",
                 Verdict.OK,
-                "none is set: spot machines end without their pods being moved first",
+                "not set; Spot Instances are reclaimed without their pods being moved first",
             )
         try:
             answer = self._aws.client("sqs").get_queue_url(QueueName=queue)
@@ -143,8 +143,8 @@ class Surveyor:
             failure = classify_exception(error)
             if failure.kind is not Kind.NOT_FOUND:
                 return _untold(CLUSTER, "interruption queue", "sqs:GetQueueUrl", failure)
-            said = f"there is no queue {queue} in {self._settings.region}"
-            advice = "make it with manifests/aws, or correct --interruption-queue"
+            said = f"queue {queue} does not exist in {self._settings.region}"
+            advice = "create it with manifests/aws, or correct --interruption-queue"
             return Finding(CLUSTER, "interruption queue", Verdict.MISSING, said, advice)
         return Finding(CLUSTER, "interruption queue", Verdict.OK, str(answer["QueueUrl"]))
 
@@ -214,21 +214,21 @@ class _ClassLook:
         if problem:
             return _judged(self._about, "images", verdicts.of_unsupported_alias(problem), "")
         if not self._minor and any(term.alias for term in self._class.spec.ami_selector_terms):
-            said = "the version of the cluster is not known, so images of an alias cannot be looked up"
-            return Finding(self._about, "images", Verdict.UNKNOWN, said, "see what is said of the cluster")
+            said = "the version of the cluster is not known, so images of an alias cannot be resolved"
+            return Finding(self._about, "images", Verdict.UNKNOWN, said, "see the finding about the cluster")
         read = self._discovery.images(self._class, self._minor)
         self._images = read.amis
         if read.failures:
-            advice = "check the credentials that this command runs under"
+            advice = "check the credentials that this command uses"
             return Finding(self._about, "images", Verdict.UNKNOWN, "; ".join(read.failures), advice)
         return _judged(self._about, "images", verdicts.of_images(read, self._minor), _images(read.amis))
 
     def _look_at_reservations(self) -> Finding:
         read = self._discovery.capacity_reservations(self._class)
         self._reservations = tuple(one.id for one in read.reservations)
-        told = ", ".join(f"{name} ({read.left.get(name, 0)} machines left)" for name in self._reservations)
+        told = ", ".join(f"{name} ({read.left.get(name, 0)} instances available)" for name in self._reservations)
         judged = verdicts.of_reservations(self._class, read, None)
-        return _judged(self._about, "capacity reservations", judged, told or "none is active")
+        return _judged(self._about, "capacity reservations", judged, told or "none are active")
 
     def _look_at_placement_group(self) -> Finding:
         group = self._discovery.find_placement_group(self._class)
@@ -241,14 +241,18 @@ class _ClassLook:
         stem = f"arn:{self._where.partition}:iam::{self._where.account}:role/"
         self._roles = (role if role.startswith("arn:") else stem + role.lstrip("/"),)
         made = self._class.status.instance_profile
-        said = f"{role}; the controllers make its instance profile" + (f", now {made}" if made else "")
+        said = f"{role}; the controllers create its instance profile" + (f", now {made}" if made else "")
         return Finding(self._about, "role", Verdict.OK, said)
 
     def _look_at_profile(self) -> Finding:
         what, profile = "instance profile", self._class.spec.instance_profile
         if not isinstance(profile, str):
             return Finding(
-                self._about, what, Verdict.MISSING, "the class names neither role nor profile", "set spec.role"
+                self._about,
+                what,
+                Verdict.MISSING,
+                "the EC2NodeClass sets neither role nor instanceProfile",
+                "set spec.role",
             )
         try:
             answer = self._aws.client("iam").get_instance_profile(InstanceProfileName=profile)
@@ -257,11 +261,11 @@ class _ClassLook:
             if failure.kind is not Kind.NOT_FOUND:
                 return _untold(self._about, what, "iam:GetInstanceProfile", failure)
             advice = "create it, or correct spec.instanceProfile"
-            return Finding(self._about, what, Verdict.MISSING, f"there is no instance profile {profile}", advice)
+            return Finding(self._about, what, Verdict.MISSING, f"instance profile {profile} does not exist", advice)
         self._roles = tuple(str(row["Arn"]) for row in answer["InstanceProfile"].get("Roles", ()))
         if not self._roles:
-            said = f"the instance profile {profile} holds no role"
-            return Finding(self._about, what, Verdict.MISSING, said, "put the nodes' role into it")
+            said = f"instance profile {profile} contains no role"
+            return Finding(self._about, what, Verdict.MISSING, said, "add the role of the nodes to it")
         return Finding(self._about, what, Verdict.OK, f"{profile} with {', '.join(self._roles)}")
 
 
@@ -274,10 +278,18 @@ def names_of(settings: AwsSettings, account: str) -> Names:
 def _judged(about: str, what: str, judged: verdicts.Finding, told: str) -> Finding:
     """Our finding for a condition of the class."""
     if not judged.good:
-        return Finding(about, what, Verdict.MISSING, judged.message, "correct the class, or what it selects")
+        return Finding(
+            about, what, Verdict.MISSING, judged.message, "correct the EC2NodeClass or the resources that it selects"
+        )
     warnings = "; ".join(judged.warnings)
     if warnings:
-        return Finding(about, what, Verdict.MISSING, f"{told}; but {warnings}", "correct the class, or what it selects")
+        return Finding(
+            about,
+            what,
+            Verdict.MISSING,
+            f"{told}; but {warnings}",
+            "correct the EC2NodeClass or the resources that it selects",
+        )
     return Finding(about, what, Verdict.OK, told)
 
 
@@ -291,15 +303,13 @@ def _told_by_controllers(about: str, one: EC2NodeClass) -> Iterable[Finding]:
                 condition.type,
                 Verdict.MISSING,
                 f"{condition.reason}: {condition.message}",
-                "see the class's conditions",
+                "see the conditions of the EC2NodeClass",
             )
 
 
 def _untold(about: str, what: str, action: str, failure: Failure) -> Finding:
     """What could not be read, for whatever reason, is unknown."""
-    return Finding(
-        about, what, Verdict.UNKNOWN, f"{action}: {failure}", "check the credentials that this command runs under"
-    )
+    return Finding(about, what, Verdict.UNKNOWN, f"{action}: {failure}", "check the credentials that this command uses")
 
 
 def _subnet(one: Subnet) -> str:

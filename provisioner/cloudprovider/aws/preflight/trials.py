@@ -94,7 +94,7 @@ class Trials:
             return tuple(self._own_parameter(arn) for arn in need.resources)
         trial = self._dry_runs.get((row.action, row.scope)) or self._reads.get(row.action)
         if trial is None:
-            return (Answer(Verdict.UNKNOWN, why="it cannot be tried without doing it"),)
+            return (Answer(Verdict.UNKNOWN, why="the action cannot be tested without performing it"),)
         if trial not in self._outcomes:
             self._outcomes[trial] = _outcome(trial)
         return (_of_action(self._outcomes[trial], row.action),)
@@ -147,7 +147,7 @@ class Trials:
     def _run(self) -> object:
         sample = self._sample
         if not (sample.image and sample.subnet and sample.groups):
-            raise NothingToTry("no class has an image, a subnet and security groups to try a launch with")
+            raise NothingToTry("no EC2NodeClass has an image, a subnet and security groups for a test launch")
         return self._aws.client("ec2").run_instances(
             DryRun=True,
             ImageId=sample.image,
@@ -163,7 +163,7 @@ class Trials:
         template = self._own_template()["LaunchTemplateName"]
         sample = self._sample
         if not (sample.image and sample.subnet):
-            raise NothingToTry("no class has an image and a subnet to try a launch with")
+            raise NothingToTry("no EC2NodeClass has an image and a subnet for a test launch")
         offer = Offer(names.CAPACITY_ON_DEMAND, sample.instance_type, sample.zone)
         request = fleet.request(
             [fleet.Override(template, offer, sample.subnet, sample.image, 0.0)],
@@ -199,7 +199,7 @@ class Trials:
         found = self._aws.client("ec2").describe_launch_templates(Filters=self._ours(), MaxResults=_FEW)
         for row in found.get("LaunchTemplates", ()):
             return dict(row)
-        raise NothingToTry("the cluster has no launch template yet to try it on; there is one after the first launch")
+        raise NothingToTry("the cluster has no launch template yet; check again after the first launch")
 
     def _own_instance(self) -> str:
         living = {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}
@@ -207,7 +207,7 @@ class Trials:
         for reservation in found.get("Reservations", ()):
             for row in reservation.get("Instances", ()):
                 return str(row["InstanceId"])
-        raise NothingToTry("the cluster has no machine yet to try it on; there is one after the first launch")
+        raise NothingToTry("the cluster has no instance yet; check again after the first launch")
 
     def _ours(self) -> list[dict[str, Any]]:
         return [
@@ -239,5 +239,7 @@ def _of_action(answer: Answer, action: str) -> Answer:
     if named is None or named[1] == action:
         return answer
     return Answer(
-        Verdict.UNKNOWN, answer.resource, f"the trial was refused for {named[1]}, so it says nothing of this one"
+        Verdict.UNKNOWN,
+        answer.resource,
+        f"the test call was rejected because of {named[1]}, so this permission could not be determined",
     )

@@ -103,13 +103,13 @@ READINESS = {
     ),
     "was not looked at": (
         node_class(),
-        (names.UNKNOWN, names.NODECLASS_READINESS_UNKNOWN, "it was not looked at yet"),
+        (names.UNKNOWN, names.NODECLASS_READINESS_UNKNOWN, "its readiness is not known yet"),
     ),
     "is going": (
         node_class(ready("True"), deleted=NOON),
         (names.FALSE, names.NODECLASS_TERMINATING, "EC2NodeClass default is being deleted"),
     ),
-    "is missing": (None, (names.FALSE, names.NODECLASS_NOT_FOUND, "there is no EC2NodeClass default; create it")),
+    "is missing": (None, (names.FALSE, names.NODECLASS_NOT_FOUND, "EC2NodeClass default does not exist; create it")),
 }
 
 
@@ -145,7 +145,7 @@ def test_before_the_first_answer_of_ec2_a_plan_gets_an_error_and_no_empty_list()
     clock = FakeClock()
     made, _ = provider(node_class(), clock, read=False)
     clock.advance(FIRST_READ_SECONDS + 1)
-    with pytest.raises(CatalogueNotReadError, match="EC2 has not listed its instance types yet"):
+    with pytest.raises(CatalogueNotReadError, match="the list of EC2 instance types has not been read yet"):
         made.instance_types(aws_pool())
     assert made.known_types(aws_pool()) == (), "nobody who must not wait is refused"
 

@@ -254,7 +254,7 @@ BAD = {
     ),
     "an operator that is a number": (
         put("offerings", 0, "Requirements", 1, "operator", value=1),
-        "offerings[0].Requirements[1].operator: must be a text",
+        "offerings[0].Requirements[1].operator: must be a string",
     ),
     "a key that is no label": (
         put("offerings", 0, "Requirements", 1, "key", value="a b"),
@@ -279,7 +279,7 @@ def test_a_bad_entry_is_reported_and_left_out_and_the_others_work(
     (left_out,) = catalogue.left_out
     sentence = str(left_out)
     assert sentence.startswith(f"instance types file {path}: entry [1]")
-    assert "is left out: " in sentence
+    assert "is ignored: " in sentence
     assert problem in sentence
 
 
@@ -291,7 +291,7 @@ def test_an_entry_that_is_no_object_is_left_out(tmp_path: Path) -> None:
 def test_the_second_of_one_name_is_left_out(tmp_path: Path) -> None:
     catalogue = load(written(tmp_path / "types.json", [entry(), entry()]))
     assert len(catalogue.types) == 1
-    assert "entry [1] (m5.large) is left out: name: another entry has this name" in str(catalogue.left_out[0])
+    assert "entry [1] (m5.large) is ignored: name: another entry has the same name" in str(catalogue.left_out[0])
 
 
 USELESS: dict[str, tuple[object, str]] = {

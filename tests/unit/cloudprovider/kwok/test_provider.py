@@ -226,7 +226,7 @@ def test_a_launch_costs_one_request() -> None:
 REFUSED: dict[str, tuple[NodeClaim, str]] = {
     "types that are not in the catalogue": (
         claim_of((names.INSTANCE_TYPE_LABEL, "In", ("m5.large",))),
-        "none of its instance types is among the 144 of the catalogue",
+        "none of its instance types is among the 144 instance types of the catalogue",
     ),
     "a zone that nothing is in": (
         claim_of((names.ZONE_LABEL, "In", ("nowhere",))),
@@ -243,7 +243,7 @@ REFUSED: dict[str, tuple[NodeClaim, str]] = {
 def test_no_capacity_says_what_is_in_the_way(claim: NodeClaim, problem: str) -> None:
     with pytest.raises(InsufficientCapacityError) as caught:
         World().provider.create(claim)
-    assert str(caught.value) == f"no machine for NodeClaim general-abcde: {problem}"
+    assert str(caught.value) == f"no capacity for NodeClaim general-abcde: {problem}"
 
 
 def test_what_is_sold_out_is_no_capacity() -> None:
@@ -278,9 +278,9 @@ def test_a_missing_node_class_is_not_ready() -> None:
     assert world.provider.node_class_ready(REFERENCE) == (
         "False",
         "NodeClassNotFound",
-        "there is no KWOKNodeClass default; create it",
+        "KWOKNodeClass default does not exist; create it",
     )
-    with pytest.raises(NodeClassNotReadyError, match="there is no KWOKNodeClass default"):
+    with pytest.raises(NodeClassNotReadyError, match="KWOKNodeClass default does not exist"):
         world.provider.create(claim_of())
     assert world.nodes.requests == {}
 

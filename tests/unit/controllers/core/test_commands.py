@@ -277,7 +277,7 @@ def test_it_is_rolled_back_and_its_pool_backs_off_when(
     stage.settle()
     eventually(stage.is_open, "the node is open again", 5.0, 0.01)
     assert why in said(stage, "DisruptionBlocked")[0]
-    assert "takes pods again" in said(stage, "DisruptionBlocked")[0]
+    assert "accepts pods again" in said(stage, "DisruptionBlocked")[0]
     assert tries_after(stage, BACKOFF_SECONDS - 1) == 1, "it is tried again at once"
     assert tries_after(stage, 2) == 2, "it is not tried again"
     (second,) = [one for one in stage.replacements() if one != name]

@@ -68,7 +68,7 @@ READY = {"lastTransitionTime": NOON.isoformat()}
 def test_a_pool_that_is_not_ready_is_named_with_the_cause() -> None:
     conditions = [
         {**READY, "type": "ValidationSucceeded", "status": "True"},
-        {**READY, "type": "NodeClassReady", "status": "False", "message": "there is no KWOKNodeClass x; create it"},
+        {**READY, "type": "NodeClassReady", "status": "False", "message": "KWOKNodeClass x does not exist; create it"},
         {**READY, "type": "Ready", "status": "False", "message": "NodeClassReady=False"},
     ]
     leaving = pool("leaving", status={})
@@ -80,7 +80,7 @@ def test_a_pool_that_is_not_ready_is_named_with_the_cause() -> None:
         pool("static", replicas=1, status={}),
     ]
     assert unready(pools) == (
-        'NodePool "bad": not Ready (NodeClassReady=False: there is no KWOKNodeClass x; create it)',
+        'NodePool "bad": not Ready (NodeClassReady=False: KWOKNodeClass x does not exist; create it)',
         'NodePool "new": not Ready',
     )
     assert sentence((NoPools(),), unready(pools[:1])) == (

@@ -301,7 +301,7 @@ def test_it_says_so(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
         stage.review(WITHDRAW_AFTER_SECONDS)
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "withdrawing the nominations of pods that were not bound within 10 s of their node becoming ready"
+        "Withdrawing the nominations of pods that were not bound within 10 s of their Node becoming ready"
     )
 
 

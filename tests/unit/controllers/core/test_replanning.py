@@ -235,7 +235,7 @@ def test_after_three_plans_that_failed_no_node_is_made_and_who_waits_is_told_wha
     assert text.startswith("Failed to schedule pod, ")
     assert f"{SAID} 2" in text
     assert "3 times in a row" in text
-    assert "30s" in text
+    assert "for 30 s" in text
     stage.world.clock.advance(31)
     batch = stage.run()
     assert batch is not None

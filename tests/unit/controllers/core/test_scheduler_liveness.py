@@ -51,7 +51,7 @@ def test_pods_that_nobody_looks_at_are_counted_and_told_after_a_minute() -> None
     assert sorted(bench.after(LOOK_SECONDS + 1)) == ["a", "b"]
     assert counted() == 2
     assert bench.recorder.messages[0].startswith(
-        'No scheduler has looked at the pod for 60s. It asks for "dovetail-scheduler"'
+        'Scheduler "dovetail-scheduler" of the pod has processed no pod for 60 s'
     )
 
 

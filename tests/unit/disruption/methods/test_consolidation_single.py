@@ -200,7 +200,7 @@ def test_a_node_just_bought_is_not_replaced_but_may_be_deleted() -> None:
     fleet.node("a", several(2, "w"), kind=LARGE, created=young, claim_spec=spec)
     answer = single.propose(fleet.view())
     assert answer.proposals == ()
-    assert told(answer)["a"] == "Node was launched a short while ago for the pods that it runs"
+    assert told(answer)["a"] == "Node was recently launched for the pods that it runs"
     fleet.node("room", several(2, "x"))
     assert gone(single.propose(fleet.view())) == [("a",)]
 
@@ -383,4 +383,4 @@ def test_followers_wait_until_those_that_they_follow_have_moved() -> None:
         fleet.node(name, [running(name, together)], kind=SMALL)
     answer = single.propose(fleet.view())
     assert gone(answer) == [("x",)]
-    assert told(answer)["y"].startswith("Its pods have affinity to pods of other nodes that are being disrupted")
+    assert told(answer)["y"].startswith("Its pods have affinity to pods on other nodes that are being disrupted")

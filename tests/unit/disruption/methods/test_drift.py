@@ -172,8 +172,8 @@ def test_drift_of_three_nodes_spread_over_hosts_does_not_wedge() -> None:
     answer = drift.propose(three(web(HOST)).view())
     (one,) = answer.proposals
     assert (one.candidates, [len(claim.pods) for claim in one.replacements]) == (("x",), [1, 1, 1, 1])
-    assert told(answer)["y"].startswith("Replacing this node takes 4 nodes; it waits")
-    assert told(answer)["z"].startswith("Replacing this node takes 4 nodes; it waits")
+    assert told(answer)["y"].startswith("Replacing this node takes 4 nodes; waiting")
+    assert told(answer)["z"].startswith("Replacing this node takes 4 nodes; waiting")
 
 
 def test_a_node_is_not_replaced_by_a_crowd_only_to_keep_a_spread() -> None:

@@ -47,7 +47,7 @@ def test_how_many_go(spec: dict[str, Any], want: int) -> None:
 
 def test_a_limit_that_is_reached_is_said() -> None:
     answer = static_drift.propose(a_pool(2, 1, limits={"nodes": "2"}).view())
-    assert told(answer) == {"n0": 'NodePool "general" has reached its limit of nodes'}
+    assert told(answer) == {"n0": 'NodePool "general" has reached its limit for nodes'}
 
 
 def test_requirements_that_nothing_meets_are_said() -> None:

@@ -118,4 +118,4 @@ def _is_mapping(text: str) -> bool:
     except (yaml.YAMLError, ValueError):  # ValueError: a scalar such as 2026-99-99 that looks like a date
         return False
     except RecursionError:
-        raise UserDataError("it is YAML nested too deeply") from None
+        raise UserDataError("the YAML is nested too deeply") from None

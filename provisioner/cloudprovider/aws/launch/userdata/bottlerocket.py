@@ -40,21 +40,21 @@ def settings_of(user_data: str) -> dict[str, Any]:
     """The user's settings, "settings" itself left out; {} without user data.
 
     Raises:
-        UserDataError: it is no TOML, or one of the tables that we write into is no table.
+        UserDataError: it is no TOML, or one of the tables that we write into is not a table.
     """
     try:
         settings = tomllib.loads(user_data).get("settings", {})
     except tomllib.TOMLDecodeError as error:
-        raise UserDataError(f"it is no TOML: {error}") from None
+        raise UserDataError(f"not valid TOML: {error}") from None
     except RecursionError:
-        raise UserDataError("it is TOML nested too deeply") from None
+        raise UserDataError("the TOML is nested too deeply") from None
     if not isinstance(settings, dict):
-        raise UserDataError("settings is no table")
+        raise UserDataError("settings is not a table")
     for name in ("autoscaling", "bootstrap-commands", "kubernetes"):
         if not isinstance(settings.get(name, {}), dict):
-            raise UserDataError(f"settings.{name} is no table")
+            raise UserDataError(f"settings.{name} is not a table")
     if not isinstance(settings.get("kubernetes", {}).get("node-labels", {}), dict):
-        raise UserDataError("settings.kubernetes.node-labels is no table")
+        raise UserDataError("settings.kubernetes.node-labels is not a table")
     return settings
 
 

@@ -91,10 +91,10 @@ CASES = {
         advice="create-service-linked-role",
     ),
     "denied": Case(
-        "UnauthorizedOperation", Kind.DENIED, "Unauthorized", DENY, 403, Retry.NEVER, advice="controller's role"
+        "UnauthorizedOperation", Kind.DENIED, "Unauthorized", DENY, 403, Retry.NEVER, advice="controller role"
     ),
     "denied by another word": Case(
-        "AccessDeniedException", Kind.DENIED, "Unauthorized", DENY, 400, Retry.NEVER, advice="controller's role"
+        "AccessDeniedException", Kind.DENIED, "Unauthorized", DENY, 400, Retry.NEVER, advice="controller role"
     ),
     "denied by the boundary": Case(
         "UnauthorizedOperation",
@@ -112,7 +112,7 @@ CASES = {
         DENY + " because no permissions boundary allows the ec2:RunInstances action",
         403,
         Retry.NEVER,
-        advice="add it there",
+        advice="add the action to the boundary",
     ),
     "denied by the organization": Case(
         "UnauthorizedOperation",
@@ -147,7 +147,7 @@ CASES = {
         "SecurityGroupSubnetVPCMismatch",
         "Security group sg-1 and subnet subnet-1 belong to different networks.",
         retry=Retry.NEVER,
-        advice="one VPC",
+        advice="same VPC",
     ),
     "profile not known yet": Case(
         "InvalidParameterValue",
@@ -207,7 +207,7 @@ CASES = {
     "parameter gone": Case("ParameterNotFound", Kind.NOT_FOUND),
     "profile exists": Case("EntityAlreadyExists", Kind.EXISTS, status=409),
     "template exists": Case("InvalidLaunchTemplateName.AlreadyExistsException", Kind.EXISTS),
-    "request refused": Case("InvalidParameterValue", Kind.INVALID, retry=Retry.NEVER, advice="refused"),
+    "request refused": Case("InvalidParameterValue", Kind.INVALID, retry=Retry.NEVER, advice="EC2 rejects the request"),
     "something new": Case("BrandNewProblem", Kind.UNKNOWN),
     "nothing said": Case("", Kind.UNKNOWN, status=0),
 }
@@ -296,7 +296,7 @@ def test_the_last_attempt_says_nothing_of_those_before(error: Exception) -> None
 def test_a_launch_without_capacity_is_a_shortage() -> None:
     error = errors.launch_error("c-1", [errors.classify("InsufficientInstanceCapacity", "none here")] * 3)
     assert isinstance(error, InsufficientCapacityError)
-    assert str(error) == "no machine for NodeClaim c-1: InsufficientInstanceCapacity: none here"
+    assert str(error) == "no capacity for NodeClaim c-1: InsufficientInstanceCapacity: none here"
 
 
 def test_a_launch_without_any_word_is_a_shortage() -> None:

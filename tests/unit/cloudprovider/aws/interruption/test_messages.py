@@ -109,29 +109,32 @@ NOTHING: dict[str, tuple[str, str]] = {
     "blanks": ("  \n", "empty"),
     "a machine that starts": (ec2("EC2 Instance State-change Notification", state="running"), "running"),
     "a machine that is pending": (ec2("EC2 Instance State-change Notification", state="pending"), "pending"),
-    "a state without a name": (ec2("EC2 Instance State-change Notification"), "no state"),
+    "a state without a name": (ec2("EC2 Instance State-change Notification"), "the instance state is missing"),
     "an event of EC2 that is new to us": (ec2("EC2 Fleet State Change"), "EC2 Fleet State Change"),
     "an event of another service": (message("aws.s3", "Object Created"), "aws.s3"),
     "another version of the envelope": (
         ec2("EC2 Instance Rebalance Recommendation").replace('"0"', '"1"'),
-        "no concern",
+        "not handled",
     ),
     "somebody's JSON": ('{"hello": "world"}', "nobody"),
-    "a change that is over": (health(statusCode="closed"), "is over"),
+    "a change that is over": (health(statusCode="closed"), "has ended"),
     "a change that was cancelled": (
         health(eventDescription=[{"language": "en_US", "latestDescription": "[Canceled] EC2 has"}]),
-        "is over",
+        "has ended",
     ),
     "a change that was completed": (
         health(eventDescription=[{"language": "en_US", "latestDescription": " [Completed] EC2 has"}]),
-        "is over",
+        "has ended",
     ),
     "news of health": (health(eventTypeCategory="accountNotification"), "accountNotification"),
     "a change of another service": (health(service="RDS"), "RDS"),
-    "a change of no machine": (health(affectedEntities=[{"entityValue": "vol-0123456789abcdef0"}]), "no machine"),
+    "a change of no machine": (
+        health(affectedEntities=[{"entityValue": "vol-0123456789abcdef0"}]),
+        "names no instance",
+    ),
     "a change that is settled": (
         health(affectedEntities=[{"entityValue": MACHINE, "status": "UNIMPAIRED"}]),
-        "no machine",
+        "names no instance",
     ),
 }
 
@@ -144,11 +147,11 @@ def test_messages_that_say_nothing_to_us(body: str, why: str) -> None:
 
 
 MALFORMED: dict[str, tuple[str, str]] = {
-    "no JSON": ("interrupted!", "no event"),
-    "half of it": (ec2("EC2 Instance Rebalance Recommendation")[:-20], "no event"),
-    "a list": ("[]", "no event"),
-    "a version that is a number": ('{"version": 0}', "no event"),
-    "JSON that is nested too deeply": ('{"detail":' * 5000 + "1" + "}" * 5000, "no event"),
+    "no JSON": ("interrupted!", "not an EventBridge event"),
+    "half of it": (ec2("EC2 Instance Rebalance Recommendation")[:-20], "not an EventBridge event"),
+    "a list": ("[]", "not an EventBridge event"),
+    "a version that is a number": ('{"version": 0}', "not an EventBridge event"),
+    "JSON that is nested too deeply": ('{"detail":' * 5000 + "1" + "}" * 5000, "not an EventBridge event"),
     "a detail that is a word": (
         ec2("EC2 Spot Instance Interruption Warning").replace('{"instance-id"', '"x", "y": {"instance-id"'),
         "cannot be read",
@@ -156,7 +159,7 @@ MALFORMED: dict[str, tuple[str, str]] = {
     "no machine": (message("aws.ec2", "EC2 Spot Instance Interruption Warning"), "cannot be read"),
     "a machine that is none": (
         ec2("EC2 Spot Instance Interruption Warning", **{"instance-id": "m5"}),
-        "no machine's id",
+        "not an instance ID",
     ),
     "entities that are a word": (health(affectedEntities="all"), "cannot be read"),
 }

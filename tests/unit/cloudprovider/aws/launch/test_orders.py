@@ -345,7 +345,7 @@ ERRORS: dict[str, tuple[NodeClaim, Mapping[str, Any], type[Exception], str]] = {
         claim(),
         {"types": (kind("m5.large", sold("spot", "a", 0.1), arch="riscv"),)},
         CreateError,
-        "no image of the class runs on m5.large",
+        "no image of the EC2NodeClass runs on m5.large",
     ),
     "requests that are no quantities": (claim(requests={"memory": "much"}), {}, CreateError, "resources.requests"),
     "a cluster without the CIDR that AL2023 needs": (

@@ -121,7 +121,7 @@ PROBLEMS = {
     "no list": ("family: m5", "must be a list"),
     "no YAML": ("- {family: [", "not YAML"),
     "no such day": ("- {family: m5, usd_per_hour: 1, until: 2027-02-31}", "not YAML: day is out of range"),
-    "a row of text": ("- m5", "row 1 is left out: must be a mapping"),
+    "a row of text": ("- m5", "row 1 is ignored: must be a mapping"),
     "a field that is not known": ("- {famly: m5, usd_per_hour: 1}", "unknown field famly"),
     "no machine": ("- {usd_per_hour: 1}", "exactly one of family and type"),
     "two machines": ("- {family: m5, type: m5.large, usd_per_hour: 1}", "exactly one of family and type"),
@@ -134,9 +134,9 @@ PROBLEMS = {
     "half a machine": ("- {family: m5, usd_per_hour: 1, count: 0.5}", "count must be a whole number"),
     "a truth for a count": ("- {family: m5, usd_per_hour: 1, count: true}", "count must be a whole number"),
     "a commitment to nothing": ("- {family: m5, usd_per_hour: 0, hourly_commitment: 1}", "usd_per_hour above 0"),
-    "a number for a family": ("- {family: 5, usd_per_hour: 1}", "family must be a text"),
-    "a time in words": ("- {family: m5, usd_per_hour: 1, until: soon}", "until must be a day or a time"),
-    "a number for a time": ("- {family: m5, usd_per_hour: 1, until: 5}", "until must be a day or a time"),
+    "a number for a family": ("- {family: 5, usd_per_hour: 1}", "family must be a string"),
+    "a time in words": ("- {family: m5, usd_per_hour: 1, until: soon}", "until must be a date or a time"),
+    "a number for a time": ("- {family: m5, usd_per_hour: 1, until: 5}", "until must be a date or a time"),
 }
 
 

@@ -343,12 +343,12 @@ FITS = {
     "AL2023 on a1": FitCase("a1.large", LINUX, "AL2023 does not run on a1"),
     "AL2 on a1": FitCase("a1.large", Shape(ec2.AL2, ZONES), ""),
     "tracking on Xen": FitCase(
-        "m4.large", replace(LINUX, tracking=True), "connection tracking can be set on Nitro machines only"
+        "m4.large", replace(LINUX, tracking=True), "connection tracking can only be configured on Nitro instances"
     ),
     "tracking on Nitro": FitCase("m5.large", replace(LINUX, tracking=True), ""),
     "tracking on bare metal": FitCase("m5.metal", replace(LINUX, tracking=True), ""),
     "nested virtualization that is not there": FitCase(
-        "m5.large", replace(LINUX, nested=True), "it has no nested virtualization"
+        "m5.large", replace(LINUX, nested=True), "it does not support nested virtualization"
     ),
     "nested virtualization": FitCase("m8i.large", replace(LINUX, nested=True), ""),
     "a strategy that goes": FitCase("m5.large", replace(LINUX, group=PlacementGroup("pg", "cluster")), ""),
@@ -359,18 +359,22 @@ FITS = {
     ),
     "prefixes that go": FitCase("t3.nano", replace(LINUX, prefixes=1), ""),
     "prefixes too many": FitCase(
-        "t3.nano", replace(LINUX, prefixes=2), "its interfaces take 2 addresses, not 2 prefixes and one address"
+        "t3.nano",
+        replace(LINUX, prefixes=2),
+        "its interfaces support 2 addresses, which is not enough for 2 prefixes and one address",
     ),
     "no interfaces chosen": FitCase("m4.large", replace(LINUX, interfaces=()), ""),
     "a card too many": FitCase("m5.large", cards((0, 0, "interface"), (1, 1, "interface")), "it has no network card 1"),
     "a device too many": FitCase(
-        "m5.large", cards((0, 3, "interface")), "its network card 0 has no place for device 3"
+        "m5.large", cards((0, 3, "interface")), "its network card 0 does not support device index 3"
     ),
     "an EFA too many": FitCase(
-        "m5.large", cards((0, 0, "interface"), (0, 1, "efa-only")), "it takes 0 EFA interfaces, not 1"
+        "m5.large", cards((0, 0, "interface"), (0, 1, "efa-only")), "it supports 0 EFA interfaces, not 1"
     ),
     "cards that are there": FitCase("p5.48xlarge", cards((0, 0, "interface"), (31, 1, "efa-only")), ""),
-    "no ENA": FitCase("t1.micro", cards((0, 0, "interface")), "network interfaces can be chosen with ENA only"),
+    "no ENA": FitCase(
+        "t1.micro", cards((0, 0, "interface")), "network interfaces can only be configured on instances with ENA"
+    ),
 }
 
 

@@ -268,7 +268,7 @@ def test_versions_tell_of_every_change_even_of_those_that_time_makes() -> None:
 
 def test_why() -> None:
     table = short(SPOT)
-    assert table.why(SPOT, NOON).startswith("InsufficientInstanceCapacity, once, closed until 12:00:")
+    assert table.why(SPOT, NOON).startswith("InsufficientInstanceCapacity, once, not used until 12:00:")
     assert table.why(SPOT, after(60)) == ""
     assert table.why(SAME_FAMILY, NOON) == ""
 

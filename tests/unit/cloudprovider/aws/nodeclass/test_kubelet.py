@@ -48,11 +48,11 @@ ROWS: dict[str, Row] = {
     "an amount within that is none": row(
         INVALID, "reservedMemory[0].limits[memory]", reservedMemory=[{"limits": {"memory": "x"}}]
     ),
-    "our own field": row(INVALID, "registerWithTaints: taints of nodes", registerWithTaints=[]),
+    "our own field": row(INVALID, "registerWithTaints: cannot be set", registerWithTaints=[]),
     "a text for a number": row(INVALID, 'podsPerCore: expected an integer, found the string "2"', podsPerCore="2"),
     "a fraction for an integer": row(INVALID, "maxPods: expected an integer, found the number 1.5", maxPods=1.5),
     "a switch for an integer": row(INVALID, "maxPods: expected an integer, found a boolean", maxPods=True),
-    "an integer beyond 32 bits": row(INVALID, "maxPods: 2147483648 is beyond int32", maxPods=2**31),
+    "an integer beyond 32 bits": row(INVALID, "maxPods: 2147483648 is out of range for int32", maxPods=2**31),
     "a number for a switch": row(INVALID, "cpuCFSQuota: expected true or false", cpuCFSQuota=1),
     "a text for a list": row(INVALID, "clusterDNS: expected a list", clusterDNS="10.0.0.10"),
     "a number within a list": row(INVALID, "clusterDNS[1]: expected a string", clusterDNS=["a", 1]),
@@ -77,25 +77,27 @@ ROWS: dict[str, Row] = {
         "",
         logging={"format": "json", "verbosity": 2, "flushFrequency": 5, "options": {"json": {"infoBufferSize": "1Ki"}}},
     ),
-    "logging with a negative verbosity": row(INVALID, "logging.verbosity: -1 is beyond", logging={"verbosity": -1}),
+    "logging with a negative verbosity": row(
+        INVALID, "logging.verbosity: -1 is out of range", logging={"verbosity": -1}
+    ),
     "tracing": row("", tracing={"endpoint": "a", "samplingRatePerMillion": 1}),
     "lists within a map": row("", staticPodURLHeader={"A": ["b"]}),
     "switches within a map": row(INVALID, "featureGates[A]: expected true or false", featureGates={"A": "true"}),
     # --- eviction
-    "an unknown signal": row(INVALID, "evictionHard[memory]: the signal is none of", evictionHard={"memory": "5%"}),
+    "an unknown signal": row(INVALID, "evictionHard[memory]: the signal must be one of", evictionHard={"memory": "5%"}),
     "a threshold of 0 %": row("", evictionHard={"memory.available": "0%"}),
     "a threshold of a fraction of a percent": row("", evictionHard={"memory.available": "2.5%"}),
-    "a threshold beyond 100 %": row(INVALID, "101% is no percentage", evictionHard={"memory.available": "101%"}),
-    "a threshold below 0 %": row(INVALID, "-1% is no percentage", evictionHard={"memory.available": "-1%"}),
-    "a threshold of no number": row(INVALID, "x% is no percentage", evictionHard={"memory.available": "x%"}),
-    "a threshold of nan percent": row(INVALID, "nan% is no percentage", evictionHard={"memory.available": "nan%"}),
+    "a threshold beyond 100 %": row(INVALID, "101% is not a percentage", evictionHard={"memory.available": "101%"}),
+    "a threshold below 0 %": row(INVALID, "-1% is not a percentage", evictionHard={"memory.available": "-1%"}),
+    "a threshold of no number": row(INVALID, "x% is not a percentage", evictionHard={"memory.available": "x%"}),
+    "a threshold of nan percent": row(INVALID, "nan% is not a percentage", evictionHard={"memory.available": "nan%"}),
     "a threshold of an amount": row("", evictionMinimumReclaim={"nodefs.inodesFree": "500Mi"}),
     "a threshold of a negative amount": row(INVALID, "-1 is negative", evictionMinimumReclaim={"pid.available": "-1"}),
     "a threshold that is nothing": row(INVALID, "evictionHard[pid.available]", evictionHard={"pid.available": ""}),
     "soft eviction with its period": row("", **SOFT),
     "soft eviction without period": row(
         INVALID,
-        "evictionSoft[memory.available]: evictionSoftGracePeriod has no period",
+        "evictionSoft[memory.available]: evictionSoftGracePeriod has no grace period",
         evictionSoft={"memory.available": "5%"},
     ),
     "a period without soft eviction": row(
@@ -119,8 +121,8 @@ ROWS: dict[str, Row] = {
         imageGCHighThresholdPercent=50,
         imageGCLowThresholdPercent=50,
     ),
-    "images: beyond 100": row(INVALID, "101 is not within 0 and 100", imageGCHighThresholdPercent=101),
-    "images: below 0": row(INVALID, "-1 is not within 0 and 100", imageGCLowThresholdPercent=-1),
+    "images: beyond 100": row(INVALID, "101 is not between 0 and 100", imageGCHighThresholdPercent=101),
+    "images: below 0": row(INVALID, "-1 is not between 0 and 100", imageGCLowThresholdPercent=-1),
     "images: one of them alone": row("", imageGCLowThresholdPercent=99),
     "pods: fewer than none": row(INVALID, "maxPods: -1 is negative", maxPods=-1),
     "pods per core: fewer than none": row(INVALID, "podsPerCore: -1 is negative", podsPerCore=-1),
@@ -161,12 +163,12 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 VERSIONS: dict[str, tuple[str, Any, int, str]] = {
-    "a field before its version": ("singleProcessOOMKill", True, 31, "it is there since 1.32"),
+    "a field before its version": ("singleProcessOOMKill", True, 31, "(available since 1.32)"),
     "a field at its version": ("singleProcessOOMKill", True, 32, ""),
     "a field after its version": ("singleProcessOOMKill", True, 36, ""),
-    "a field of 1.36 in 1.35": ("tlsCurvePreferences", [1], 35, "it is there since 1.36"),
+    "a field of 1.36 in 1.35": ("tlsCurvePreferences", [1], 35, "(available since 1.36)"),
     "a field of 1.36": ("tlsCurvePreferences", [1], 36, ""),
-    "before the first table the first one counts": ("singleProcessOOMKill", True, 26, "it is there since 1.32"),
+    "before the first table the first one counts": ("singleProcessOOMKill", True, 26, "(available since 1.32)"),
 }
 
 
@@ -212,7 +214,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "AL2 takes pods per core": ("AL2", {"podsPerCore": 2}, ""),
     "Windows takes pods per core": ("Windows2022", {"podsPerCore": 2}, ""),
     "Bottlerocket has no pods per core": ("Bottlerocket", {"podsPerCore": 2}, "podsPerCore: not supported"),
-    "AL2 takes one DNS server": ("AL2", {"clusterDNS": ["a", "b"]}, "clusterDNS: AMI family AL2 takes one"),
+    "AL2 takes one DNS server": (
+        "AL2",
+        {"clusterDNS": ["a", "b"]},
+        "clusterDNS: AMI family AL2 supports only one address",
+    ),
     "Bottlerocket takes one DNS server": ("Bottlerocket", {"clusterDNS": ["a", "b"]}, "clusterDNS"),
     "AL2023 takes two DNS servers": ("AL2023", {"clusterDNS": ["a", "b"]}, ""),
 }

@@ -20,7 +20,7 @@ def class_of(**spec: Any) -> EC2NodeClass:
 REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "nothing special": ({}, "", ""),
     "a kubelet field that is none": ({"kubelet": {"x": 1}}, "InvalidKubeletConfiguration", "spec.kubelet: x: unknown"),
-    "an expression": ({"kubelet": {"maxPods": "1+1"}}, "KubeletExpressionsDisabled", "no release supports these"),
+    "an expression": ({"kubelet": {"maxPods": "1+1"}}, "KubeletExpressionsDisabled", "which is not supported"),
     "a field that the family has no place for": (
         {"kubelet": {"port": 1}, "amiSelectorTerms": [{"alias": "bottlerocket@latest"}]},
         "UnsupportedKubeletConfiguration",
@@ -36,7 +36,11 @@ REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
             "karpenter.k8s.aws/ec2nodeclass",
         )
     },
-    "a tag of AWS itself": ({"tags": {"Aws:team": "a"}}, "TagValidationFailed", "spec.tags[Aws:team]: AWS keeps"),
+    "a tag of AWS itself": (
+        {"tags": {"Aws:team": "a"}},
+        "TagValidationFailed",
+        "spec.tags[Aws:team]: keys that begin with aws: are reserved",
+    ),
     "a tag key that is too long": ({"tags": {"k" * 129: "a"}}, "TagValidationFailed", "at most 128 characters"),
     "a tag value that is too long": ({"tags": {"k": "v" * 257}}, "TagValidationFailed", "spec.tags[k]: longer"),
     "tags as long as may be": ({"tags": {"k" * 128: "v" * 256}}, "", ""),
@@ -55,7 +59,7 @@ REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "settings that are no TOML": (
         {"userData": "[settings", "amiSelectorTerms": [{"alias": "bottlerocket@latest"}]},
         "InvalidUserData",
-        "it is no TOML",
+        "not valid TOML",
     ),
     "AL2 with a broken MIME document": (
         {"userData": "Content-Type: text/plain\n\nx", "amiSelectorTerms": [{"alias": "al2@latest"}]},
@@ -84,36 +88,36 @@ def test_al2023_needs_the_service_cidr_and_no_other_family_does() -> None:
 WARNINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a subnet by id and tags": (
         {"subnetSelectorTerms": [{"id": "subnet-1"}, {"id": "subnet-2", "tags": {"a": "b"}}]},
-        ("spec.subnetSelectorTerms[1]: id and tags exclude each other, tags are ignored",),
+        ("spec.subnetSelectorTerms[1]: id and tags are mutually exclusive; tags are ignored",),
     ),
     "a group by id and name": (
         {"securityGroupSelectorTerms": [{"id": "sg-1", "name": "a"}]},
-        ("spec.securityGroupSelectorTerms[0]: id excludes name and tags, which are ignored",),
+        ("spec.securityGroupSelectorTerms[0]: id cannot be combined with name or tags, which are ignored",),
     ),
     "a group by name and tags": (
         {"securityGroupSelectorTerms": [{"name": "a", "tags": {"a": "b"}}]},
-        ("spec.securityGroupSelectorTerms[0]: name and tags exclude each other, tags are ignored",),
+        ("spec.securityGroupSelectorTerms[0]: name and tags are mutually exclusive; tags are ignored",),
     ),
     "a reservation by id and owner": (
         {"capacityReservationSelectorTerms": [{"id": "cr-1", "ownerID": "012345678901"}]},
         (
             (
-                "spec.capacityReservationSelectorTerms[0]: id excludes tags, ownerID and instanceMatchCriteria, "
+                "spec.capacityReservationSelectorTerms[0]: id cannot be combined with tags, ownerID or instanceMatchCriteria, "
                 "which are ignored"
             ),
         ),
     ),
     "an image by id and parameter": (
         {"amiSelectorTerms": [{"id": "ami-1", "ssmParameter": "/a"}], "amiFamily": "AL2023"},
-        ("spec.amiSelectorTerms[0]: ssmParameter beside another selector; write one of them",),
+        ("spec.amiSelectorTerms[0]: ssmParameter cannot be combined with another selector; use one of them",),
     ),
     "a volume without name": (
         {"blockDeviceMappings": [{"ebs": {"volumeSize": "20Gi"}}]},
-        ("spec.blockDeviceMappings[0]: without deviceName EC2 does not launch",),
+        ("spec.blockDeviceMappings[0]: deviceName is missing; EC2 cannot launch instances without it",),
     ),
     "local disks of a Windows image": (
         {"instanceStorePolicy": "RAID0", "amiSelectorTerms": [{"alias": "windows2022@latest"}]},
-        ("spec.instanceStorePolicy: images of family Windows2022 are not told of it",),
+        ("spec.instanceStorePolicy: has no effect on images of family Windows2022",),
     ),
     "another cluster's name": (
         {"userData": "spec:\n  cluster:\n    name: other\n"},

@@ -35,7 +35,7 @@ FINDINGS: dict[str, tuple[Finding, tuple[str, str, str, float | None, str]]] = {
     ),
     "images, one not read": (
         verdicts.of_images(FoundImages((AMI(id="ami-1"),), (), ("ssm:GetParameter /p: slow",)), 33),
-        ("True", "", "ssm:GetParameter /p: slow", 60, "what was known before is used"),
+        ("True", "", "ssm:GetParameter /p: slow", 60, "using the previous result"),
     ),
     "a deprecated image": (
         verdicts.of_images(FoundImages((AMI(id="ami-1", deprecated=True),)), 33),
@@ -54,7 +54,7 @@ FINDINGS: dict[str, tuple[Finding, tuple[str, str, str, float | None, str]]] = {
     ),
     "groups of another network": (
         verdicts.of_groups(GROUPS, [Subnet("subnet-1", "a", vpc="vpc-2")]),
-        ("True", "", "", 300, "subnet-1 is of another VPC"),
+        ("True", "", "", 300, "subnet-1 belongs to another VPC"),
     ),
     "no reservations wanted": (verdicts.of_reservations(class_of(), Found((), {}), None), ("True", "", "", None, "")),
     "reservations": (verdicts.of_reservations(class_of(**BY_ID), Found(ONE, {}), None), ("True", "", "", 60, "")),
@@ -68,7 +68,7 @@ FINDINGS: dict[str, tuple[Finding, tuple[str, str, str, float | None, str]]] = {
     ),
     "a reservation that is not there": (
         verdicts.of_reservations(class_of(**BY_ID), Found((), {}), None),
-        ("True", "", "", 60, "spec.capacityReservationSelectorTerms[0]: there is no active capacity reservation cr-1"),
+        ("True", "", "", 60, "spec.capacityReservationSelectorTerms[0]: capacity reservation cr-1 does not exist"),
     ),
     "no placement group wanted": (verdicts.of_group(None, wanted=False), ("True", "", "", None, "")),
     "a placement group": (

@@ -15,38 +15,38 @@ KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
 
 SIMULATED: dict[str, tuple[dict[str, Any], str, Verdict, str]] = {
     "allowed": ({"EvalDecision": "allowed"}, SUBNET, Verdict.OK, ""),
-    "no policy": ({"EvalDecision": "implicitDeny"}, SUBNET, Verdict.MISSING, "no policy of the role allows it"),
+    "no policy": ({"EvalDecision": "implicitDeny"}, SUBNET, Verdict.MISSING, "no policy of the role allows the action"),
     "a denial, named": (
         {"EvalDecision": "explicitDeny", "MatchedStatements": [{"SourcePolicyId": "lockdown"}]},
         SUBNET,
         Verdict.MISSING,
-        "a statement denies it in lockdown",
+        "a policy statement denies the action in lockdown",
     ),
     "the boundary": (
         {"EvalDecision": "implicitDeny", "PermissionsBoundaryDecisionDetail": {"AllowedByPermissionsBoundary": False}},
         SUBNET,
         Verdict.MISSING,
-        "the role's permissions boundary does not allow it",
+        "the permissions boundary of the role does not allow the action",
     ),
     "the organization": (
         {"EvalDecision": "explicitDeny", "OrganizationsDecisionDetail": {"AllowedByOrganizations": False}},
         SUBNET,
         Verdict.MISSING,
-        "a service control policy of the organization denies it",
+        "a service control policy of the organization denies the action",
     ),
     "a condition on something that we cannot know": (
         {"EvalDecision": "implicitDeny", "MissingContextValues": ["aws:SourceVpc"]},
         SUBNET,
         Verdict.UNKNOWN,
-        "the role's policies look at aws:SourceVpc, which a simulation does not know",
+        "the policies of the role use the condition keys aws:SourceVpc, which the simulation cannot evaluate",
     ),
     "a key, whose own policy may allow it": (
         {"EvalDecision": "implicitDeny"},
         KEY,
         Verdict.UNKNOWN,
-        "no policy of the role allows it; the key's own policy may",
+        "no policy of the role allows the action; the key policy may allow it",
     ),
-    "a key, denied": ({"EvalDecision": "explicitDeny"}, KEY, Verdict.MISSING, "a statement denies it"),
+    "a key, denied": ({"EvalDecision": "explicitDeny"}, KEY, Verdict.MISSING, "a policy statement denies the action"),
 }
 
 
@@ -96,7 +96,7 @@ def test_a_missing_permission_says_what_is_lost_and_what_to_attach() -> None:
     found = finding(TAGS, [simulated({"EvalDecision": "implicitDeny"}, SUBNET.replace("subnet", "instance"))], "prod")
     assert found.what == "ec2:CreateTags on instance"
     assert found.verdict is Verdict.MISSING
-    assert found.found.startswith("no policy of the role allows it; without it: machines lack the tags")
+    assert found.found.startswith("no policy of the role allows the action; without it: instances lack the tags")
     assert found.advice == (
         "attach KarpenterControllerNodeLifecyclePolicy-prod of manifests/aws to the role: "
         "statement AllowScopedResourceTagging allows it"
@@ -113,7 +113,7 @@ def test_an_optional_policy_is_called_so() -> None:
 def test_a_denial_is_not_cured_by_another_policy() -> None:
     found = finding(TAGS, [simulated({"EvalDecision": "explicitDeny"}, SUBNET)], "prod")
     assert "attach" not in found.advice
-    assert found.advice == "take the denial away; an allowing policy does not outweigh it"
+    assert found.advice == "remove the denial; a policy that allows the action does not override it"
 
 
 def test_only_what_is_missing_is_named_and_missing_outweighs_unknown() -> None:
@@ -130,7 +130,7 @@ def test_only_what_is_missing_is_named_and_missing_outweighs_unknown() -> None:
 
 
 def test_unknown_is_not_missing() -> None:
-    found = finding(TAGS, [Answer(Verdict.UNKNOWN, why="it cannot be tried without doing it")], "prod")
+    found = finding(TAGS, [Answer(Verdict.UNKNOWN, why="the action cannot be tested without performing it")], "prod")
     assert (found.what, found.verdict) == ("ec2:CreateTags on instance", Verdict.UNKNOWN)
     assert "without it:" not in found.found
     assert "--role-arn" in found.advice
@@ -143,11 +143,13 @@ def of(*verdicts: Verdict) -> Report:
 @pytest.mark.parametrize(
     ("report", "code", "summary"),
     [
-        pytest.param(of(Verdict.OK, Verdict.OK), 0, "all 2 checks are well", id="all well"),
+        pytest.param(of(Verdict.OK, Verdict.OK), 0, "all 2 checks passed", id="all well"),
         pytest.param(of(Verdict.OK, Verdict.MISSING), 1, "1 missing, of 2 checks", id="missing"),
-        pytest.param(of(Verdict.UNKNOWN), 2, "1 could not be told, of 1 checks", id="unknown"),
-        pytest.param(of(Verdict.UNKNOWN, Verdict.MISSING), 1, "1 missing, 1 could not be told, of 2 checks", id="both"),
-        pytest.param(of(), 0, "all 0 checks are well", id="nothing to check"),
+        pytest.param(of(Verdict.UNKNOWN), 2, "1 could not be determined, of 1 checks", id="unknown"),
+        pytest.param(
+            of(Verdict.UNKNOWN, Verdict.MISSING), 1, "1 missing, 1 could not be determined, of 2 checks", id="both"
+        ),
+        pytest.param(of(), 0, "all 0 checks passed", id="nothing to check"),
     ],
 )
 def test_the_exit_code(report: Report, code: int, summary: str) -> None:

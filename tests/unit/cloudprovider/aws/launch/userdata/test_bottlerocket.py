@@ -193,12 +193,12 @@ def test_a_machine_of_no_auto_scaling_group_does_not_wait_for_one() -> None:
 
 
 BROKEN: dict[str, tuple[str, str]] = {
-    "no TOML": ("[settings", "no TOML"),
+    "no TOML": ("[settings", "not valid TOML"),
     "TOML that is nested too deeply": (f"a = {'[' * 5000}{']' * 5000}", "nested too deeply"),
-    "settings that are a text": ('settings = "x"', "settings is no table"),
-    "kubernetes that is a number": ("[settings]\nkubernetes = 1", "settings.kubernetes is no table"),
-    "labels that are a list": ("[settings.kubernetes]\nnode-labels = []", "node-labels is no table"),
-    "commands that are a text": ('[settings]\nbootstrap-commands = "x"', "settings.bootstrap-commands is no table"),
+    "settings that are a text": ('settings = "x"', "settings is not a table"),
+    "kubernetes that is a number": ("[settings]\nkubernetes = 1", "settings.kubernetes is not a table"),
+    "labels that are a list": ("[settings.kubernetes]\nnode-labels = []", "node-labels is not a table"),
+    "commands that are a text": ('[settings]\nbootstrap-commands = "x"', "settings.bootstrap-commands is not a table"),
 }
 
 
