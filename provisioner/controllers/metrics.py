@@ -206,10 +206,17 @@ class Metrics:
         """A NodeClaim was created for pods, or to replace one that is disrupted: then `reason` is why, in lower case."""
         self._created.labels(reason, pool, "true" if min_values_relaxed else "false").inc()
 
-    def claim_disrupted(self, claim: NodeClaim, reason: str, pods: int = 0) -> None:
-        """A NodeClaim's end was begun by us; `reason` in snake_case, `pods` that were bound there and can move."""
+    def claim_disrupted(self, claim: NodeClaim, reason: str, pods: int = 0, *, policy: str = "") -> None:
+        """A NodeClaim's end was begun by us.
+
+        Args:
+            claim: it.
+            reason: in snake_case.
+            pods: that were bound there and can move.
+            policy: consolidationPolicy of its NodePool, where it was consolidated or empty.
+        """
         mode = "eventual" if claim.spec.termination_grace_period else "graceful"
-        labels = (reason, claim.pool, claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, ""), "", mode)
+        labels = (reason, claim.pool, claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, ""), _snake(policy), mode)
         self._disrupted.labels(*labels).inc()
         self._pods_disrupted.labels(*labels).inc(pods)
 
@@ -331,9 +338,8 @@ class Metrics:
 
     def unhealthy_disrupted(self, claim: NodeClaim, kind: str) -> None:
         """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type."""
-        told = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()
         capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
-        self._unhealthy.labels(told, claim.pool, capacity_type, claim.status.image_id).inc()
+        self._unhealthy.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id).inc()
 
     def plan(self, usd_per_hour: float) -> None:
         """One plan was made."""
@@ -382,3 +388,8 @@ class Metrics:
 
 def _of_pools(name: str, doc: str, labels: tuple[str, str]) -> GaugeSeries:
     return GaugeSeries(gauge(f"{_PREFIX}nodepools_{name}", doc, labels))
+
+
+def _snake(name: str) -> str:
+    """A name in snake_case: WhenEmpty is when_empty."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -528,7 +528,8 @@ class CommandQueue:
             node = self._cluster.node_of(claim)
             pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
             self._writer.delete(claim)
-            self._metrics.claim_disrupted(claim, record.reason.lower(), sum(map(is_reschedulable, pods)))
+            moving = sum(map(is_reschedulable, pods))
+            self._metrics.claim_disrupted(claim, record.reason.lower(), moving, policy=self._policy(record, claim))
             _log.info("Disrupting node", nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
@@ -539,6 +540,13 @@ class CommandQueue:
     def _count_decision(self, record: CommandRecord) -> None:
         decision = "replace" if record.replacements else "delete"
         self._metrics.decision(decision, record.reason.lower(), consolidation_type(record.method), self._pools(record))
+
+    def _policy(self, record: CommandRecord, claim: NodeClaim) -> str:
+        """The consolidationPolicy that a disruption followed; "" for drift, or where the NodePool is gone."""
+        if record.reason == names.REASON_DRIFTED:
+            return ""
+        pools = (view.pool for view in self._cluster.snapshot().pools if view.pool.metadata.name == claim.pool)
+        return next((pool.spec.disruption.consolidation_policy for pool in pools), "")
 
     def _pools(self, record: CommandRecord) -> list[str]:
         claims = (self._cluster.claim(name) for name in record.candidate_names)

@@ -95,14 +95,27 @@ def decisions(decision: str, kind: str) -> float:
     return REGISTRY.get_sample_value("karpenter_voluntary_disruption_decisions_total", labels) or 0.0
 
 
+def disrupted(policy: str) -> float:
+    labels = {
+        "reason": "underutilized",
+        "nodepool": "general",
+        "capacity_type": "on-demand",
+        "consolidation_policy": policy,
+        "termination_mode": "graceful",
+    }
+    return REGISTRY.get_sample_value("karpenter_nodeclaims_disrupted_total", labels) or 0.0
+
+
 def test_a_node_whose_pods_fit_on_another_goes(stages: Make) -> None:
     stage, before = two(stages), decisions("delete", "single")
+    of_policy = disrupted("when_empty_or_underutilized")
     assert look(stage)
     (stays,) = left(stage)
     goes = "b" if stays == "a" else "a"
     assert stage.world.cluster.is_planned(f"web-{goes}")
     assert [one.name for one in stage.world.view(stays).assigned] == [f"web-{goes}"]
     assert decisions("delete", "single") == before + 1
+    assert disrupted("when_empty_or_underutilized") == of_policy + 1
     assert said(stage, "DisruptionTerminating") == [
         f"NodeClaim/{goes}: Disrupting Node: Underutilized",
         f"Node/{goes}: Disrupting Node: Underutilized",
