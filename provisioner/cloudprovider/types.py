@@ -25,12 +25,14 @@ class Offering:
         price: USD per hour.
         available: whether a launch may be tried now.
         reservation_capacity: how many machines are left of a reservation; 0 for every other capacity type.
+        overlaid: whether a NodeOverlay says the price.
     """
 
     requirements: Requirements
     price: float
     available: bool = True
     reservation_capacity: int = 0
+    overlaid: bool = False
 
     @functools.cached_property
     def zone(self) -> str:
@@ -58,6 +60,7 @@ class InstanceType:
         capacity: what the machine has.
         overhead: what the system keeps of it (kubelet, operating system, eviction threshold).
         offerings: every way to buy it, available or not.
+        overlaid: whether a NodeOverlay says part of the capacity.
     """
 
     name: str
@@ -65,6 +68,7 @@ class InstanceType:
     capacity: Resources
     overhead: Resources = EMPTY
     offerings: tuple[Offering, ...] = ()
+    overlaid: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)

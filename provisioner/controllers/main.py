@@ -11,7 +11,7 @@ import click
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.controllers.clouds import Cloud, KwokCloud, TypesByPool, kwok_catalogue
+from provisioner.controllers.clouds import Cloud, KwokCloud, kwok_catalogue
 from provisioner.controllers.core.reports import ReportServer, is_empty, serving_context
 from provisioner.controllers.freshness import stale
 from provisioner.controllers.leadership import Leadership
@@ -62,7 +62,7 @@ class Program:
         self._metrics = Metrics()
         self._metrics.sync(lambda: not stale(self._caches.all), self._clock.monotonic)
         self._cloud = self._make_cloud()
-        self._caches.use_types(TypesByPool(self._caches.pools.store.get, self._cloud.types))
+        self._caches.use_types(self._cloud.types)
         self._controllers: Controllers | None = None
         self._ended = False
 
@@ -186,6 +186,7 @@ class Program:
                 self._caches.classes.store,
                 self._clock,
                 kwok_catalogue(self._options),
+                overlaid=self._caches.overlays.applied,
             )
         )
 

@@ -11,11 +11,13 @@ from typing import Any, Generic, TypeVar
 from provisioner.apis import names
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.metering import metered
+from provisioner.cloudprovider.overlays import Overlays, overlaid
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.controllers.clouds import Cloud, Parts
+from provisioner.controllers.clouds import Cloud, Parts, TypesByPool
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -32,11 +34,13 @@ from provisioner.controllers.core.lifecycle import Lifecycle
 from provisioner.controllers.core.nodepool import Health, PoolController
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
+from provisioner.controllers.core.overlay_status import OverlayStatus
 from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
 from provisioner.controllers.core.provisioning import Provisioner, policies_of
 from provisioner.controllers.core.registration import Registrar
 from provisioner.controllers.core.retry_triggers import concerns_placement, id_of
 from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
+from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.core.termination import Termination
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.core.transitions import Transitions
@@ -117,6 +121,7 @@ class Caches:
 
     Attributes:
         drifts: the last differences that `--check-state` found.
+        overlays: the NodeOverlays in force; none while the feature gate NodeOverlay is off.
     """
 
     def __init__(self, connection: Connection, options: Options, clock: Clock) -> None:
@@ -130,6 +135,7 @@ class Caches:
         self.unreadable: Callable[[Resource[Any], Identity, str], None] = lambda _resource, _identity, _problem: None
         self.nodes = self._reflect(resources.NODES, "node", self._node)
         self.pools = self._reflect(resources.NODEPOOLS, "pool", self._pool)
+        self.overlays = Overlays(self.pools.store.list, clock)
         self.claims = self._reflect(resources.NODECLAIMS, "claim", self._claim)
         self.daemons = self._reflect(resources.DAEMONSETS, "daemonset", self._daemonset)
         self.pods = self._reflect(resources.PODS, "pod", self._pod)
@@ -169,6 +175,10 @@ class Caches:
             namespace=options.system_namespace,
             field_selector=f"metadata.name={names.SETTINGS_CONFIGMAP}",
         )
+        self.overlay_objects: Reflector[NodeOverlay] | None = None
+        if options.feature_gates.node_overlay:  # the CRD may be missing where it is off
+            self.overlay_objects = self._reflect(resources.NODEOVERLAYS, "overlay", self.overlays.changed)
+            around.append(self.overlay_objects)
         self.all: tuple[Reflector[Any], ...] = (
             self.nodes,
             self.pools,
@@ -223,9 +233,9 @@ class Caches:
         """Instance types of one NodePool by name; empty where it or they are unknown."""
         return self._types(pool)
 
-    def use_types(self, types: Callable[[str], Mapping[str, InstanceType]]) -> None:
-        """Where the state finds the instance types of a pool."""
-        self._types = types
+    def use_types(self, types: Callable[[NodePool], tuple[InstanceType, ...]]) -> None:
+        """Where the state finds the instance types of a pool, which NodeOverlays change; never waits."""
+        self._types = TypesByPool(self.pools.store.get, self.overlays.over(types))
 
     def start(self, stopping: threading.Event) -> bool:
         """Fill the caches; False when stopped before that was done."""
@@ -304,6 +314,7 @@ class Caches:
         self.effects(self.cluster.claim_changed(old, new))
 
     def _pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        self.overlays.pool_changed(old, new)
         self.effects(self.cluster.pool_changed(old, new))
 
     def _daemonset(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
@@ -323,7 +334,7 @@ class Controllers:
         options: Options,
         clock: Clock,
     ) -> None:
-        provider = cloud.provider
+        provider = overlaid(cloud.provider, caches.overlays)
         self._caches, self._cluster, self._provider, self._metrics = caches, caches.cluster, provider, metrics
         self._stop = threading.Event()
         cluster = caches.cluster
@@ -504,6 +515,22 @@ class Controllers:
             clock,
             pool=caches.pools.store.get,
         )
+        self._static = StaticCapacity(
+            cluster,
+            client,
+            creator,
+            self._writer,
+            recorder,
+            metrics,
+            self._creates,
+            clock,
+            enabled=options.feature_gates.static_capacity,
+            pool=caches.pools.store.get,
+            manages=lambda pool: (pool.node_class_ref.group, pool.node_class_ref.kind) in provider.node_class_kinds(),
+            stale=lambda: stale((caches.pools, caches.claims, caches.pods)),
+            chance=random.Random(),
+        )
+        self._overlays = OverlayStatus(client, caches.overlays, clock, caches.overlay_objects)
         self._transitions = Transitions(recorder, clock)
         self._scheduler_liveness = SchedulerLiveness(cluster.waiting, recorder, clock)
         self._own = cloud.lead(
@@ -546,6 +573,8 @@ class Controllers:
         self._caches.listen(self._heard)
         self._caches.listen(self._transitions.heard)
         self._caches.listen(self._drift.heard)
+        self._caches.listen(self._static.heard)
+        self._caches.listen(self._overlays.heard)
         self._caches.listen(self._scheduler_liveness.heard)
         if self._observer is not None:
             self._caches.listen(self._observer.heard)
@@ -569,6 +598,8 @@ class Controllers:
         self._carry_out(self._cluster.unneeded())  # nobody carried out what a standby was told
         self._intake.start()
         self._drift.start()
+        self._static.start(self._caches.pools.store.list())
+        self._overlays.start()
         self._disruption.start()
         self._forceful.start()
         self._housekeeper.start()
@@ -583,6 +614,8 @@ class Controllers:
             self._disruption,
             self._forceful,
             self._drift,
+            self._static,
+            self._overlays,
             self._own,
             self._registrar,
             *self._queues,
@@ -624,7 +657,7 @@ class Controllers:
                 self._pools.add(pool.name)
                 if new is None or not isinstance(old, NodePool) or pool.metadata.generation != old.metadata.generation:
                     self._intake.trigger(f"pool/{pool.name}/{pool.metadata.generation}")
-        elif concerns_placement(what, old, new):
+        elif what == "overlay" or concerns_placement(what, old, new):
             self._intake.trigger(f"{what}/{id_of(new or old)}")
         elif what == "class":
             self._pools.add_all(pool.name for pool in self._caches.pools.store.list())

@@ -76,7 +76,7 @@ class AwsFeatureGates:
         return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
 
 
-_GATES_WITHOUT_EFFECT = frozenset({"node_overlay", "static_capacity", "capacity_buffer"})
+_GATES_WITHOUT_EFFECT = frozenset({"capacity_buffer"})
 """Their features are not built yet."""
 
 _AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}

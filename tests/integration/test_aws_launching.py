@@ -2,8 +2,8 @@
 
 import contextlib
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import msgspec
@@ -23,8 +23,11 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     MachineNotFoundError,
 )
+from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
+from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.core.garbage import ClaimCollector
 from provisioner.controllers.metrics import Metrics
+from provisioner.values.resources import Resources
 from tests.support.cluster import World, node
 from tests.support.cluster import claim as registered_claim
 from tests.support.ec2 import Ec2, Fault
@@ -46,6 +49,7 @@ from tests.support.launching import (
 from tests.support.tinyserver import TinyServer
 
 TYPE = names.INSTANCE_TYPE_LABEL
+DEVICE = "example.com/device"
 SMALL = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
 
 
@@ -140,6 +144,24 @@ def test_claims_that_differ_in_nothing_that_ec2_sees_share_a_fleet(ec2: Ec2, gro
         assert made.wait(15)
     assert ec2.calls()["CreateFleet"] == 2
     settled(ec2, claims)
+
+
+def test_overlays_of_one_pool_decide_for_its_claims_alone(ec2: Ec2, ground: Ground) -> None:
+    claims = Claims()
+    wanted = {TYPE: ["m5.large", "c6g.large"], names.CAPACITY_TYPE_LABEL: ["on-demand"]}
+    (plain,), (other,) = claims.add(1, wanted), claims.add(1, wanted, pool="overlaid")
+
+    def overlaid(pool: str, types: Sequence[InstanceType]) -> Sequence[InstanceType]:
+        cheap = [Change((PriceChange(0.0, 0.0001),) * len(one.offerings), Resources.of({DEVICE: 2})) for one in types]
+        meant = [pool == "overlaid" and one.name == "m5.large" for one in types]
+        return tuple(changed_type(one, cheap[i] if meant[i] else Change()) for i, one in enumerate(types))
+
+    with rig(ground, claims, [node_class_of(ground)]) as made:
+        made.launcher._world = replace(made.launcher._world, overlaid=overlaid)
+        made.start()
+        assert made.wait(20), claims.errors
+        machines = [made.launcher.create(claims.get(name)) for name in (plain, other)]
+    assert [(one.instance_type, one.capacity.amount(DEVICE)) for one in machines] == [("c6g.large", 0), ("m5.large", 2)]
 
 
 def test_each_architecture_gets_its_own_image(ec2: Ec2, ground: Ground) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import decode_plan
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.resources import NODECLAIMS, NODES, PODS
+from provisioner.kube.resources import NODECLAIMS, NODEOVERLAYS, NODES, PODS
+from provisioner.options import FeatureGates
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot, conditions_of
@@ -24,7 +26,7 @@ NEVER = {"consolidateAfter": "Never"}
 
 @pytest.fixture(scope="module")
 def provisioner(plane: DevCluster, client: Client) -> Iterator[InProcess]:
-    one = InProcess(str(plane.kubeconfig))
+    one = InProcess(str(plane.kubeconfig), feature_gates=FeatureGates(static_capacity=True, node_overlay=True))
     one.start()
     yield one
     one.stop()
@@ -320,3 +322,77 @@ def test_a_claim_that_nobody_can_read_stops_nothing(plot: Plot) -> None:
     plot.deploy("web", 1)
     plot.await_running(1)
     assert [one.pool for one in plot.initialized()] == [pool]
+
+
+def test_a_static_pool_keeps_its_replicas_whatever_pods_there_are(plot: Plot, plane: DevCluster) -> None:
+    pool = plot.pool(replicas=2)
+
+    def staying() -> list[NodeClaim]:
+        return [one for one in plot.initialized(pool) if one.metadata.deletion_timestamp is None]
+
+    eventually(lambda: len(staying()) == 2, "two nodes are there without a pod", SECONDS)
+    plane.kubectl("scale", "nodepools", pool, "--replicas=3")
+    eventually(lambda: len(staying()) == 3, "kubectl scale adds one", SECONDS)
+    eventually(lambda: plot.node_pool(pool).status.nodes == 3, "3 nodes are told", SECONDS)
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    (pod,) = plot.pods()
+    assert len(plot.claims(pool)) == 3  # its room was there
+    assert not any(is_true(one.status.conditions, names.CONSOLIDATABLE) for one in staying())
+
+    plot.change_pool(pool, replicas=1)
+    eventually(lambda: len(plot.claims(pool)) == 1, "the empty ones go", SECONDS)
+    assert [(one.uid, one.node_name) for one in plot.pods()] == [(pod.uid, plot.claims(pool)[0].status.node_name)]
+
+    plot.change_pool(pool, replicas=4, limits={"nodes": "2"})
+    eventually(lambda: plot.events("NodeLimitReached", "NodePool", [pool]), "the limit is told", SECONDS)
+    eventually(lambda: len(staying()) == 2, "the limit is kept", SECONDS)
+    (lost, *_) = staying()
+    plot.client.delete(NODECLAIMS, lost.name)
+    eventually(
+        lambda: len(staying()) == 2 and lost.name not in {one.name for one in plot.claims(pool)},
+        "a node that is deleted is made again",
+        SECONDS,
+    )
+    assert len(plot.claims(pool)) == 2
+
+
+def test_an_overlay_changes_the_chosen_type_and_says_when_it_is_in_conflict(plot: Plot) -> None:
+    pool = plot.pool()
+    dear = "m-4x-amd64-linux"
+    mine = {"key": names.NODEPOOL_LABEL, "operator": "In", "values": [pool]}
+    this = {"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": [dear]}
+    made: list[dict[str, Any]] = [
+        {
+            "metadata": {"name": pool},
+            "spec": {"requirements": [mine, this], "price": "0.0001", "capacity": {"dovetail.example/device": "2"}},
+        },
+        {"metadata": {"name": f"{pool}-also"}, "spec": {"requirements": [mine], "priceAdjustment": "+10%"}},
+    ]
+
+    def told(name: str) -> tuple[str, str, str]:
+        found = condition(plot.client.get(NODEOVERLAYS, name).status.conditions, names.VALIDATION_SUCCEEDED)
+        return (found.status, found.reason, found.message) if found is not None else ("", "", "")
+
+    try:
+        for one in made:
+            plot.client.create(NODEOVERLAYS, {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", **one})
+        eventually(lambda: told(pool)[:2] == ("False", "Conflict"), "of two equals one is in conflict", SECONDS)
+        assert f"{pool}-also" in told(pool)[2]
+        plot.client.patch(NODEOVERLAYS, pool, {"spec": {"weight": 10}})
+        eventually(lambda: told(pool)[0] == "True", "the heavier one is in force", SECONDS)
+        assert is_true(plot.client.get(NODEOVERLAYS, pool).status.conditions, names.READY)
+        plot.deploy("web", 1, cpu="1")
+        plot.await_running(1)
+        (claim,), (node,) = plot.claims(), plot.nodes()
+        assert claim.metadata.labels[names.INSTANCE_TYPE_LABEL] == dear
+        assert (
+            str(claim.status.capacity["dovetail.example/device"])
+            == str(node.status.capacity["dovetail.example/device"])
+            == "2"
+        )
+        assert claim.metadata.annotations[names.PRICE_OVERLAY_APPLIED] == "true"
+        assert claim.metadata.annotations[names.CAPACITY_OVERLAY_APPLIED] == "true"
+    finally:
+        for one in made:
+            plot.client.delete(NODEOVERLAYS, one["metadata"]["name"])

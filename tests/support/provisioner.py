@@ -17,7 +17,7 @@ from provisioner.apis.pods import Pod, is_daemon
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.controllers.clouds import Cloud, KwokCloud, TypesByPool
+from provisioner.controllers.clouds import Cloud, KwokCloud
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Caches, Controllers
 from provisioner.devcluster.cluster import DevCluster
@@ -68,8 +68,14 @@ class InProcess:
         self._connection = connect(kubeconfig, user_agent="dovetail-test-provisioner", pool_size=24, clock=clock)
         self.client = Client(self._connection, clock)
         self._caches = Caches(watching(self._connection), self._options, clock)
-        self._provider = KwokProvider(self.client, self._caches.nodes.store, self._caches.classes.store, clock)
-        self._caches.use_types(TypesByPool(self._caches.pools.store.get, self._provider.instance_types))
+        self._provider = KwokProvider(
+            self.client,
+            self._caches.nodes.store,
+            self._caches.classes.store,
+            clock,
+            overlaid=self._caches.overlays.applied,
+        )
+        self._caches.use_types(self._provider.instance_types)
         self._recorder = Recorder(self.client, "karpenter", clock)
         self.controllers = Controllers(
             self._caches, self.client, cloud(self._provider), self._recorder, Metrics(), self._options, clock

@@ -407,6 +407,8 @@ KARPENTER, CLASSES, STORAGE, LEASES = "karpenter.sh", "karpenter.k8s.aws", "stor
 PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     ("dovetail-provisioner", "base"): {
         (READ, KARPENTER, "nodepools nodeclaims"): "what machines it may make, and those that it made",
+        (READ, KARPENTER, "nodeoverlays"): "other prices and resources (--feature-gates=NodeOverlay=true)",
+        ("patch", KARPENTER, "nodeoverlays/status"): "whether they are in force",
         (READ, "", "pods nodes"): "who waits, and what is there",
         (READ, "apps", "daemonsets"): "what every machine will carry",
         (READ, "", "persistentvolumes persistentvolumeclaims"): "where a pod's volumes let it run",

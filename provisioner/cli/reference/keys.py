@@ -124,6 +124,18 @@ KARPENTER: Final = (
         "Whether minValues were relaxed (--min-values-policy=BestEffort).",
     ),
     Key(
+        names.PRICE_OVERLAY_APPLIED,
+        "NodeClaim annotation",
+        "provisioner",
+        "`true` if the node was launched at the price of a NodeOverlay.",
+    ),
+    Key(
+        names.CAPACITY_OVERLAY_APPLIED,
+        "NodeClaim annotation",
+        "provisioner",
+        "`true` if the instance type has resources of a NodeOverlay.",
+    ),
+    Key(
         names.TERMINATION_TIMESTAMP, "NodeClaim annotation", "provisioner", "Time at which terminationGracePeriod ends."
     ),
     Key(names.DISRUPTED_TAINT.key, "Node taint", "provisioner", "The Node is being disrupted; effect NoSchedule."),

@@ -109,6 +109,7 @@ class KwokProvider:
         clock: for what is left of a registration delay after a restart.
         catalogue: what can be launched; the generated types where it is None.
         queue_of: makes the queue, started with its first key, that runs a function for a key after a delay.
+        overlaid: the instance types as NodeOverlays change them for the NodePool of that name.
 
     Source: karpenter 1.14 `kwok/cloudprovider/cloudprovider.go`.
     Differs: a Node has the capacity of its type, not of the claim's requests; equal prices go by type name, zone and capacity
@@ -129,9 +130,11 @@ class KwokProvider:
         catalogue: Catalogue | None = None,
         *,
         queue_of: Callable[[Callable[[str], Result | None]], DelayQueue] | None = None,
+        overlaid: Callable[[str, tuple[InstanceType, ...]], tuple[InstanceType, ...]] = lambda _, types: types,
     ) -> None:
         self._client, self._nodes, self._node_classes, self._clock = client, nodes, node_classes, clock
         self._catalogue = generated() if catalogue is None else catalogue
+        self._overlaid = overlaid
         self.well_known_labels = names.WELL_KNOWN_LABELS | self._catalogue.well_known_labels
         self._lock = threading.Lock()
         self._launches: dict[str, _Launch] = {}
@@ -312,7 +315,8 @@ class KwokProvider:
         except QuantityError as error:
             raise CreateError(names.LAUNCH_FAILED, f"spec.resources.requests: {error}") from error
         wanted = requirements.requirement(names.INSTANCE_TYPE_LABEL)
-        named = [one for one in self._catalogue.types if wanted.has(one.name)]
+        types = self._overlaid(claim.pool, self._catalogue.types) if claim.pool else self._catalogue.types
+        named = [one for one in types if wanted.has(one.name)]
         ways = by_price(named, requirements)
         for instance_type, offering in ways:
             if requests.fits(instance_type.allocatable):

@@ -117,8 +117,9 @@ class ClaimCreator:
         try:
             return self._client.create(resources.NODECLAIMS, new.body, retry=True)
         except AlreadyExists:
-            # our own retried create, or a name that was taken: the plan written on it tells
+            # our own retried create, or a name that was taken: the plan written on it tells; without one any of the same pool is as good
             claim = self._client.get(resources.NODECLAIMS, new.name)
-            if not new.plan or claim.metadata.annotations.get(PLAN_ANNOTATION, "") != new.plan:
+            same_owner = claim.metadata.owner_references == new.claim.metadata.owner_references
+            if claim.metadata.annotations.get(PLAN_ANNOTATION, "") != new.plan or not (new.plan or same_owner):
                 raise
             return claim

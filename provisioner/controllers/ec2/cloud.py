@@ -137,6 +137,7 @@ class AwsCloud:
                 write=self._mark,
                 group_of=self.discovery.placement_group,
                 adjusted=self.market.adjusted,
+                overlaid=lambda pool, types: caches.overlays.applied(pool, tuple(types)),
             ),
             subnets=self.subnets,
             reservations=self.reservations,

@@ -133,6 +133,7 @@ class World:
             was read; raises `ApiError`.
         group_of: the placement group of a class.
         adjusted: whether the price of (type, zone, capacity type) is not EC2's own.
+        overlaid: the catalogue as NodeOverlays change it for the NodePool of that name.
     """
 
     class_of: Callable[[NodeClaim], EC2NodeClass | None]
@@ -145,6 +146,12 @@ class World:
     write: Callable[[NodeClaim, Mark | None], NodeClaim]
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
     adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
+    overlaid: Callable[[str, Sequence[InstanceType]], Sequence[InstanceType]] = lambda _, types: types
+
+    def types_for(self, claim: NodeClaim, node_class: EC2NodeClass) -> Sequence[InstanceType]:
+        """What a claim of the class may become."""
+        types = self.types_of(node_class)
+        return self.overlaid(claim.pool, types) if claim.pool else types
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +410,7 @@ class Launcher:
                 asks.setdefault(orders.ask_key(claim), []).append(claim)
         for tag, some in interrupted.items():
             self._submit(some, lambda tag=tag, some=some: self._resume(tag, some))  # type: ignore[misc]
-        arounds: dict[str, Around | CloudError] = {}
+        arounds: dict[tuple[str, str], Around | CloudError] = {}
         groups: dict[str, tuple[Order, list[NodeClaim]]] = {}
         for alike in asks.values():
             lane = _lane_of(alike[0])
@@ -432,7 +439,7 @@ class Launcher:
         self._answer(claim, answer)
         return True
 
-    def _order(self, alike: Sequence[NodeClaim], arounds: dict[str, Around | CloudError]) -> Order | None:
+    def _order(self, alike: Sequence[NodeClaim], arounds: dict[tuple[str, str], Around | CloudError]) -> Order | None:
         """The order of equal claims; None when they got their answer instead."""
         found = self._order_or_error(alike[0], arounds)
         if isinstance(found, Order):
@@ -441,11 +448,13 @@ class Launcher:
             self._answer(one, _fresh(found, one))
         return None
 
-    def _order_or_error(self, claim: NodeClaim, arounds: dict[str, Around | CloudError]) -> Order | CloudError:
-        name = claim.spec.node_class_ref.name
-        if name not in arounds:
-            arounds[name] = self._around(claim)
-        around = arounds[name]
+    def _order_or_error(
+        self, claim: NodeClaim, arounds: dict[tuple[str, str], Around | CloudError]
+    ) -> Order | CloudError:
+        key = claim.spec.node_class_ref.name, claim.pool
+        if key not in arounds:
+            arounds[key] = self._around(claim)
+        around = arounds[key]
         if isinstance(around, CloudError):
             return around
         try:
@@ -489,7 +498,7 @@ class Launcher:
     def _gather(self, claim: NodeClaim) -> Around:
         world, now = self._world, self._clock.now()
         node_class = orders.ready(claim, world.class_of(claim))
-        types = world.types_of(node_class)
+        types = world.types_for(claim, node_class)
         if not types:
             raise CreateError(_NO_TYPES, "the list of EC2 instance types has not been read yet")
         cluster = world.cluster()
@@ -938,7 +947,7 @@ class Launcher:
                 again.append(claim)
                 continue
             node_class = self._world.class_of(claim)
-            types = () if node_class is None else self._world.types_of(node_class)
+            types = () if node_class is None else self._world.types_for(claim, node_class)
             found = next((one for one in types if one.name == instance.instance_type), None)
             self._give(claim, Made.described(instance), found)
         self._spend(tag)

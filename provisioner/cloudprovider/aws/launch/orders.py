@@ -208,6 +208,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         doubted=not trusted,
         reservation_type=_reservation_type(first),
         by_priority=claim.metadata.annotations.get(names.PRICE_OVERLAY_APPLIED) == _TRUE
+        or any(offering.overlaid for _, (_, offering) in chosen)
         or any(around.adjusted(one.offer.instance_type, one.offer.zone, one.offer.capacity_type) for one in overrides),
         context=context if isinstance(context, str) and not relaxed else "",
     )

@@ -100,7 +100,7 @@ def market_of(
 
     Args:
         prices: the list of this moment.
-        adjustments: what changes list prices for decisions, in order: the discount ledger, then NodeOverlays.
+        adjustments: what changes list prices for decisions, in order, such as the discount ledger.
         shortages: the table.
         now: aware.
         reserved: machines left, by reservation id.

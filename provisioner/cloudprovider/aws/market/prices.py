@@ -38,7 +38,7 @@ SPOT_PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
 class PriceAdjustment(Protocol):
-    """Whoever changes a price before decisions see it: a discount ledger, a NodeOverlay."""
+    """Whoever changes a price before decisions see it, such as a discount ledger."""
 
     @property
     def version(self) -> Hashable:

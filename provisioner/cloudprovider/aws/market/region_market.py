@@ -85,14 +85,12 @@ class Around:
         shifted: ids of zones that traffic is shifted away from.
         claims: of the cluster; their machines use up discounts.
         group_of: what the placement group selector of a class resolved to.
-        overlays: what else changes prices, after the ledger.
     """
 
     reserved: Callable[[], Mapping[str, int]] = dict
     shifted: Callable[[], frozenset[str]] = frozenset
     claims: Callable[[], Iterable[NodeClaim]] = tuple
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
-    overlays: Callable[[], tuple[PriceAdjustment, ...]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +276,11 @@ class RegionMarket:
 
     def _market_at(self, now: datetime) -> tuple[Market, Hashable]:
         around, region = self._around, self._settings.region
-        adjustments: tuple[PriceAdjustment, ...] = around.overlays()
+        adjustments: tuple[PriceAdjustment, ...] = ()
         ledger = self._ledger
         if ledger.rows:
             used = ledger.used(bought(around.claims()), region)
-            adjustments = (LedgerPrices(ledger, used, region, now), *adjustments)
+            adjustments = (LedgerPrices(ledger, used, region, now),)
         return market_of(self._book.current(), adjustments, self.shortages, now, around.reserved(), around.shifted())
 
     # ------------------------------------------------------------------ what nodes show

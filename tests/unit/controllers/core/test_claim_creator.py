@@ -11,7 +11,7 @@ from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
-from provisioner.kube.errors import NotFound
+from provisioner.kube.errors import AlreadyExists, NotFound
 from provisioner.scheduling.node_claims import NewClaim, static_claim
 from provisioner.support.workers import Pool
 from tests.support.cluster import World, pool
@@ -84,3 +84,23 @@ def test_names_that_are_all_taken_are_an_error_and_enter_nothing() -> None:
     with pytest.raises(NoFreeNameError, match="'general'"):
         stage.creator.announce("general", lambda _: static_claim(pool(), taken[0].metadata.name))
     assert stage.world.cluster.claims() == taken
+
+
+def test_a_lost_answer_to_the_creation_of_a_claim_without_pods_is_found_again() -> None:
+    stage = Stage()
+    new = stage.announce()
+    there = {**new.body, "metadata": {**new.body["metadata"], "uid": "u", "resourceVersion": "1"}}
+    stage.answers = [refusal(409, "AlreadyExists"), ok(there)]
+    claim = stage.creator.create(new)
+    assert claim is not None
+    assert [one.metadata.uid for one in stage.world.cluster.claims()] == ["u"]
+
+
+def test_a_claim_of_that_name_of_another_owner_is_not_taken_for_ours() -> None:
+    stage = Stage()
+    new = stage.announce()
+    other = {**new.body["metadata"], "uid": "u", "resourceVersion": "1", "ownerReferences": []}
+    stage.answers = [refusal(409, "AlreadyExists"), ok({**new.body, "metadata": other})]
+    with pytest.raises(AlreadyExists):
+        stage.creator.create(new)
+    assert stage.world.cluster.claims() == []

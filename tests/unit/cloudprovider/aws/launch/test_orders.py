@@ -16,6 +16,7 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
+from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
@@ -304,6 +305,17 @@ CONTEXTS: dict[str, tuple[dict[str, str], str, bool]] = {
 def test_context_and_priorities(annotations: dict[str, str], context: str, by_priority: bool) -> None:
     order = orders.order_of(claim(annotations=annotations), around(node_class=node_class({"context": "ctx"})))
     assert (order.context, order.by_priority) == (context, by_priority)
+
+
+def test_prices_of_an_overlay_decide_and_are_given_to_ec2() -> None:
+    """A static NodePool's claim carries no annotation: its types tell."""
+    dear = max(TYPES, key=lambda one: max(offering.price for offering in one.offerings))
+    cheap = PriceChange(0.0, 0.0001)
+    overlaid = changed_type(dear, Change((cheap,) * len(dear.offerings)))
+    order = orders.order_of(claim(), around(types=tuple(overlaid if one is dear else one for one in TYPES)))
+    assert order.overrides[0].offer.instance_type == dear.name
+    assert order.by_priority
+    assert not orders.order_of(claim(), around()).by_priority
 
 
 PRICES: dict[str, tuple[dict[str, list[str]], tuple[str, str, str], bool]] = {
