@@ -185,6 +185,12 @@ def template_shape(template: PodTemplateSpec, namespace: str, *, daemon: bool = 
     return shape_of(complete, namespace=namespace, labels=template.metadata.labels, daemon=daemon)
 
 
+def altered_shape(shape: PodShape, **fields: Any) -> PodShape:
+    """The shape that differs from `shape` in these fields alone; the same object where none differs."""
+    kept = {name: getattr(shape, name) for name in PodShape.__struct_fields__ if name != "key"}
+    return _interned(kept | fields)
+
+
 def interned_shapes() -> int:
     """How many shapes are alive in this process."""
     return len(_by_key)

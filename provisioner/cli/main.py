@@ -17,8 +17,10 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "dev": ("provisioner.cli.dev:command", "Manage a local Kubernetes control plane."),
     "extender": ("extender.server:command", "Run the scheduler extender."),
     "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
+    "plan": ("provisioner.cli.plan.command:command", "Plan nodes for pods and show what they cost."),
     "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
     "reference": ("provisioner.cli.reference.command:command", "Write the generated reference pages."),
+    "why": ("provisioner.cli.why.command:command", "Why a pod has no node, or a node stays or does not drain."),
     "webhook": ("webhook.server:command", "Run the admission webhook."),
 }
 

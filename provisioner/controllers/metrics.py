@@ -9,6 +9,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
+from provisioner.disruption.blockers import impossible
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import DURATION_BUCKETS, GaugeSeries, counter, gauge, histogram, summary
 
@@ -24,6 +25,14 @@ class Metrics:
     """Every metric of the program; declared once a process."""
 
     def __init__(self) -> None:
+        self._known_budgets: object = None
+        self._impossible_budgets = GaugeSeries(
+            gauge(
+                "dovetail_pod_disruption_budgets_never_allowing",
+                "PodDisruptionBudgets that allow no eviction until they or the number of their pods change; always 1.",
+                ("namespace", "poddisruptionbudget"),
+            )
+        )
         self._created = counter(
             f"{_PREFIX}nodeclaims_created_total",
             "NodeClaims that were created.",
@@ -384,6 +393,9 @@ class Metrics:
     def state(self, snapshot: Snapshot) -> None:
         """The size of the cluster state; call once in a while."""
         self._node_count.set(len(snapshot.nodes))
+        if self._known_budgets is not snapshot.pod_budgets:
+            self._known_budgets = snapshot.pod_budgets
+            self._impossible_budgets.replace("budgets", ((key, 1.0) for key in impossible(snapshot.pod_budgets)))
 
 
 def _of_pools(name: str, doc: str, labels: tuple[str, str]) -> GaugeSeries:

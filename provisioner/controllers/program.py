@@ -30,7 +30,7 @@ from provisioner.controllers.core.drift import DriftController
 from provisioner.controllers.core.forceful import ForcefulDisruption
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
-from provisioner.controllers.core.lifecycle import Lifecycle
+from provisioner.controllers.core.lifecycle import Lifecycle, timeouts_of
 from provisioner.controllers.core.nodepool import Health, PoolController
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
@@ -352,7 +352,16 @@ class Controllers:
             cluster, client, recorder, metrics, clock, workers=options.workers(10, 100), pause=caches.pause
         )
         taints = DisruptedTaints(client, clock, told=self._writer.node_written)
-        terminator = Terminator(provider, client, cluster.claims, self._evictions, taints, recorder, clock)
+        terminator = Terminator(
+            provider,
+            client,
+            cluster.claims,
+            self._evictions,
+            taints,
+            recorder,
+            clock,
+            volume_of=cluster.volume_of,
+        )
         self._lifecycle = Lifecycle(
             cluster,
             client,
@@ -366,6 +375,7 @@ class Controllers:
             health=self._health.note,
             nodes_are_stale=lambda: bool(stale([caches.nodes])),
             elsewhere=lambda name: self._provisioner.fits_elsewhere(name),
+            timeouts=timeouts_of(options),
         )
         self._claims = KeyedQueue("nodeclaim", self._lifecycle.reconcile, clock, workers=options.workers(10, 100))
         self._nominations = Nominations(

@@ -254,7 +254,7 @@ def refusal(
     for pod in node.pods:
         if is_active(pod) and do_not_disrupt(pod, now):
             text = f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
-            return Refused(node, Obstacle.POD_PROTECTED, text, _protected_until(pod))
+            return Refused(node, Obstacle.POD_PROTECTED, text, protected_until(pod))
     held = budgets.refusal(node.pods, now)
     return None if held is None else Refused(node, *held)
 
@@ -284,7 +284,8 @@ def _of_node(node: NodeView, view: View, pools: Mapping[str, NodePool]) -> tuple
     return None
 
 
-def _protected_until(pod: Pod) -> datetime | None:
+def protected_until(pod: Pod) -> datetime | None:
+    """When the pod's do-not-disrupt annotation ends by itself; None where it does not, or where the pod has not started yet."""
     try:
         return (
             None if pod.start_time is None else pod.start_time + parse_duration(pod.annotations[names.DO_NOT_DISRUPT])

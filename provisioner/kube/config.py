@@ -316,6 +316,7 @@ def connect(
     user_agent: str = "dovetail",
     pool_size: int = 16,
     clock: Clock | None = None,
+    context: str = "",
 ) -> Connection:
     """Find the API server and the credentials; nothing is sent yet.
 
@@ -326,6 +327,7 @@ def connect(
         user_agent: what the server's audit log shows.
         pool_size: requests that may be under way at once.
         clock: for the rate limit.
+        context: of the kubeconfig; "" is its current one.
 
     Raises:
         ConfigError: nothing usable was found; the sentence says where it looked.
@@ -333,7 +335,7 @@ def connect(
     clock = clock if clock is not None else SystemClock()
     limiter = TokenBucket(qps, burst, clock)
     return Connection(
-        _Source.find(kubeconfig), limiter=limiter, user_agent=user_agent, pool_size=pool_size, clock=clock
+        _Source.find(kubeconfig, context), limiter=limiter, user_agent=user_agent, pool_size=pool_size, clock=clock
     )
 
 
@@ -355,26 +357,27 @@ class _Source:
     """Where the credentials come from; `path` is None inside a cluster."""
 
     path: str | None
+    context: str = ""
 
     def __str__(self) -> str:
         return self.path if self.path is not None else "the service account of this pod"
 
     @staticmethod
-    def find(kubeconfig: str | None) -> "_Source":
+    def find(kubeconfig: str | None, context: str = "") -> "_Source":
         if kubeconfig:
             if not any(Path(path).is_file() for path in kubeconfig.split(os.pathsep)):
                 raise ConfigError(
                     f"kubeconfig {kubeconfig!r} does not exist or is not a file; set --kubeconfig to the path of a kubeconfig file"
                 )
-            return _Source(kubeconfig)
-        if os.environ.get("KUBERNETES_SERVICE_HOST") and (_SERVICE_ACCOUNT / "token").is_file():
+            return _Source(kubeconfig, context)
+        if not context and os.environ.get("KUBERNETES_SERVICE_HOST") and (_SERVICE_ACCOUNT / "token").is_file():
             return _Source(None)
         named = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
         if not any(Path(path).is_file() for path in named.split(os.pathsep)):
             raise ConfigError(
                 f"no kubeconfig found: the process does not run in a pod and {named!r} is not a file; set --kubeconfig or $KUBECONFIG"
             )
-        return _Source(named)
+        return _Source(named, context)
 
     def load(self) -> Any:
         """A Configuration of the official package, with TLS material read into `ssl_context`.
@@ -392,6 +395,7 @@ class _Source:
             else:
                 official.config.load_kube_config(
                     config_file=self.path,
+                    context=self.context or None,
                     client_configuration=configuration,
                     persist_config=False,
                     temp_file_path=scratch,

@@ -503,6 +503,21 @@ class Options:
         _POSITIVE_DURATION,
         "Time without progress after which a disruption command is canceled and its nodes accept pods again.",
     )
+    launch_timeout: timedelta = _own(
+        timedelta(minutes=5),
+        _POSITIVE_DURATION,
+        "Time after which a NodeClaim whose instance has not launched is deleted.",
+    )
+    registration_timeout: timedelta = _own(
+        timedelta(minutes=15),
+        _POSITIVE_DURATION,
+        "Time after which a NodeClaim whose Node has not registered is deleted.",
+    )
+    drain_timeout: timedelta = _own(
+        timedelta(0),
+        _DURATION,
+        "terminationGracePeriod of NodeClaims that have none: time from their deletion after which their pods are deleted. 0 waits without limit.",
+    )
     aws_region: str = _setting(
         "", _TEXT, "Region of the cluster; if empty, the Region of the instance that the provisioner runs on."
     )

@@ -384,6 +384,16 @@ class Cluster:
         with self._lock:
             return self._plans.plan_of(key)
 
+    def pod_budgets(self) -> Mapping[str, tuple[PodDisruptionBudget, ...]]:
+        """All PodDisruptionBudgets by namespace; the same object until one changes."""
+        with self._lock:
+            return self._protection.frozen()
+
+    def volume_of(self, claim: str) -> str:
+        """Name of the PersistentVolume that a PersistentVolumeClaim ("namespace/name") is bound to; "" where unknown."""
+        with self._lock:
+            return self._around.volume_of(claim)
+
     def last_pod_event(self, node_name: str) -> datetime | None:
         """The last bind or end of a pod that is no daemon, as this process saw it."""
         with self._lock:

@@ -103,6 +103,11 @@ class SurroundingsKeeper:
         """How many volumes of each CSI driver a Node takes, as far as its drivers have said."""
         return self._csi_nodes.get(node_name, _NO_LIMITS)
 
+    def volume_of(self, claim: str) -> str:
+        """Name of the PersistentVolume of a PersistentVolumeClaim, by "namespace/name"; "" where unknown."""
+        known = self._claims.get(claim)
+        return known.spec.volume_name if known is not None else ""
+
     def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         """A PersistentVolumeClaim was added, changed or removed."""
         if one := new or old:

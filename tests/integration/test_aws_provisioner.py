@@ -1,6 +1,7 @@
 """The provisioner with AWS on a real control plane and an emulated EC2: from a pending pod to a machine, and back to nothing."""
 
 import base64
+import json
 import signal
 import sys
 from collections import Counter
@@ -8,12 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from provisioner.apis import ec2, names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cli.progress import progress_for
+from provisioner.cli.why.command import command as why
 from provisioner.cloudprovider.aws.launch.templates import TemplateUses
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
 from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
@@ -240,3 +243,23 @@ def test_500_equal_claims_are_launched_by_few_calls(fresh_plane: DevCluster) -> 
     assert calls["CreateFleet"] <= 25, calls
     assert asked <= 150, calls
     assert seconds <= 20
+
+
+def test_why_a_pod_fits_on_no_instance_type_of_ec2(aws: AwsCluster) -> None:
+    """`dovetail why` asks EC2 itself, with the user's own credentials."""
+    aws.deploy("huge", 1, {"cpu": "4000", "memory": "1Gi"}, nodeSelector={names.NODEPOOL_LABEL: "general"})
+    try:
+        (pod,) = aws.eventually(
+            lambda: [one for one in aws.client.list(PODS, NAMESPACE) if one.name.startswith("huge")], "the pod is there"
+        )
+        arguments = ["pod", pod.key, "-o", "json", "--kubeconfig", str(aws.cluster.kubeconfig)]
+        result = CliRunner().invoke(why, arguments, env=dict(aws.ec2.environment()))
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.output)
+        assert found["state"] == "Unschedulable"
+        assert [one["type"] for one in found["reasons"] if one.get("nodePools") == ["general"]] == ["TooLarge"]
+        (general,) = [one for one in found["nodePools"] if one["name"] == "general"]
+        assert "too-small" in {one["cause"] for one in general["refused"]}
+        assert "missing" not in found
+    finally:
+        aws.deploy("huge", 0)

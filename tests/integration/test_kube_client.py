@@ -6,6 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from provisioner.apis.core import ObjectReference
+from provisioner.cli.plan import live
+from provisioner.cli.plan.command import reported
+from provisioner.cli.plan.objects import Objects
+from provisioner.cli.plan.planning import Settings
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -21,6 +25,7 @@ from provisioner.kube.errors import (
 )
 from provisioner.kube.events import Recorder
 from provisioner.support.clock import SystemClock
+from provisioner.support.errors import UserError
 from provisioner.support.workers import pool, run_parallel
 from tests.support.kube_proxy import proxy_to
 
@@ -194,3 +199,29 @@ def test_a_server_that_is_not_there_is_a_connection_failure(
         assert "POST /api/v1/namespaces/kube-client/configmaps" in str(failed.value)
         proxy.reopen()
         client.raw("GET", "/version")
+
+
+def test_a_plan_reads_a_live_cluster_and_changes_nothing(kube: Client, plane: DevCluster) -> None:
+    requests = {"cpu": "3", "memory": "1Gi"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "waits"},
+        "spec": {
+            "nodeSelector": {"karpenter.kwok.sh/instance-cpu": "4"},
+            "containers": [{"name": "c", "image": "x", "resources": {"requests": requests}}],
+        },
+    }
+    kube.create(resources.PODS, pod, NAMESPACE)
+    before = kube.get(resources.PODS, "waits", NAMESPACE)
+    objects, clock = Objects(), SystemClock()
+    live.read(objects, str(plane.kubeconfig), "", clock)
+    objects.pods = [one for one in objects.pods if one.namespace == NAMESPACE]  # other tests have pods of their own
+    objects.nodes, objects.pools, objects.claims = [], [], []
+    found = reported(objects, "kwok", (), Settings(improve=False), clock)
+    (group,) = found.plans[0].fleet.groups
+    assert (group.instance_type, group.pods) == ("c-4x-amd64-linux", 1)
+    assert kube.get(resources.PODS, "waits", NAMESPACE).uid == before.uid
+    with pytest.raises(UserError, match="no-such-context"):
+        live.read(Objects(), str(plane.kubeconfig), "no-such-context", clock)
+    kube.delete(resources.PODS, "waits", NAMESPACE)

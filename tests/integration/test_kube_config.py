@@ -92,6 +92,18 @@ def test_a_token_is_sent(echo: str, tmp_path: Path) -> None:
     assert asked(write(tmp_path / "kc", echo, {"token": "t0"}))["authorization"] == "Bearer t0"
 
 
+def test_a_context_is_chosen_by_name(echo: str, tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "kc", echo, {"token": "t0"}))
+    document = yaml.safe_load(path.read_text())
+    document["users"].append({"name": "other", "user": {"token": "t1"}})
+    document["contexts"].append({"name": "y", "context": {"cluster": "c", "user": "other"}})
+    path.write_text(yaml.safe_dump(document))
+    answer = json.loads(Client(connect(str(path), context="y"), SystemClock()).raw("GET", "/version"))
+    assert answer["authorization"] == "Bearer t1"
+    with pytest.raises(ConfigError, match="no-such-context"):
+        connect(str(path), context="no-such-context")
+
+
 def test_a_token_file_is_read(echo: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file")
     assert asked(write(tmp_path / "kc", echo, {"tokenFile": "token"}))["authorization"] == "Bearer from-file"

@@ -1,19 +1,23 @@
 """The provisioner on a real control plane: from a pending pod to a machine, and back to nothing."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from provisioner.apis import names
 from provisioner.apis.hash import nodepool_hash
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import decode_plan
+from provisioner.cli.why.command import command as why_command
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.resources import NODECLAIMS, NODEOVERLAYS, NODES, PODS
+from provisioner.kube.resources import NODECLAIMS, NODEOVERLAYS, NODES, PODS, VOLUMEATTACHMENTS
 from provisioner.options import FeatureGates
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
@@ -143,7 +147,56 @@ def answers_of(code: str) -> float:
     return REGISTRY.get_sample_value("karpenter_pods_eviction_requests_total", {"code": code}) or 0.0
 
 
-def test_a_protected_pod_holds_the_drain_and_no_machine_waits_empty_for_it(plot: Plot) -> None:
+Asked = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def asked(plane: DevCluster) -> Asked:
+    """What `dovetail why` says of this plane."""
+
+    def ask(*arguments: str) -> dict[str, Any]:
+        result = CliRunner().invoke(why_command, [*arguments, "-o", "json", "--kubeconfig", str(plane.kubeconfig)])
+        assert result.exit_code == 0, result.output
+        found: dict[str, Any] = json.loads(result.output)
+        return found
+
+    return ask
+
+
+def attachment_to(node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": f"csi-{node}"},
+        "spec": {"attacher": "dovetail.example", "nodeName": node, "source": {"persistentVolumeName": f"pv-{node}"}},
+    }
+
+
+def test_a_termination_grace_period_ends_what_nobody_may_evict_and_its_volumes_are_awaited(plot: Plot) -> None:
+    plot.pool(disruption=NEVER, template={"terminationGracePeriod": "10m"})
+    plot.deploy("stubborn", 1, annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=3600)
+    plot.await_running(1)
+    (claim,) = eventually(plot.initialized, "the claim is initialised", SECONDS)
+    node = claim.status.node_name
+    plot.client.create(VOLUMEATTACHMENTS, attachment_to(node))
+    plot.client.delete(NODECLAIMS, claim.name)
+
+    def waits_for_volumes() -> bool:
+        conditions = plot.client.get(NODECLAIMS, claim.name).status.conditions
+        found = condition(conditions, names.VOLUMES_DETACHED)
+        return is_true(conditions, names.DRAINED) and found is not None and found.reason == "AwaitingVolumeDetachment"
+
+    eventually(waits_for_volumes, "the pod was deleted, and its volumes are awaited", SECONDS, 0.1)
+    going = plot.client.get(NODECLAIMS, claim.name)
+    assert going.metadata.deletion_timestamp is not None
+    end = going.metadata.deletion_timestamp + timedelta(minutes=10)
+    assert going.metadata.annotations[names.TERMINATION_TIMESTAMP] == f"{end:%Y-%m-%dT%H:%M:%SZ}"
+    assert node in {one.metadata.name for one in plot.nodes()}
+    plot.client.delete(VOLUMEATTACHMENTS, f"csi-{node}")
+    eventually(lambda: claim.name not in {one.name for one in plot.claims()}, "its claim is gone", SECONDS)
+
+
+def test_a_protected_pod_holds_the_drain_and_no_machine_waits_empty_for_it(plot: Plot, asked: Asked) -> None:
     plot.pool(disruption=NEVER)
     plot.daemonset("agent")
     plot.deploy("guarded", 1, cpu="1")
@@ -157,6 +210,7 @@ def test_a_protected_pod_holds_the_drain_and_no_machine_waits_empty_for_it(plot:
     plot.client.delete(NODES, node.metadata.name)
     eventually(lambda: answers_of("429") >= refused + 2, "the eviction was refused twice", SECONDS)
     eventually(lambda: plot.events("FailedDraining", "Node", [node.metadata.name]), "the Node says why", SECONDS)
+    eventually(lambda: plot.events("FailedDraining", "NodeClaim", [claim.name]), "its claim says why", SECONDS)
     assert [one.name for one in plot.claims()] == [claim.name]  # a machine that nobody may come to yet is not bought
     held = plot.client.get(NODES, node.metadata.name)
     assert names.DISRUPTED_TAINT.key in {taint.key for taint in held.spec.taints}
@@ -165,6 +219,12 @@ def test_a_protected_pod_holds_the_drain_and_no_machine_waits_empty_for_it(plot:
     told = condition(plot.client.get(NODECLAIMS, claim.name).status.conditions, names.DRAINED)
     assert told is not None
     assert (told.status, told.reason) == ("Unknown", "Draining")
+    budget = f"PodDisruptionBudget {plot.name}/guarded never allows an eviction"
+    assert budget in told.message
+    why = asked("node", node.metadata.name)
+    assert why["state"] == "Terminating"
+    assert budget in why["summary"]
+    assert {one["cause"] for one in why["drain"]["blockers"]} == {"impossible-pod-budget", "pod-protected"}
 
     plot.unprotect("guarded")
     eventually(
@@ -181,7 +241,7 @@ def test_a_protected_pod_holds_the_drain_and_no_machine_waits_empty_for_it(plot:
     plot.await_running(2)
 
 
-def test_limits_are_never_exceeded_and_pods_say_which(plot: Plot) -> None:
+def test_limits_are_never_exceeded_and_pods_say_which(plot: Plot, asked: Asked) -> None:
     pool = plot.pool(disruption=NEVER, limits={"cpu": "8"})
     plot.deploy("web", 4)
     most = 0
@@ -201,6 +261,12 @@ def test_limits_are_never_exceeded_and_pods_say_which(plot: Plot) -> None:
     eventually(lambda: len(complaints("cpu")) == 2, "both pods name the limit of cpu", SECONDS, 0.2)
     assert seen() == 2
     assert plot.node_pool(pool).status.nodes <= 2
+    waiting = next(pod for pod in plot.pods() if not pod.node_name)
+    why = asked("pod", waiting.key)
+    assert why["state"] == "Unschedulable"
+    assert [one["type"] for one in why["reasons"] if one.get("nodePools") == [pool]] == ["LimitReached"]
+    (mine,) = [one for one in why["nodePools"] if one["name"] == pool]
+    assert "limit" in {one["cause"] for one in mine["refused"]}
 
     plot.change_pool(pool, limits={"cpu": "100", "nodes": "3"})
     plot.await_running(3)

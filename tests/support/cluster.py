@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.core import Node
+from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
@@ -164,6 +164,24 @@ def pool(name: str = "general", *, requirements: tuple[Mapping[str, Any], ...] =
         "status": status,
     }
     return msgspec.convert(body, NodePool, strict=False)
+
+
+def pod_budget(
+    name: str = "guard", *, healthy: int = 3, required: int = 2, allowed: int = 1, **spec: Any
+) -> PodDisruptionBudget:
+    """A PodDisruptionBudget of all pods in the namespace `default`, as its controller counted it."""
+    body = {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "generation": 1},
+        "spec": {"selector": {}, **(spec or {"minAvailable": required})},
+        "status": {
+            "observedGeneration": 1,
+            "currentHealthy": healthy,
+            "desiredHealthy": required,
+            "expectedPods": healthy,
+            "disruptionsAllowed": allowed,
+        },
+    }
+    return msgspec.convert(body, PodDisruptionBudget, strict=False)
 
 
 class World:

@@ -39,3 +39,14 @@ class FakeInstances:
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+
+class Lingering(FakeInstances):
+    """Instances that take a while to end."""
+
+    lingers = True
+
+    def end(self, provider_id: str) -> None:
+        if not self.lingers:
+            super().end(provider_id)
+            super().end(provider_id)

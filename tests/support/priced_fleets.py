@@ -3,13 +3,11 @@
 The workloads are drawn with numpy's generator; the same kind, size and seed give the same pods.
 """
 
-import csv
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -22,14 +20,13 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.cloudprovider.aws.market.static_data import on_demand_prices
+from provisioner.cloudprovider.aws.market.static_data import on_demand_prices, published_types
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.problem import Pool, World
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
 from tests.support.problems import pods, shape
 
-PUBLISHED = Path(__file__).parents[1] / "data" / "aws" / "ec2_published_types.csv"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 GPU = "nvidia.com/gpu"
 CATEGORY = "karpenter.k8s.aws/instance-category"
@@ -49,7 +46,7 @@ def ec2_types(
     """Types of generation 3 and later, no bare metal, in three zones at one price; with `gpus`, NVIDIA's of any family."""
     prices = on_demand_prices()["us-east-1"].prices
     found = []
-    for row in csv.DictReader(PUBLISHED.read_text().splitlines()):
+    for row in published_types():
         price = prices.get(row["instance_type"], 0)
         chosen = row[CATEGORY] in categories and int(row["karpenter.k8s.aws/instance-generation"]) >= 3
         if price <= 0 or row[names.ARCH_LABEL] not in arches or "metal" in row["instance_type"]:
@@ -62,7 +59,7 @@ def ec2_types(
     return tuple(found)
 
 
-def _type(row: dict[str, str], price: float, capacity_type: str) -> InstanceType:
+def _type(row: Mapping[str, str], price: float, capacity_type: str) -> InstanceType:
     allocatable = {"cpu": row["cpu"], "memory": row["memory"], "pods": row["pods"], "ephemeral-storage": "17Gi"}
     if row[GPU]:
         allocatable[GPU] = row[GPU]

@@ -59,6 +59,7 @@ class TinyServer:
         world: what our caches have; `tell` off, the server knows more than they.
         pods: what is bound, by UID, as the server encodes it; evicted and deleted ones are gone at once.
         budgets: PodDisruptionBudgets, as JSON.
+        attachments: VolumeAttachments, as JSON.
         refuse: status to answer to writes of objects by name, instead of doing them.
         refuse_creates: status to answer to every creation; 0 creates.
         done: requests that changed something, as "METHOD kind/name".
@@ -71,6 +72,7 @@ class TinyServer:
         self.objects: dict[tuple[str, str], Any] = {}
         self.pods: dict[str, tuple[str, bytes]] = {}  # UID -> (Node, JSON)
         self.budgets: list[Any] = []
+        self.attachments: list[Any] = []
         self.refuse: dict[str, int] = {}
         self.refuse_creates = 0
         self.done: list[str] = []
@@ -98,6 +100,7 @@ class TinyServer:
             self.taints,
             self.recorder,
             clock,
+            volume_of=cluster.volume_of,
         )
 
     def put(self, *things: NodeClaim | Node) -> None:
@@ -138,6 +141,10 @@ class TinyServer:
         return found is not None and "deletionTimestamp" not in found["metadata"]
 
     def _answer(self, sent: Sent) -> FakeAnswer:
+        if sent.path == "/apis/storage.k8s.io/v1/volumeattachments":
+            if "volumeattachments" in self.refuse:
+                return refusal(self.refuse["volumeattachments"])
+            return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": self.attachments})
         if sent.path == "/api/v1/pods":
             return self._list_pods(sent)
         if found := _POD.fullmatch(sent.path):

@@ -316,6 +316,7 @@ LEASE_VERBS = ("get", "create", "patch")
 CLIENT_VERBS = {
     "get": ("get",),
     "list": ("list",),
+    "survey": ("list",),
     "create": ("create",),
     "replace": ("update",),
     "patch": ("patch",),
@@ -415,6 +416,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         (READ, STORAGE, "storageclasses csinodes"): "where volumes may be made, and how many a machine takes",
         (READ, "", "namespaces limitranges"): "selectors of affinity, and default requests",
         (READ, "policy", "poddisruptionbudgets"): "which pods cannot leave their machine now",
+        ("list", STORAGE, "volumeattachments"): "which volumes are still attached to a machine that goes",
         (READ, "", "services replicationcontrollers"): "whose pods a default spread means (--scheduler-config)",
         (READ, "apps", "replicasets statefulsets"): "the same",
         ("patch", KARPENTER, "nodepools nodepools/status"): "hash and migration; counters and conditions",

@@ -22,6 +22,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.duration import DurationError, parse_duration
 
 _SHORTEST_GRACE: Final = timedelta(seconds=1)
 _MULTIPLE_BUDGETS: Final = "more than one PodDisruptionBudget"
@@ -72,12 +73,32 @@ def _must_go(pod: Pod, now: datetime, deadline: datetime) -> bool:
 
 
 def deadline_of(claim: NodeClaim) -> datetime | None:
-    """When the claim's Node ends whatever runs on it; None where nothing says so, or what says so cannot be read."""
+    """When the claim's Node is terminated whatever runs on it; None where nothing says so, or what says so cannot be read.
+
+    The annotation counts; where it is missing or cannot be read, the terminationGracePeriod of a claim that is being deleted does.
+    """
     try:
         found = datetime.fromisoformat(claim.metadata.annotations.get(names.TERMINATION_TIMESTAMP, ""))
     except ValueError:
+        return grace_end(claim, None)
+    return found if found.tzinfo is not None else grace_end(claim, None)
+
+
+def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:
+    """When the terminationGracePeriod of a claim that is being deleted is over; None for one that stays, or has none.
+
+    Args:
+        claim: whose own period counts where it has one that can be read.
+        longest: the period of a claim without; None is no end.
+    """
+    deleted, text = claim.metadata.deletion_timestamp, claim.spec.termination_grace_period
+    if deleted is None:
         return None
-    return found if found.tzinfo is not None else None
+    try:
+        grace = parse_duration(text) if text else longest
+        return deleted + grace if grace is not None else None
+    except (DurationError, OverflowError):
+        return None
 
 
 def _tier(pod: Pod) -> tuple[bool, bool]:

@@ -10,6 +10,7 @@ only when nothing that it allows can ever be had, or when its pods can go elsewh
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from provisioner.apis import names
@@ -26,7 +27,7 @@ from provisioner.cloudprovider.errors import (
 from provisioner.cloudprovider.types import CloudProviderView, Machine
 from provisioner.controllers.core import registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.core.drain import deadline_of, grace_end
 from provisioner.controllers.core.fallback import Fallback
 from provisioner.controllers.core.terminator import State, Terminator
 from provisioner.controllers.metrics import Metrics
@@ -35,14 +36,13 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import EventType, Recorder
+from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.state.joining import Rivals
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
 
-LAUNCH_TIMEOUT = timedelta(minutes=5)
-REGISTRATION_TIMEOUT = timedelta(minutes=15)
 #: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
 READY_GRACE_SECONDS = 2.0
 FINALIZE_REQUEUE_SECONDS = 5.0
@@ -50,9 +50,30 @@ RIVALS_REQUEUE_SECONDS = 10.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
 ELSEWHERE_SECONDS = 0.5
 FAILED_TERMINATION = "FailedTermination"
+TERMINATION_GRACE_PERIOD_EXPIRING = "TerminationGracePeriodExpiring"
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a NodeClaim may take for a step.
+
+    Attributes:
+        launch: until its instance is launched; then it is deleted.
+        registration: until its Node has registered; likewise.
+        drain: of a claim without a terminationGracePeriod, from its deletion until its pods are deleted whatever forbids it; None waits for ever.
+    """
+
+    launch: timedelta = timedelta(minutes=5)
+    registration: timedelta = timedelta(minutes=15)
+    drain: timedelta | None = None
+
+
+def timeouts_of(options: Options) -> Timeouts:
+    """As the program was started."""
+    return Timeouts(options.launch_timeout, options.registration_timeout, options.drain_timeout or None)
 
 
 class Lifecycle:
@@ -62,6 +83,7 @@ class Lifecycle:
         register: takes the name of a claim whose Node has come.
         health: notes whether a machine of a pool came up.
         elsewhere: whether all pods that wait for a claim would find other places now.
+        timeouts: see `Timeouts`.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
 
     Timeouts count from the moment at which this process first saw the claim in that state, on its own monotonic clock:
@@ -84,7 +106,9 @@ class Lifecycle:
         health: Callable[[str, bool], None],
         nodes_are_stale: Callable[[], bool],
         elsewhere: Callable[[str], bool] = lambda _: False,
+        timeouts: Timeouts = Timeouts(),
     ) -> None:
+        self._timeouts = timeouts
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
         self._recorder, self._metrics, self._clock = recorder, metrics, clock
@@ -145,7 +169,7 @@ class Lifecycle:
             self._writer.delete(claim)
             return DONE
         waited = self._waited(claim, names.LAUNCHED)
-        late = waited > LAUNCH_TIMEOUT.total_seconds()
+        late = waited > self._timeouts.launch.total_seconds()
         if late and not _may_still_come(claim):
             return self._give_up(claim, "launch_timeout", unhealthy=True)
         try:
@@ -244,12 +268,13 @@ class Lifecycle:
 
     def _deadline(self, claim: NodeClaim) -> Result:
         """Wait for the Node until the registration timeout."""
-        left = REGISTRATION_TIMEOUT.total_seconds() - self._waited(claim, names.REGISTERED)
+        longest = self._timeouts.registration.total_seconds()
+        left = longest - self._waited(claim, names.REGISTERED)
         if left <= 0:
             if not self._nodes_are_stale():
                 return self._give_up(claim, "registration_timeout", unhealthy=True)
             del self._waits_since[claim.metadata.name]  # its Node may be there, or was kept from coming
-            left = REGISTRATION_TIMEOUT.total_seconds() - self._waited(claim, names.REGISTERED)
+            left = longest - self._waited(claim, names.REGISTERED)
         return Result(requeue_after=left)
 
     def _waited(self, claim: NodeClaim, what: str) -> float:
@@ -302,6 +327,7 @@ class Lifecycle:
         rivals = self._cluster.rivals(claim)
         if rivals is not None and len(rivals.claims) > 1:
             return self._finalize_rival(claim, rivals)
+        claim = self._with_deadline(claim)
         registered = is_true(claim.status.conditions, names.REGISTERED)
         node = self._cluster.node_of(claim)
         if node is not None and registered and not self._nodes_are_stale():
@@ -336,6 +362,15 @@ class Lifecycle:
                 self._terminator.forget(claim)
                 self._metrics.claim_terminated(claim, self._clock.now())
                 return DONE
+
+    def _with_deadline(self, claim: NodeClaim) -> NodeClaim:
+        """With the time at which its Node is terminated whatever runs on it, where it has one; one that is written already counts."""
+        end = grace_end(claim, self._timeouts.drain)
+        if end is None or names.TERMINATION_TIMESTAMP in claim.metadata.annotations:
+            return claim
+        text = end.strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._event(claim, "Warning", TERMINATION_GRACE_PERIOD_EXPIRING, f"All pods will be deleted by {text}")
+        return self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
 
     def _finalize_rival(self, claim: NodeClaim, rivals: Rivals) -> Result:
         """The instance stays with the last claim that has it; all its Nodes are drained before it may be ended."""

@@ -1,6 +1,8 @@
 """The end of a Node: taint, drain through the Eviction API, end the machine, let the Node go. Source: core spec 7."""
 
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -8,32 +10,72 @@ from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import condition, is_true
+from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import Evictions, deadline_of, drain_step
-from provisioner.controllers.core.lifecycle import FAILED_TERMINATION, not_ended, retry_of
+from provisioner.controllers.core.lifecycle import (
+    FAILED_TERMINATION,
+    TERMINATION_GRACE_PERIOD_EXPIRING,
+    not_ended,
+    retry_of,
+)
 from provisioner.controllers.core.registration import patch_node
 from provisioner.controllers.core.terminator import FAILED_DRAINING, MIN_TAINTED_SECONDS, Ending, State, Terminator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
+from provisioner.disruption.blockers import Blocker, Cause, blockers, sentence
+from provisioner.disruption.candidates import PodBudgets
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
+from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.support.workers import DONE, Result
 
 DRAIN_REQUEUE_SECONDS = 1.0
 #: While the watch of pods is stale, every look at a drain is a list at the API server.
 STALE_REQUEUE_SECONDS = 3.0
 INSTANCE_REQUEUE_SECONDS = 5.0
+#: What holds a drain changes with every pod that goes; its NodeClaim is written so often at most.
+TELL_SECONDS = 10.0
 CONTROLLER = "node.termination"
+_MOST_TOLD = 20_000
+_BLOCKED = gauge(
+    "dovetail_nodes_drain_blocked",
+    "Nodes whose drain is blocked, by cause: pod-budget, impossible-pod-budget, several-pod-budgets, pod-protected.",
+    ("nodepool", "cause"),
+)
 _log = logs.get_logger(__name__)
+
+
+class BlockedDrains:
+    """How many drains are blocked, for the metric. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._causes: dict[str, frozenset[tuple[str, str]]] = {}  # Node -> (NodePool, cause)
+        self._series = GaugeSeries(_BLOCKED)
+
+    def set(self, node: str, claim: NodeClaim | None, held: Iterable[Blocker]) -> None:
+        """The drain of this Node is held by these now."""
+        pool = claim.pool if claim is not None else ""
+        causes = frozenset((pool, one.cause.value) for one in held if one.cause is not Cause.TERMINATING)
+        with self._lock:
+            if self._causes.get(node, frozenset()) == causes:
+                return
+            self._causes.pop(node, None)
+            if causes:
+                self._causes[node] = causes
+                forget_oldest(self._causes, _MOST_TOLD)
+            counts = Counter(pair for each in self._causes.values() for pair in each)
+            self._series.replace("drains", counts.items())
 
 
 class Termination:
@@ -62,6 +104,9 @@ class Termination:
         self._evictions, self._taints, self._terminator = evictions, taints, terminator
         self._recorder, self._metrics, self._clock = recorder, metrics, clock
         self._pods_are_stale = pods_are_stale
+        self._told: dict[str, float] = {}  # claim UID -> when its condition was written
+        self._blocked = BlockedDrains()
+        self._budgets: tuple[object, PodBudgets] = (None, PodBudgets({}))
 
     def reconcile(self, name: str) -> Result:
         """One look at one Node that is being deleted."""
@@ -71,6 +116,7 @@ class Termination:
             or node.metadata.deletion_timestamp is None
             or names.TERMINATION_FINALIZER not in node.metadata.finalizers
         ):
+            self._blocked.set(name, None, ())
             return DONE
         claim = self._cluster.claim_of(node)
         if claim is None and not self._is_ours(node):
@@ -114,19 +160,35 @@ class Termination:
         return self._after(ending, node, claim)
 
     def _after(self, ending: Ending, node: Node, claim: NodeClaim | None) -> Result:
-        if claim is not None and ending.state is not State.HELD and not is_true(claim.status.conditions, names.DRAINED):
+        drained = ending.state is not State.HELD or bool(ending.volumes)
+        if claim is not None and drained and not is_true(claim.status.conditions, names.DRAINED):
             self._metrics.node_drained(claim)
+        if drained:
+            self._blocked.set(node.metadata.name, claim, ())
         match ending.state:
             case State.HELD:
-                if claim is not None and ending.why:
-                    self._draining(claim)
+                if claim is not None and ending.volumes:
+                    self._await_volumes(claim, ending.why)
+                elif claim is not None and ending.why:
+                    self._draining(claim, ending.why)
                 return Result(requeue_after=ending.requeue_after)
             case State.UNDER_WAY:
                 if claim is not None:
                     claim = self._cluster.claim(claim.metadata.name) or claim
                     conditions = claim.status.conditions
-                    for kind in (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING):
-                        conditions = self._set(claim, conditions, kind)
+                    conditions = self._set(claim, conditions, names.DRAINED)
+                    if ending.volumes:
+                        conditions = self._set(
+                            claim,
+                            conditions,
+                            names.VOLUMES_DETACHED,
+                            names.FALSE,
+                            names.TERMINATION_GRACE_PERIOD_ELAPSED,
+                            f"{len(ending.volumes)} volumes are still attached",
+                        )
+                    elif not is_elapsed(claim):
+                        conditions = self._set(claim, conditions, names.VOLUMES_DETACHED)
+                    conditions = self._set(claim, conditions, names.INSTANCE_TERMINATING)
                     self._writer.status(claim, conditions)
                 return Result(requeue_after=INSTANCE_REQUEUE_SECONDS)
             case State.GONE:
@@ -142,39 +204,72 @@ class Termination:
         drain = drain_step(pods, self._clock.now(), deadline)
         if not drain.waiting:
             return False
+        held = self._held_by(pods)
+        self._blocked.set(node.metadata.name, claim, held)
+        why = sentence(held)
         if claim is not None:
-            self._draining(claim)
+            end = f"; all pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}" if deadline is not None else ""
+            self._draining(claim, f"{why}{end}" if why else "Draining")
         self._evictions.add(drain.evict)
         if deadline is not None:
             self._expiring(node, claim, deadline)
             self._evictions.force(drain.force, deadline)
-        if len(drain.evict) + len(drain.force) < drain.waiting:
-            message = f"Failed to drain node, {drain.waiting} pods are waiting to be evicted"
-            self._recorder.publish(node_reference(node), "Warning", FAILED_DRAINING, message)
+        if any(one.cause is not Cause.TERMINATING for one in held):
+            message = f"Failed to drain node, {drain.waiting} pods are waiting to be evicted: {why}"
+            for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):
+                about = reference.kind, reference.uid, *sorted({one.cause for one in held})
+                self._recorder.publish(reference, "Warning", FAILED_DRAINING, message, dedupe=about)
         return True
+
+    def _held_by(self, pods: tuple[Pod, ...]) -> tuple[Blocker, ...]:
+        current = self._cluster.pod_budgets()
+        known = self._budgets
+        if known[0] is not current:
+            known = self._budgets = current, PodBudgets(current)
+        return blockers(pods, known[1], self._clock.now())
 
     def _expiring(self, node: Node, claim: NodeClaim | None, deadline: datetime) -> None:
         message = f"All pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}"
         for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):
-            self._recorder.publish(reference, "Warning", "TerminationGracePeriodExpiring", message)
+            self._recorder.publish(reference, "Warning", TERMINATION_GRACE_PERIOD_EXPIRING, message)
 
-    def _draining(self, claim: NodeClaim) -> None:
+    def _draining(self, claim: NodeClaim, message: str) -> None:
+        """Say on the claim what holds its drain; what changes is written every `TELL_SECONDS` at most."""
         claim = self._cluster.claim(claim.metadata.name) or claim
-        if condition(claim.status.conditions, names.DRAINED) is None:
-            conditions = CLAIM_CONDITIONS.set(
-                claim.status.conditions,
-                names.DRAINED,
-                names.UNKNOWN,
-                names.DRAINING,
-                "Draining",
-                generation=claim.metadata.generation,
-                now=self._clock.now(),
-            )
-            self._writer.status(claim, conditions)
+        known, now = condition(claim.status.conditions, names.DRAINED), self._clock.monotonic()
+        lately = now - self._told.get(claim.metadata.uid, float("-inf")) < TELL_SECONDS
+        if known is not None and (lately or known.message == message):
+            return
+        self._told[claim.metadata.uid] = now
+        forget_oldest(self._told, _MOST_TOLD)
+        unknown, reason = names.UNKNOWN, names.DRAINING
+        conditions = self._set(claim, claim.status.conditions, names.DRAINED, unknown, reason, message)
+        self._writer.status(claim, conditions)
 
-    def _set(self, claim: NodeClaim, conditions: Any, kind: str) -> Any:
+    def _await_volumes(self, claim: NodeClaim, message: str) -> None:
+        claim = self._cluster.claim(claim.metadata.name) or claim
+        conditions = self._set(claim, claim.status.conditions, names.DRAINED)
+        unknown, reason = names.UNKNOWN, names.AWAITING_VOLUME_DETACHMENT
+        conditions = self._set(claim, conditions, names.VOLUMES_DETACHED, unknown, reason, message)
+        self._writer.status(claim, conditions)
+
+    def _set(
+        self,
+        claim: NodeClaim,
+        conditions: tuple[Condition, ...],
+        kind: str,
+        status: str = names.TRUE,
+        reason: str = "",
+        message: str = "",
+    ) -> tuple[Condition, ...]:
         return CLAIM_CONDITIONS.set(
-            conditions, kind, names.TRUE, kind, "", generation=claim.metadata.generation, now=self._clock.now()
+            conditions,
+            kind,
+            status,
+            reason or kind,
+            message,
+            generation=claim.metadata.generation,
+            now=self._clock.now(),
         )
 
     def _machine_is_gone(self, claim: NodeClaim) -> bool:
@@ -199,6 +294,7 @@ class Termination:
 
         patch_node(self._client, node, patch_of)
         self._taints.forget(node)
+        self._blocked.set(node.metadata.name, claim, ())
         if claim is not None:
             self._metrics.node_terminated(claim, node, self._clock.now())
         return DONE
@@ -206,3 +302,9 @@ class Termination:
     def _is_ours(self, node: Node) -> bool:
         kinds = self._provider.node_class_kinds()
         return any(names.nodeclass_label(group, kind) in node.metadata.labels for group, kind in kinds)
+
+
+def is_elapsed(claim: NodeClaim) -> bool:
+    """Whether its instance was terminated with volumes still attached, because its terminationGracePeriod was over."""
+    told = condition(claim.status.conditions, names.VOLUMES_DETACHED)
+    return told is not None and told.reason == names.TERMINATION_GRACE_PERIOD_ELAPSED

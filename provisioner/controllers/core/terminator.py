@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from provisioner.apis import names
-from provisioner.apis.core import Node
+from provisioner.apis.core import BriefMeta, Node, VolumeAttachmentSpec
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import is_true
-from provisioner.apis.pods import Pod
+from provisioner.apis.meta import Object, is_true
+from provisioner.apis.pods import Pod, is_drainable
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider
@@ -27,9 +29,11 @@ from provisioner.controllers.core.drain import DrainStep, Evictions, drain_step
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import DecodeError, NotFound
+from provisioner.kube.errors import DecodeError, Forbidden, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.kube.survey import Shared, Unreadable, survey
+from provisioner.scheduling.volumes import claim_keys
+from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
@@ -37,17 +41,30 @@ from provisioner.support.metrics import counter
 #: From the taint to the end of the instance: in this time kube-scheduler sees the taint, and what it bound before is listed.
 MIN_TAINTED_SECONDS: Final = 2.0
 HELD_SECONDS: Final = 2.0
+#: Every look at what is attached is a list of all VolumeAttachments, shared by those who look at once.
+VOLUMES_SECONDS: Final = 2.0
 #: Nothing that we do makes an object readable, so it is looked at less often.
 UNREADABLE_SECONDS: Final = 10.0
 FAILED_DRAINING: Final = "FailedDraining"
 _MOST_NAMED: Final = 5
 _MOST_TOLD: Final = 20_000
 _MOST_STRANGERS: Final = 50
+_log = logs.get_logger(__name__)
 _HELD = counter(
     "dovetail_instance_terminations_held_total",
     "Times that the termination of an instance was postponed, by cause.",
     ("cause",),
 )
+
+
+class _Attachment(Object, frozen=True, kw_only=True):
+    """A VolumeAttachment without its status, which its driver may fill as it likes."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+
+
+_decode_attachment = msgspec.json.Decoder(_Attachment).decode
 
 
 class State(enum.Enum):
@@ -69,12 +86,14 @@ class Ending:
         nodes: its Nodes as the API server has them; empty where nobody looked.
         requeue_after: seconds until another try makes sense, where it is held.
         why: what holds it, in a sentence for an event; "" where nothing but time does.
+        volumes: that are attached to its Nodes after their pods have gone: they hold it, or did until its deadline.
     """
 
     state: State
     nodes: tuple[Node, ...] = ()
     requeue_after: float = 0.0
     why: str = ""
+    volumes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +133,7 @@ class Terminator:
         claims: every known NodeClaim.
         evictions: asks live pods to leave.
         taints: closes Nodes.
+        volume_of: name of the PersistentVolume of a PersistentVolumeClaim, by "namespace/name"; "" where unknown.
     """
 
     def __init__(
@@ -125,10 +145,14 @@ class Terminator:
         taints: DisruptedTaints,
         recorder: Recorder,
         clock: Clock,
+        *,
+        volume_of: Callable[[str], str] = lambda _: "",
     ) -> None:
+        self._volume_of = volume_of
         self._provider, self._client, self._claims = provider, client, claims
         self._evictions, self._taints, self._recorder, self._clock = evictions, taints, recorder, clock
         self._nodes = Shared(self._list_nodes)
+        self._attachments = Shared(self._list_attachments)
         self._lock = threading.Lock()
         self._metered: dict[str, CloudProvider] = {}
         self._told: dict[str, str] = {}  # claim UID -> provider ID of the instance whose end has begun
@@ -136,7 +160,7 @@ class Terminator:
     # ------------------------------------------------------------------ ending
 
     def end(self, claim: NodeClaim, *, by: str, deadline: datetime | None = None) -> Ending:
-        """End the claim's instance once no live pod is left on it; call again until it is gone.
+        """End the claim's instance once no live pod is left on it and no volume of those that left; call again until it is gone.
 
         Args:
             claim: that is being deleted.
@@ -157,8 +181,11 @@ class Terminator:
             sight = self._look(provider_id, claim, close=True)
             if (held := self._held(claim, sight, deadline)) is not None:
                 return held
+            volumes = self._volumes(sight, provider_id)
+            if volumes and (deadline is None or self._clock.now() < deadline):
+                return self._await_volumes(sight, volumes)
         else:
-            sight = Sight()
+            sight, volumes = Sight(), ()
         provider = self._as(by)
         try:
             provider.delete(claim)
@@ -167,7 +194,7 @@ class Terminator:
         except MachineNotFoundError:
             self._note(uid, provider_id)
             return Ending(State.GONE, sight.nodes)
-        return Ending(State.UNDER_WAY, sight.nodes)
+        return Ending(State.UNDER_WAY, sight.nodes, volumes=volumes)
 
     def forget(self, claim: NodeClaim) -> None:
         """The claim is gone, or about to be."""
@@ -280,6 +307,38 @@ class Terminator:
             unreadable += (f"pod {one} on node {name}, which cannot be read ({one.error})" for one in found.unreadable)
         return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(unreadable)
 
+    def _volumes(self, sight: Sight, provider_id: str) -> tuple[str, ...]:
+        """Volumes that are still attached to the instance's Nodes, less those of pods that are not drained; by name.
+
+        Each is the name of its PersistentVolume, or of its VolumeAttachment where it has none. Source: core spec 7.1.
+        """
+        nodes = [node.metadata.name for node in sight.nodes]
+        if not nodes:
+            return ()  # nobody detaches from a Node that is gone
+        attached = self._attachments.get()
+        found = {name for node in nodes for name in attached.get(node, ())}
+        if not found:
+            return ()
+        now = self._clock.now()
+        staying = [pod for pod in sight.pods if not is_drainable(pod, now)]
+        found -= {self._volume_of(key) for pod in staying for key in claim_keys(pod)}
+        return () if found and self._is_gone(provider_id, sight) else tuple(sorted(found))
+
+    def _list_attachments(self) -> dict[str, list[str]]:
+        """Volumes by the Node that they are attached to, or being attached to or detached from."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        try:
+            every = survey(self._client, resources.VOLUMEATTACHMENTS, decode=_decode_attachment).objects
+        except Forbidden as error:  # manifests of an older version: no instance may run for ever for that
+            _log.warning(
+                "Not waiting for volumes to detach, because listing VolumeAttachments is forbidden; apply the current RBAC manifests",
+                error=str(error),
+            )
+            return found
+        for one in every:
+            found[one.spec.node_name].append(one.spec.source.persistent_volume_name or one.metadata.name)
+        return found
+
     def _list_nodes(self) -> _Nodes:
         found = survey(self._client, resources.NODES, decode=decode_facts)
         every = _Nodes(unreadable=found.unreadable)
@@ -359,6 +418,15 @@ class Terminator:
                 reference_of(claim), "Warning", FAILED_DRAINING, message, dedupe=(claim.metadata.uid, cause)
             )
         return Ending(State.HELD, sight.nodes, seconds, why)
+
+    def _await_volumes(self, sight: Sight, volumes: tuple[str, ...]) -> Ending:
+        _HELD.labels("volumes").inc()
+        why = f"Waiting for {len(volumes)} volume{'s' if len(volumes) > 1 else ''} to detach: {_named(volumes)}"
+        for node in sight.nodes:
+            self._recorder.publish(
+                node_reference(node), "Normal", names.AWAITING_VOLUME_DETACHMENT, why, dedupe=(node.metadata.uid,)
+            )
+        return Ending(State.HELD, sight.nodes, VOLUMES_SECONDS, why, volumes)
 
     def _evict(self, step: DrainStep, deadline: datetime | None) -> None:
         self._evictions.add(step.evict)

@@ -60,7 +60,7 @@ def run_image(image: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("command", ["provisioner", "webhook", "extender", "aws", "manifests"])
+@pytest.mark.parametrize("command", ["provisioner", "webhook", "extender", "aws", "manifests", "plan"])
 def test_the_image_has_what_its_commands_import(image: Path, command: str) -> None:
     result = run_image(image, command, "--help")
     assert result.returncode == 0, result.stderr

@@ -51,6 +51,10 @@ SEEN: dict[str, str] = {
     "command_timeout": f"{_WIRED.replace('test_options', 'test_disruption_commands')}::test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again",
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
     "consolidation": f"{_UNIT}controllers/core/test_consolidation.py::test_flags_become_settings",
+    **dict.fromkeys(
+        ("launch_timeout", "registration_timeout", "drain_timeout"),
+        f"{_UNIT}controllers/core/test_lifecycle.py::test_flags_become_timeouts",
+    ),
     "check_state": "tests/property/test_state_laws.py::test_a_difference_is_told",
     "nominate": f"{_UNIT}controllers/core/test_nomination_policy.py::test_a_fixed_answer_stays",
     "aws_region": f"{_UNIT}controllers/ec2/test_cloud.py::test_the_region_is_that_of_every_sdk",

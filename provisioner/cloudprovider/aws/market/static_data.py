@@ -1,8 +1,10 @@
 """Figures about EC2 that no API gives, or not everywhere: shipped beside this module, read once.
 
-Sources: AWS VPC resource limits (2026-08-06, Apache-2.0), AWS documentation of network bandwidth, the public price list (2026-07-20).
+Sources: AWS VPC resource limits (2026-08-06, Apache-2.0), AWS documentation of network bandwidth, the public price list (2026-07-20); Karpenter's
+published reference of instance types (Apache-2.0).
 """
 
+import csv
 import functools
 from collections.abc import Mapping
 from importlib import resources
@@ -42,6 +44,12 @@ def network_mbps() -> Mapping[str, int]:
 def on_demand_prices() -> Mapping[str, PriceTable]:
     """Region to its price table, for the few regions that are shipped."""
     return msgspec.json.decode(_read("on_demand_prices.json"), type=dict[str, PriceTable])
+
+
+@functools.cache
+def published_types() -> tuple[Mapping[str, str], ...]:
+    """A row for each instance type of EC2: its labels, and what pods may use of it (AL2023, default settings); "" for what it lacks."""
+    return tuple(csv.DictReader(_read("published_types.csv").decode().splitlines()))
 
 
 def _read(name: str) -> bytes:

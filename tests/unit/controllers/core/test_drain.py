@@ -8,9 +8,10 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
-from provisioner.controllers.core.drain import deadline_of, drain_step
+from provisioner.controllers.core.drain import deadline_of, drain_step, grace_end
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.values.taints import Toleration
 from tests.support import jsonpatch
@@ -150,6 +151,38 @@ DEADLINES = {
 @pytest.mark.parametrize(("text", "want"), DEADLINES.values(), ids=DEADLINES)
 def test_a_deadline_is_read_from_the_claim(text: str, want: datetime | None) -> None:
     assert deadline_of(claim("c", annotations={names.TERMINATION_TIMESTAMP: text})) == want
+
+
+GRACES = {
+    "its own": ("1m", timedelta(hours=1), NOON + timedelta(minutes=1)),
+    "none of its own, so the default": (None, timedelta(hours=1), NOON + timedelta(hours=1)),
+    "none at all": (None, None, None),
+    "none that can be read": ("soon", timedelta(hours=1), None),
+}
+
+
+def in_deletion(grace: str | None, **metadata: Any) -> NodeClaim:
+    made = claim("c", deletionTimestamp=NOON.isoformat(), **metadata)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, termination_grace_period=grace))
+
+
+@pytest.mark.parametrize(("grace", "longest", "want"), GRACES.values(), ids=GRACES)
+def test_a_termination_grace_period_counts_from_the_deletion(
+    grace: str | None, longest: timedelta | None, want: datetime | None
+) -> None:
+    assert grace_end(in_deletion(grace), longest) == want
+
+
+def test_a_claim_that_stays_has_no_deadline_whatever_its_grace_period() -> None:
+    made = claim("c")
+    spec = msgspec.structs.replace(made.spec, termination_grace_period="1m")
+    assert grace_end(msgspec.structs.replace(made, spec=spec), None) is None
+
+
+@pytest.mark.parametrize("text", ["", "noon"])
+def test_before_the_deadline_is_written_the_grace_period_counts(text: str) -> None:
+    one = in_deletion("90s", annotations={names.TERMINATION_TIMESTAMP: text} if text else {})
+    assert deadline_of(one) == NOON + timedelta(seconds=90)
 
 
 DEDICATED = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}

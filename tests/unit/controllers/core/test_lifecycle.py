@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -25,12 +25,13 @@ from provisioner.controllers.core.lifecycle import (
     ELSEWHERE_SECONDS,
     FAILED_TERMINATION,
     FINALIZE_REQUEUE_SECONDS,
-    LAUNCH_TIMEOUT,
-    REGISTRATION_TIMEOUT,
     Lifecycle,
+    Timeouts,
+    timeouts_of,
 )
 from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
 from provisioner.controllers.metrics import Metrics
+from provisioner.options import Options
 from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
@@ -70,6 +71,7 @@ class Provider:
 
 
 METRICS = Metrics()
+TIMEOUTS = Timeouts()
 
 
 @dataclass
@@ -83,6 +85,7 @@ class Stage:
     waits: bool = False
     deleted: bool = False
     stale: bool = False
+    timeouts: Timeouts = TIMEOUTS
 
     def __post_init__(self) -> None:
         self.world = World()
@@ -121,6 +124,7 @@ class Stage:
             health=lambda _pool, _good: None,
             nodes_are_stale=lambda: self.stale,
             elsewhere=self.elsewhere,
+            timeouts=self.timeouts,
         )
 
     def look(self) -> Result:
@@ -292,7 +296,7 @@ def launched(stage: Stage, *, age: timedelta, joined: bool) -> None:
 def test_a_node_that_joined_while_nobody_led_is_registered_and_not_deleted() -> None:
     stage = Stage(MACHINE)
     launched(stage, age=HOUR, joined=True)
-    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert stage.look().requeue_after == TIMEOUTS.registration.total_seconds()
     assert stage.registering == ["c"]
     assert not stage.gone
 
@@ -301,7 +305,7 @@ def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node()
     stage = Stage(MACHINE)
     launched(stage, age=HOUR, joined=False)
     wait = stage.look().requeue_after
-    assert wait == REGISTRATION_TIMEOUT.total_seconds()
+    assert wait == TIMEOUTS.registration.total_seconds()
     stage.clock.advance(wait - 1)
     assert stage.look().requeue_after == pytest.approx(1)
     assert not stage.gone
@@ -314,14 +318,14 @@ def test_nothing_is_given_up_for_a_node_that_the_caches_could_not_show() -> None
     stage = Stage(MACHINE)
     launched(stage, age=HOUR, joined=False)
     stage.look()
-    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds())
+    stage.clock.advance(TIMEOUTS.registration.total_seconds())
     stage.stale = True
-    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert stage.look().requeue_after == TIMEOUTS.registration.total_seconds()
     assert not stage.gone
     stage.stale = False
     stage.look()
     assert not stage.gone, "its machine could not join either"
-    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds())
+    stage.clock.advance(TIMEOUTS.registration.total_seconds())
     stage.look()
     assert stage.gone
 
@@ -330,12 +334,12 @@ def test_nothing_is_given_up_for_a_node_that_the_caches_could_not_show() -> None
 def test_no_timeout_depends_on_the_clock_of_another_machine(skew: timedelta) -> None:
     stage = Stage(MACHINE, age=timedelta(0))
     launched(stage, age=skew, joined=False)
-    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert stage.look().requeue_after == TIMEOUTS.registration.total_seconds()
     other = Stage(DENIED, age=timedelta(0))
     meta = msgspec.structs.replace(other.server.claim("c").metadata, creation_timestamp=NOON - skew)
     other.server.put(msgspec.structs.replace(other.server.claim("c"), metadata=meta))
     assert other.look() == Result(failed=True)
-    other.clock.advance(LAUNCH_TIMEOUT.total_seconds())
+    other.clock.advance(TIMEOUTS.launch.total_seconds())
     assert other.look() == Result(failed=True)
     other.clock.advance(1)
     other.look()
@@ -346,12 +350,12 @@ def test_a_claim_of_the_same_name_waits_anew() -> None:
     stage = Stage(MACHINE)
     launched(stage, age=HOUR, joined=False)
     stage.look()
-    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds())
+    stage.clock.advance(TIMEOUTS.registration.total_seconds())
     again = stage.server.claim("c")
     stage.server.put(
         msgspec.structs.replace(again, metadata=msgspec.structs.replace(again.metadata, uid="another")),
     )
-    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert stage.look().requeue_after == TIMEOUTS.registration.total_seconds()
     assert not stage.gone
 
 
@@ -359,9 +363,9 @@ def test_the_next_leader_waits_a_whole_timeout() -> None:
     stage = Stage(MACHINE)
     launched(stage, age=HOUR, joined=False)
     stage.look()
-    stage.clock.advance(REGISTRATION_TIMEOUT.total_seconds() - 1)
+    stage.clock.advance(TIMEOUTS.registration.total_seconds() - 1)
     stage.lifecycle = stage.another()
-    assert stage.look().requeue_after == REGISTRATION_TIMEOUT.total_seconds()
+    assert stage.look().requeue_after == TIMEOUTS.registration.total_seconds()
 
 
 # ------------------------------------------------------------------ the end
@@ -491,3 +495,64 @@ def test_of_two_claims_with_one_instance_the_first_that_goes_does_not_end_it(del
     stage.look()
     assert (names.TERMINATION_FINALIZER not in stage.server.claim("c").metadata.finalizers) is goes
     assert stage.provider.ends == [], "nobody asked for its end"
+
+
+# ------------------------------------------------------------------ terminationGracePeriod
+
+
+def ends(stage: Stage) -> str | None:
+    return stage.server.claim("c").metadata.annotations.get(names.TERMINATION_TIMESTAMP)
+
+
+def going(grace: str | None, *, drain: timedelta | None = None, **metadata: Any) -> Stage:
+    """A claim that is being deleted since NOON."""
+    stage = Stage(MACHINE, timeouts=Timeouts(drain=drain))
+    made = claim("c", deletionTimestamp=NOON.isoformat(), **metadata)
+    spec = msgspec.structs.replace(made.spec, termination_grace_period=grace)
+    stage.server.put(msgspec.structs.replace(made, spec=spec))
+    stage.provider.ends = [LATER, LATER]
+    return stage
+
+
+def test_the_end_of_a_termination_grace_period_is_written_on_the_claim_once() -> None:
+    stage = going("5m")
+    stage.look()
+    stage.look()
+    assert ends(stage) == "2026-11-21T12:05:00Z"
+    assert stage.server.done.count("PATCH nodeclaims/c") == 1
+    assert stage.server.recorder.messages[0] == "All pods will be deleted by 2026-11-21T12:05:00Z"
+
+
+def test_a_claim_without_one_gets_that_of_the_drain_timeout() -> None:
+    stage = going(None, drain=timedelta(hours=1))
+    stage.look()
+    assert ends(stage) == "2026-11-21T13:00:00Z"
+
+
+def test_a_claim_without_any_waits_for_its_pods_for_ever() -> None:
+    stage = going(None)
+    stage.look()
+    assert ends(stage) is None
+
+
+def test_an_end_that_somebody_wrote_before_counts() -> None:
+    sooner = "2026-11-21T12:02:00Z"
+    stage = going("5m", annotations={names.TERMINATION_TIMESTAMP: sooner})
+    stage.look()
+    assert ends(stage) == sooner
+
+
+def test_flags_become_timeouts() -> None:
+    flags = ["--launch-timeout=1s", "--registration-timeout=2s", "--drain-timeout=3s"]
+    want = Timeouts(timedelta(seconds=1), timedelta(seconds=2), timedelta(seconds=3))
+    assert timeouts_of(Options.parse(flags, {})) == want
+    assert timeouts_of(Options()) == Timeouts()
+
+
+def test_a_claim_is_given_up_after_the_registration_timeout_that_was_asked_for() -> None:
+    stage = Stage(MACHINE, timeouts=Timeouts(registration=timedelta(seconds=3)))
+    stage.look()
+    assert stage.look().requeue_after == 3.0
+    stage.clock.advance(3)
+    stage.look()
+    assert stage.gone

@@ -9,14 +9,21 @@ from provisioner.apis import names
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws.instances.instances import UNSEEN_SECONDS, InstanceUnseenError
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.core.termination import DRAIN_REQUEUE_SECONDS, STALE_REQUEUE_SECONDS, Termination
-from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
+from provisioner.controllers.core.termination import (
+    DRAIN_REQUEUE_SECONDS,
+    INSTANCE_REQUEUE_SECONDS,
+    STALE_REQUEUE_SECONDS,
+    TELL_SECONDS,
+    Termination,
+)
+from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS, VOLUMES_SECONDS
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.errors import NotFound
+from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON
-from tests.support.cluster import World, claim, node, pod
-from tests.support.instances import FakeInstances
+from tests.support.cluster import World, claim, node, pod, pod_budget
+from tests.support.instances import FakeInstances, Lingering
 from tests.support.tinyserver import TinyServer
 
 ID = "kwok://n"
@@ -28,10 +35,12 @@ METRICS = Metrics()
 class Stage:
     """One Node that is being deleted."""
 
-    def __init__(self, *, with_claim: bool = True, ready: bool = True, **of_claim: Any) -> None:
+    def __init__(
+        self, *, with_claim: bool = True, ready: bool = True, cloud: FakeInstances | None = None, **of_claim: Any
+    ) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.cloud = FakeInstances(ID)
+        self.cloud = cloud or FakeInstances(ID)
         self.stale = False
         label = names.nodeclass_label("karpenter.kwok.sh", "KWOKNodeClass")
         if with_claim:
@@ -199,3 +208,117 @@ def test_a_kubelet_that_writes_nonsense_into_its_status_does_not_keep_its_node()
         stage.look()
         stage.world.clock.advance(MIN_TAINTED_SECONDS)
     assert stage.cloud.ended == [ID]
+
+
+# ------------------------------------------------------------------ what holds a drain, as users see it
+
+
+def blocked(cause: str) -> float:
+    return REGISTRY.get_sample_value("dovetail_nodes_drain_blocked", {"nodepool": "general", "cause": cause}) or 0.0
+
+
+def told(stage: Stage, kind: str = names.DRAINED) -> tuple[str, str, str]:
+    found = condition(stage.server.claim("c").status.conditions, kind)
+    return ("", "", "") if found is None else (found.status, found.reason, found.message)
+
+
+def guarded(stage: Stage, *, healthy: int = 3, required: int = 2, allowed: int = 0) -> None:
+    stage.world.cluster.budget_changed(None, pod_budget(healthy=healthy, required=required, allowed=allowed))
+
+
+def test_a_drain_says_which_budget_of_which_pod_holds_it() -> None:
+    stage = Stage()
+    guarded(stage)
+    stage.world.add(pod("web-1", node="n", owner="web"))
+    stage.look()
+    status, reason, message = told(stage)
+    assert (status, reason) == ("Unknown", "Draining")
+    assert message == (
+        "PodDisruptionBudget default/guard allows no eviction now (minAvailable 2, 3 of 3 pods healthy, 2 required) "
+        "of pod default/web-1 of ReplicaSet web"
+    )
+    assert [one[:2] for one in stage.server.recorder.events if one[3] == "FailedDraining"] == [
+        ("Node", "n"),
+        ("NodeClaim", "c"),
+    ]
+    assert stage.server.recorder.messages[-1] == f"Failed to drain node, 1 pods are waiting to be evicted: {message}"
+    assert blocked("pod-budget") == 1.0
+    guarded(stage, allowed=1)
+    stage.look()
+    assert blocked("pod-budget") == 0.0
+
+
+def test_a_budget_that_can_never_allow_an_eviction_is_called_so() -> None:
+    stage = Stage()
+    guarded(stage, healthy=2, required=2)
+    stage.world.add(pod("web-1", node="n", owner="web"))
+    stage.look()
+    assert "never allows an eviction" in told(stage)[2]
+    assert told(stage)[2].endswith("change the budget or add replicas")
+    assert blocked("impossible-pod-budget") == 1.0
+    del stage.server.objects["nodes", "n"]
+    stage.world.cluster.node_changed(stage.world.cluster.node("n"), None)
+    stage.look()
+    assert blocked("impossible-pod-budget") == 0.0, "a Node that is gone is blocked by nothing"
+
+
+def test_what_holds_a_drain_is_written_again_when_it_changes_and_not_too_often() -> None:
+    stage = Stage()
+    first, second = (pod(name, node="n", annotations={names.DO_NOT_DISRUPT: "true"}) for name in "ab")
+    stage.world.add(first, second)
+    stage.look()
+    both = told(stage)[2]
+    stage.world.cluster.pod_changed(first, None)
+    stage.look()
+    assert told(stage)[2] == both
+    stage.world.clock.advance(TELL_SECONDS)
+    stage.look()
+    assert told(stage)[2] == "pod default/b of ReplicaSet rs has the annotation karpenter.sh/do-not-disrupt"
+    writes = stage.server.done.count("PATCH nodeclaims/c")
+    stage.world.clock.advance(TELL_SECONDS)
+    stage.look()
+    assert stage.server.done.count("PATCH nodeclaims/c") == writes, "nothing has changed"
+
+
+def test_until_when_a_drain_is_held_is_said() -> None:
+    stage = Stage(annotations={names.TERMINATION_TIMESTAMP: "2026-11-21T12:30:00Z"})
+    stage.world.add(pod("a", node="n", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON, grace_seconds=30))
+    stage.look()
+    assert told(stage)[2] == (
+        "pod default/a of ReplicaSet rs has the annotation karpenter.sh/do-not-disrupt until 2026-11-21T13:00:00Z; "
+        "all pods will be deleted by 2026-11-21T12:30:00Z"
+    )
+
+
+def attachment() -> dict[str, Any]:
+    return {
+        "metadata": {"name": "csi-1", "uid": "1"},
+        "spec": {"nodeName": "n", "source": {"persistentVolumeName": "pv-1"}},
+    }
+
+
+def test_a_drained_node_says_that_it_waits_for_its_volumes() -> None:
+    stage = Stage()
+    stage.server.attachments = [attachment()]
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.look() == Result(requeue_after=VOLUMES_SECONDS)
+    assert told(stage)[0] == "True"
+    awaited = "Waiting for 1 volume to detach: pv-1"
+    assert told(stage, names.VOLUMES_DETACHED) == ("Unknown", "AwaitingVolumeDetachment", awaited)
+    assert ("Node", "n", "Normal", "AwaitingVolumeDetachment") in stage.server.recorder.events
+    assert stage.cloud.ended == []
+    stage.server.attachments = []
+    assert stage.look() == DONE
+    assert stage.cloud.ended == [ID]
+
+
+def test_volumes_that_are_attached_when_the_grace_period_is_over_are_named_and_not_awaited() -> None:
+    past = (NOON - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stage = Stage(cloud=Lingering(ID), annotations={names.TERMINATION_TIMESTAMP: past})
+    stage.server.attachments = [attachment()]
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    for _ in range(2):
+        assert stage.look() == Result(requeue_after=INSTANCE_REQUEUE_SECONDS)
+        assert told(stage, names.VOLUMES_DETACHED)[:2] == ("False", "TerminationGracePeriodElapsed")

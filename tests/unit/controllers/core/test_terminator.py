@@ -12,6 +12,7 @@ import pytest
 
 import provisioner
 from provisioner.apis import names
+from provisioner.apis.core import PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeClaimMeta
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider, CloudProviderView
@@ -26,7 +27,7 @@ from provisioner.controllers.core.terminator import (
 from provisioner.kube.errors import ApiError
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
-from tests.support.instances import FakeInstances
+from tests.support.instances import FakeInstances, Lingering
 from tests.support.kube import FakeAnswer, Sent
 from tests.support.tinyserver import TinyServer
 
@@ -488,17 +489,6 @@ def test_an_end_that_the_cloud_refused_is_looked_into_again() -> None:
     assert stage.end().state is State.HELD
 
 
-class Lingering(FakeInstances):
-    """Instances that take a while to end."""
-
-    lingers = True
-
-    def end(self, provider_id: str) -> None:
-        if not self.lingers:
-            super().end(provider_id)
-            super().end(provider_id)
-
-
 def test_the_node_of_nobody_may_go_when_it_is_empty() -> None:
     stage = Stage()
     with_pod()(stage)
@@ -546,3 +536,89 @@ def test_nobody_but_the_terminator_ends_instances() -> None:
 def test_controllers_are_given_a_provider_that_cannot_end_instances() -> None:
     assert not hasattr(CloudProviderView, "delete")
     assert hasattr(CloudProvider, "delete")
+
+
+# ------------------------------------------------------------------ volumes
+
+
+def attached(volume: str = "pv-1", node_name: str = "n") -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"csi-{volume}", "uid": volume},
+        "spec": {"attacher": "ebs", "nodeName": node_name, "source": {"persistentVolumeName": volume}},
+        "status": 7,  # which nobody reads
+    }
+
+
+def test_the_instance_waits_for_its_volumes_after_its_pods() -> None:
+    stage = Stage()
+    a_node(stage)
+    stage.closed()
+    stage.server.attachments = [attached(), attached("pv-2", "elsewhere")]
+    held = stage.end()
+    assert (held.state, held.volumes, stage.cloud.ended) == (State.HELD, ("pv-1",), [])
+    assert stage.messages == "Waiting for 1 volume to detach: pv-1"
+    stage.server.attachments = [attached("pv-2", "elsewhere")]
+    assert stage.end().state is State.GONE
+
+
+def test_while_pods_are_there_nobody_asks_for_volumes() -> None:
+    stage = Stage()
+    with_pod()(stage)
+    stage.closed()
+    stage.server.attachments = [attached()]
+    assert (stage.end().volumes, stage.end().state) == ((), State.HELD)
+
+
+def test_volumes_do_not_hold_an_instance_beyond_its_deadline() -> None:
+    stage = Stage()
+    a_node(stage)
+    stage.closed()
+    stage.server.attachments = [attached()]
+    assert stage.end(minutes=1).state is State.HELD
+    stage.world.clock.advance(60)
+    assert stage.end(minutes=0).state is State.GONE
+
+
+def test_volumes_of_pods_that_are_not_drained_are_not_awaited() -> None:
+    stage = Stage()
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}]
+    with_pod(spec__tolerations=EVERYTHING, spec__volumes=volumes)(stage)
+    stage.world.cluster.surrounding_changed(
+        lambda keeper: keeper.claim_changed(
+            None,
+            PersistentVolumeClaim(
+                metadata=VolumeClaimMeta(name="data-0", namespace="default"),
+                spec=PersistentVolumeClaimSpec(volume_name="pv-1"),
+            ),
+        )
+    )
+    stage.closed()
+    stage.server.attachments = [attached()]
+    assert stage.end().state is State.GONE
+
+
+def test_volumes_of_an_instance_that_is_gone_are_not_awaited() -> None:
+    stage = Stage()
+    a_node(stage, ready=False)
+    stage.closed()
+    stage.cloud.there.clear()
+    stage.server.attachments = [attached()]
+    assert stage.end().state is State.GONE
+
+
+def test_a_right_that_is_missing_keeps_no_instance_running() -> None:
+    stage = Stage()
+    a_node(stage)
+    stage.closed()
+    stage.server.refuse["volumeattachments"] = 403
+    assert stage.end().state is State.GONE
+
+
+def test_volumes_that_cannot_be_listed_are_awaited() -> None:
+    stage = Stage()
+    a_node(stage)
+    stage.closed()
+    stage.server.refuse["volumeattachments"] = 500
+    with pytest.raises(ApiError):
+        stage.end()
+    assert stage.cloud.ended == []

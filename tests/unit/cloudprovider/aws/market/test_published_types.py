@@ -1,6 +1,5 @@
 """The catalogue against the published reference of instance types (AL2023, default settings): equal but for what is listed."""
 
-import csv
 import functools
 import json
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.access import wire
-from provisioner.cloudprovider.aws.market import instance_types
+from provisioner.cloudprovider.aws.market import instance_types, static_data
 from provisioner.cloudprovider.types import InstanceType
 from tests.support import ec2pages
 
@@ -20,8 +19,7 @@ NAME = "instance_type"
 
 @functools.cache
 def published() -> dict[str, dict[str, str]]:
-    with (DATA / "ec2_published_types.csv").open() as file:
-        return {row[NAME]: row for row in csv.DictReader(file)}
+    return {row[NAME]: dict(row) for row in static_data.published_types()}
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""`dovetail plan`: what a fleet would cost, from files or a live cluster, without changing anything."""

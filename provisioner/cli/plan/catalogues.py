@@ -1,0 +1,154 @@
+"""What nodes can be had and for what: kwok's generated types, or EC2's of a region from the tables that come with Dovetail."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from provisioner.apis import ec2, kwok, names
+from provisioner.apis.core import Node
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import API_VERSION, NodePool
+from provisioner.cli.plan.objects import Objects
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.market.offline import OfflineCatalogue
+from provisioner.cloudprovider.aws.market.prices import static_prices
+from provisioner.cloudprovider.aws.market.static_data import on_demand_prices
+from provisioner.cloudprovider.kwok.catalogue import generated
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.support.errors import UserError
+
+KWOK: Final = "kwok"
+_REGION: Final = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]{1,2}", re.ASCII)
+_DEFAULT_REGION: Final = "us-east-1"
+_ZONES: Final = "abc"
+DEFAULT_POOL: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class PriceTable:
+    """A catalogue of instance types.
+
+    Attributes:
+        name: as `--catalogue` takes it.
+        types_of: what a NodePool may launch, before its own requirements.
+        all_types: by name, for nodes that run already.
+        well_known: labels that its nodes get by themselves.
+        notes: what to know about its prices.
+    """
+
+    name: str
+    currency: str
+    types_of: Callable[[NodePool], tuple[InstanceType, ...]]
+    all_types: Mapping[str, InstanceType]
+    well_known: frozenset[str]
+    reservation_label: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def chosen(name: str, objects: Objects) -> PriceTable:
+    """The catalogue of that name; "auto" is kwok where NodePools or nodes are, else EC2 in the region of the nodes, else in us-east-1.
+
+    Raises:
+        UserError: there is no such catalogue.
+    """
+    if name == "auto":
+        refs = {(pool.node_class_ref.group, pool.node_class_ref.kind) for pool in objects.pools}
+        fake = any(node.spec.provider_id.startswith("kwok://") for node in objects.nodes)
+        name = KWOK if fake or refs == {(kwok.GROUP, kwok.KIND)} else f"ec2:{_region_of(objects.nodes)}"
+    if name == KWOK:
+        return _kwok()
+    kind, _, region = name.partition(":")
+    if kind != "ec2" or not _REGION.fullmatch(region):
+        raise UserError(
+            f"catalogue {name[:80]!r} does not exist. Use --catalogue kwok, or --catalogue ec2:REGION as in ec2:us-east-1"
+        )
+    return _ec2(region, objects)
+
+
+def default_pool(table: PriceTable) -> NodePool:
+    """A NodePool for input that has none: on-demand nodes that run Linux on amd64, of EC2 the families c, m and r from the third generation on."""
+    requirements: list[dict[str, object]] = [
+        {"key": names.OS_LABEL, "operator": "In", "values": ["linux"]},
+        {"key": names.ARCH_LABEL, "operator": "In", "values": ["amd64"]},
+        {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": [names.CAPACITY_ON_DEMAND]},
+    ]
+    reference = {"group": kwok.GROUP, "kind": kwok.KIND, "name": "default"}
+    if table.name != KWOK:
+        reference = {"group": ec2.GROUP, "kind": ec2.KIND, "name": "default"}
+        requirements += [
+            {"key": labels.CATEGORY, "operator": "In", "values": ["c", "m", "r"]},
+            {"key": labels.GENERATION, "operator": "Gt", "values": ["2"]},
+        ]
+    spec = {"template": {"spec": {"nodeClassRef": reference, "requirements": requirements}}}
+    made = {"apiVersion": API_VERSION, "kind": "NodePool", "metadata": {"name": DEFAULT_POOL}, "spec": spec}
+    return msgspec.convert(made, NodePool)
+
+
+def _kwok() -> PriceTable:
+    catalogue = generated()
+    return PriceTable(
+        name=KWOK,
+        currency="USD",
+        types_of=lambda _: catalogue.types,
+        all_types={one.name: one for one in catalogue.types},
+        well_known=names.WELL_KNOWN_LABELS | catalogue.well_known_labels,
+        notes=("The prices of the kwok catalogue are made up.",),
+    )
+
+
+def _ec2(region: str, objects: Objects) -> PriceTable:
+    prices = static_prices(region)
+    if not prices.on_demand:
+        raise UserError(
+            f"the catalogue has no prices for {region}. Use one of {', '.join(f'ec2:{one}' for one in on_demand_prices())}"
+        )
+    zones = {node.metadata.labels.get(names.ZONE_LABEL, "") for node in objects.nodes}
+    zones = {one for one in zones if one.startswith(region)} or {f"{region}{letter}" for letter in _ZONES}
+    catalogue = OfflineCatalogue(region, prices, zones)
+
+    def types_of(pool: NodePool) -> tuple[InstanceType, ...]:
+        return catalogue.types(_class_of(pool, objects.classes))
+
+    notes = [
+        "On-demand prices are list prices for Linux. The catalogue has no spot prices, so spot nodes have on-demand prices."
+    ]
+    if region not in on_demand_prices():
+        notes.append(f"The catalogue has no prices for {region}; prices of {_other_region(region)} are used.")
+    missing = sorted({_class_name(pool) for pool in objects.pools} - objects.classes.keys() - {""})
+    if missing:
+        notes.append(
+            f"EC2NodeClass {', '.join(missing[:5])} is not in the input; AL2023 with default settings is assumed."
+        )
+    return PriceTable(
+        name=f"ec2:{region}",
+        currency=prices.currency,
+        types_of=types_of,
+        all_types={one.name: one for one in catalogue.types(None)},
+        well_known=names.WELL_KNOWN_LABELS | labels.WELL_KNOWN,
+        reservation_label=labels.RESERVATION_ID,
+        notes=tuple(notes),
+    )
+
+
+def _other_region(region: str) -> str:
+    """Whose prices `static_prices` takes for a region that has none."""
+    return next(
+        name for name, table in sorted(on_demand_prices().items()) if table.prices is static_prices(region).on_demand
+    )
+
+
+def _class_name(pool: NodePool) -> str:
+    return pool.node_class_ref.name if pool.node_class_ref.kind == ec2.KIND else ""
+
+
+def _class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2NodeClass | None:
+    return classes.get(_class_name(pool))
+
+
+def _region_of(nodes: Iterable[Node]) -> str:
+    regions = sorted(node.metadata.labels.get(names.REGION_LABEL, "") for node in nodes)
+    found = next((one for one in regions if _REGION.fullmatch(one)), "")
+    return found or _DEFAULT_REGION

@@ -1,0 +1,163 @@
+"""The process that improves a plan: it alone loads numpy and the solver of linear programs, within bounds of memory and time.
+
+`main` reads one pickled `Asked` from standard input and writes one pickled `Answered`.
+"""
+
+import os
+import pickle
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from provisioner.apis.pods import Pod
+from provisioner.planning.relaxing import CONSTRAINTS, Priced
+from provisioner.scheduling.arrays import ResultArrays, pack_result, unpack_result
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.problem import World
+from provisioner.support.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from provisioner.planning.planner import Plan
+
+MEMORY_BYTES: Final = 3 << 30
+"""Of address space; the planner's own use is below 0.3 GB at 100,000 pods."""
+NOT_INSTALLED, OUT_OF_MEMORY = 3, 4
+"""Exit statuses."""
+_MAIN_SHARE: Final = 0.7
+"""Of the time, for the plan itself; the rest is for what its constraints cost, and for judging."""
+_FEW_ROUNDS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question to the child.
+
+    Attributes:
+        greedy: the scheduler's answer, packed.
+        seconds: how long the child may look.
+        rounds: most rounds of improvement.
+        patience: seconds after which it ends itself.
+        memory_bytes: of address space at most.
+    """
+
+    world: World
+    pods: tuple[Pod, ...]
+    greedy: ResultArrays
+    seconds: float
+    rounds: int
+    seed: int
+    patience: float
+    memory_bytes: int = MEMORY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the child found.
+
+    Attributes:
+        result: packed.
+        in_time: every round was done: then equal questions have equal answers.
+        priced: what constraints cost.
+        refused: why a cheaper fleet was not taken; "" where there was none.
+    """
+
+    result: ResultArrays
+    usd_at_least: float
+    stage: str
+    in_time: bool
+    priced: tuple[Priced, ...]
+    refused: str = ""
+
+
+def answer(asked: Asked, clock: Clock) -> Answered:
+    """Improve the answer, then look at what each kind of constraint costs, within the time."""
+    from provisioner.planning.planner import improve  # numpy and highspy, here only
+
+    began = clock.monotonic()
+    late = False
+
+    def expired_at(seconds: float) -> Callable[[], bool]:
+        def expired() -> bool:
+            nonlocal late
+            late = late or clock.monotonic() - began >= seconds
+            return clock.monotonic() - began >= seconds
+
+        return expired
+
+    templates = {pool.name: pool.template for pool in asked.world.pools}
+    greedy = unpack_result(asked.greedy, asked.pods, templates)
+    prepared = prepare(asked.world)
+    plan = improve(
+        prepared,
+        asked.pods,
+        greedy,
+        expired=expired_at(asked.seconds * _MAIN_SHARE),
+        iterations=asked.rounds,
+        seed=asked.seed,
+    )
+    in_time = not late
+    priced = _priced(asked, plan, prepared, lambda: clock.monotonic() - began >= asked.seconds)
+    return Answered(
+        pack_result(plan.result, asked.pods),
+        plan.usd_at_least,
+        plan.stage,
+        in_time,
+        priced,
+        "; ".join(map(str, plan.refused[:3])),
+    )
+
+
+def _priced(asked: Asked, plan: "Plan", prepared: Prepared, expired: Callable[[], bool]) -> tuple[Priced, ...]:
+    """What each kind of constraint that is there costs, where there is time to look."""
+    from provisioner.planning.planner import improve
+
+    found = []
+    for constraint in CONSTRAINTS:
+        relaxed = constraint.relaxed(asked.world, asked.pods)
+        if relaxed is None:
+            continue
+        if expired():
+            found.append(Priced(constraint.name, None))
+            continue
+        world, pods = relaxed
+        other = prepare(world, prepared)
+        result = other.solve(pods, expired=expired, explain=False)
+        more = len(plan.result.unplaced) - len(result.unplaced)
+        if expired():
+            found.append(Priced(constraint.name, None))
+            continue
+        rounds = min(_FEW_ROUNDS, asked.rounds)
+        better = improve(other, pods, result, expired=expired, iterations=rounds, seed=asked.seed)
+        usd = (
+            better.usd_per_hour if more > 0 else min(better.usd_per_hour, plan.usd_per_hour)
+        )  # the plan is one without it, too
+        found.append(Priced(constraint.name, usd, more))
+    return tuple(found)
+
+
+def main() -> int:
+    """One question in, one answer out."""
+    asked: Asked = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by the process that started this one
+    signal.alarm(max(1, int(asked.patience)))  # also where whoever asked is gone
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = asked.memory_bytes if hard == resource.RLIM_INFINITY else min(hard, asked.memory_bytes)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        answered = answer(asked, SystemClock())
+    except ModuleNotFoundError as error:
+        print(error.name, file=sys.stderr)
+        return NOT_INSTALLED
+    except MemoryError:
+        return OUT_OF_MEMORY
+    pickle.dump(answered, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
+    return 0
+
+
+def environment(given: dict[str, str], path: Sequence[str]) -> dict[str, str]:
+    """What the child's process gets: one thread for linear algebra, and the places where modules are found here."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**given, **threads, "PYTHONPATH": os.pathsep.join(one for one in path if one)}

@@ -1,0 +1,186 @@
+"""`dovetail plan`: which nodes pods would get, what they would cost, and what they cost at least."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from provisioner.apis.karpenter import NodePool
+from provisioner.cli.plan import live
+from provisioner.cli.plan.catalogues import PriceTable, chosen
+from provisioner.cli.plan.documents import MAX_BYTES
+from provisioner.cli.plan.objects import Objects, Problem
+from provisioner.cli.plan.planning import Settings, plan
+from provisioner.cli.plan.questions import current_of, pods_in, question_of
+from provisioner.cli.plan.texts import Planned, Report, as_json, as_text
+from provisioner.cli.plan.workloads import workload_of
+from provisioner.planning.picture import picture
+from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.errors import UserError
+
+_MAX_SECONDS = 600.0
+_MAX_ROUNDS = 100_000
+
+
+@click.command(name="plan")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--kubeconfig", default="", help="Path of a kubeconfig file; read the objects of that cluster.")
+@click.option("--context", default="", help="Context of the kubeconfig; read the objects of that cluster.")
+@click.option(
+    "--catalogue",
+    default="auto",
+    show_default=True,
+    help="Instance types and prices: kwok, or ec2:REGION. auto follows the NodePools and nodes in the input.",
+)
+@click.option("--current", is_flag=True, help="Plan all pods from scratch and compare the cost with the current nodes.")
+@click.option(
+    "--compare",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    help="Two files of NodePools and EC2NodeClasses; plan with each of them instead of the NodePools in the input.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, _MAX_SECONDS),
+    default=3.0,
+    show_default=True,
+    help="Maximum time to search for a plan that is cheaper than the greedy one.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(0, _MAX_ROUNDS),
+    default=60,
+    show_default=True,
+    help="Maximum number of improvement rounds. If they finish within --seconds, the same input gives the same plan.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the random choices."
+)
+@click.option("--greedy", is_flag=True, help="Print the greedy plan without improving it.")
+@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture of the nodes to this file."
+)
+def command(
+    files: tuple[Path, ...],
+    kubeconfig: str,
+    context: str,
+    catalogue: str,
+    *,
+    current: bool,
+    compare: tuple[Path, Path] | None,
+    seconds: float,
+    rounds: int,
+    seed: int,
+    greedy: bool,
+    output: str,
+    svg: Path | None,
+) -> None:
+    """Plan nodes for pods and show what they cost, without changing anything.
+
+    FILES are Kubernetes objects in YAML or JSON, also Lists as `kubectl get -o yaml` writes them; "-" is standard input. Deployments,
+    ReplicaSets, StatefulSets, Jobs and pods are planned; DaemonSets, nodes, NodePools, EC2NodeClasses and what volumes need are taken
+    into account. With --kubeconfig or --context, the objects of a live cluster are read; read permissions are sufficient.
+
+    The exit status is 0 if everything was read, 1 if objects were left out (they are listed at the end), and 2 for wrong usage.
+    """
+    if not files and not kubeconfig and not context:
+        raise click.UsageError("No input. Specify files, or a live cluster with --kubeconfig or --context.")
+    if svg is not None and compare:
+        raise click.UsageError(
+            "--svg cannot be combined with --compare. Specify one of the two files as input instead."
+        )
+    clock = SystemClock()
+    objects = Objects()
+    for path in files:
+        _read(objects, path)
+    if kubeconfig or context:
+        live.read(objects, kubeconfig, context, clock)
+    settings = Settings(seconds, rounds, seed, improve=not greedy)
+    report = reported(objects, catalogue, compare or (), settings, clock, current=current)
+    if output == "json":
+        click.echo(json.dumps(as_json(report), indent=2))
+    else:
+        click.echo(as_text(report))
+    if svg is not None:
+        _draw(svg, report)
+    for problem in report.problems:
+        click.echo(f"error: {problem}", err=True)
+    if report.problems:
+        click.echo(f"{len(report.problems)} problems; these objects are not part of the plan", err=True)
+        sys.exit(1)
+
+
+def reported(
+    objects: Objects,
+    catalogue: str,
+    compare: Sequence[Path],
+    settings: Settings,
+    clock: Clock,
+    *,
+    current: bool = False,
+) -> Report:
+    """Plan what was read, once or for each file of NodePools.
+
+    Raises:
+        UserError: there is no such catalogue, or nothing to compare with.
+    """
+    if current and not objects.nodes:
+        raise UserError("--current needs nodes, but the input has none. Add the output of `kubectl get nodes -o yaml`")
+    pods = pods_in(objects)
+    variants: list[tuple[str, Objects, list[NodePool]]] = [("", objects, objects.pools)]
+    if compare:
+        variants = []
+        for path in compare:
+            own = Objects()
+            _read(own, path)
+            if not own.pools:
+                own.complain(
+                    Problem(str(path), "", "", "has no usable NodePool to compare; give a file with at least one")
+                )
+            objects.problems += own.problems
+            merged = replace(objects, pools=own.pools, classes={**objects.classes, **own.classes})
+            variants.append((_short(path, compare), merged, own.pools))
+        variants = [one for one in variants if one[2]]
+    plans: list[Planned] = []
+    table: PriceTable | None = None
+    for name, some, pools in variants:
+        table = chosen(catalogue, some)
+        question = question_of(some, pods, pools, table, clock, anew=current)
+        answer = plan(question, settings)
+        plans.append(Planned.of(name, len(question.pods), answer, question.notes))
+    table = table or chosen(catalogue, objects)
+    now = current_of(objects, table) if current else None
+    return Report(table, tuple(plans), now, tuple(objects.problems), objects.ignored)
+
+
+def _read(objects: Objects, path: Path) -> None:
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        objects.complain(Problem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its rights"))
+        return
+    objects.read(path, data)
+
+
+def _short(path: Path, others: Sequence[Path]) -> str:
+    return path.name if len({one.name for one in others}) == len(others) else str(path)
+
+
+def _draw(path: Path, report: Report) -> None:
+    one = report.plans[0]
+    currency = report.table.currency
+    title = f"{one.fleet.nodes:,} nodes for {one.fleet.pods:,} pods: {one.fleet.usd_per_hour:.4f} {currency} per hour"
+    try:
+        path.write_text(picture(title, one.answer.result.claims, workload_of), encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}. Give a path that this user may write with --svg"
+        ) from None

@@ -1,0 +1,87 @@
+"""The objects of a live cluster, read and nothing else."""
+
+from typing import Any, Final
+
+from provisioner.cli.plan.objects import MAX_OBJECTS, Objects, Problem, problem_of
+from provisioner.kube import resources
+from provisioner.kube.client import Client, read_page
+from provisioner.kube.config import connect
+from provisioner.kube.errors import ApiError, ConfigError, Forbidden, NotFound
+from provisioner.kube.resources import Resource
+from provisioner.support.clock import Clock
+from provisioner.support.errors import UserError
+from provisioner.values import jsontext
+
+_NEEDED: Final[tuple[Resource[Any], ...]] = (resources.PODS, resources.NODES)
+_HELPFUL: Final[tuple[Resource[Any], ...]] = (
+    resources.DAEMONSETS,
+    resources.NAMESPACE_LABELS,
+    resources.LIMITRANGES,
+    resources.PVCS,
+    resources.PVS,
+    resources.STORAGECLASSES,
+    resources.CSINODES,
+    resources.NODEPOOLS,
+    resources.NODECLAIMS,
+    resources.EC2NODECLASSES,
+)
+_PAGE: Final = "500"
+
+
+def read(objects: Objects, kubeconfig: str, context: str, clock: Clock) -> None:
+    """Take everything that a plan depends on. A kind that may not be read, or that the cluster does not have, is left out.
+
+    Raises:
+        UserError: the cluster cannot be reached, or its pods or nodes may not be read.
+    """
+    try:
+        connection = connect(kubeconfig or None, user_agent="dovetail-plan", clock=clock, context=context)
+    except ConfigError as error:
+        raise UserError(str(error)) from None
+    try:
+        take(objects, Client(connection, clock), f"cluster {connection.host}")
+    finally:
+        connection.close()
+
+
+def take(objects: Objects, client: Client, name: str) -> None:
+    """Take everything from the server that `client` asks.
+
+    Raises:
+        UserError: as of `read`.
+    """
+    for kind in (*_NEEDED, *_HELPFUL):
+        try:
+            _list(objects, client, kind, name)
+        except NotFound:
+            continue  # a CRD that is not installed
+        except Forbidden:
+            if kind in _NEEDED:
+                text = f"{kind} may not be read in {name}. Give this user the verbs get and list on {kind}"
+                raise UserError(text) from None
+            objects.complain(Problem(name, kind.kind, "", f"may not be read; give this user the verb list on {kind}"))
+        except ApiError as error:
+            if kind in _NEEDED:
+                text = f"{kind} could not be read in {name}: {error}. Check the kubeconfig and the connection"
+                raise UserError(text) from None
+            objects.complain(Problem(name, kind.kind, "", f"could not be read: {error}; try again"))
+
+
+def _list(objects: Objects, client: Client, kind: Resource[Any], name: str) -> None:
+    """Every object of a kind, page by page; one that cannot be read stops no other."""
+    token = ""
+    while True:
+        page = read_page(client.raw("GET", kind.path(), query={"limit": _PAGE, "continue": token}), kind.path())
+        objects.count += len(page.items or ())
+        if objects.count > MAX_OBJECTS:
+            raise UserError(f"{name} has more than {MAX_OBJECTS:,} objects that a plan depends on, which is the limit")
+        for item in page.items or ():
+            try:
+                objects.add(name, kind, jsontext.decode_trimmed(kind.decode, bytes(item))[0])
+            except Exception as error:  # whatever it is, it concerns this object alone
+                identity = resources.identity_in(bytes(item))
+                named = f"{kind.kind} {resources.key_of(identity) or '(without a name)'}"
+                objects.complain(problem_of(name, named, error))
+        token = page.metadata.continue_
+        if not token:
+            return

@@ -1,0 +1,253 @@
+"""Kubernetes objects out of files: decoded, counted, and what is wrong with each said by file, object, field and remedy."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from provisioner.apis import ec2, names
+from provisioner.apis.core import (
+    CSINode,
+    DaemonSet,
+    LabelledNamespace,
+    LimitRange,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.pods import Pod
+from provisioner.apis.validation import pool_problems
+from provisioner.cli.plan.documents import DocumentError, documents
+from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
+from provisioner.cloudprovider.aws import labels
+from provisioner.kube import resources
+from provisioner.kube.resources import Resource
+
+MAX_OBJECTS: Final = 500_000
+_MAX_PROBLEMS: Final = 1_000
+_KWOK: Final = "karpenter.kwok.sh"
+_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in the input that is left out.
+
+    Attributes:
+        file: its path, or the cluster's name.
+        object: kind, namespace and name as far as they are known; "" for the file as a whole.
+        field: path inside the object; "" for all of it.
+        text: what is wrong, and what to do.
+    """
+
+    file: str
+    object: str
+    field: str
+    text: str
+
+    def __str__(self) -> str:
+        """One line that a terminal shows as it is, whatever names there are."""
+        line = ": ".join(part for part in (self.file, self.object, self.field, self.text) if part)
+        return "".join(one if one.isprintable() else "?" for one in line)
+
+
+@dataclass
+class Objects:
+    """What was read; in order.
+
+    Attributes:
+        loose: pods as somebody wrote them, not as an API server returned them.
+        priorities: of PriorityClasses, by name.
+        ignored: kinds that a plan does not depend on, and how many of each.
+    """
+
+    pods: list[Pod] = field(default_factory=list)
+    loose: list[Workload] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    pools: list[NodePool] = field(default_factory=list)
+    claims: list[NodeClaim] = field(default_factory=list)
+    classes: dict[str, EC2NodeClass] = field(default_factory=dict)
+    daemon_sets: list[DaemonSet] = field(default_factory=list)
+    limit_ranges: list[LimitRange] = field(default_factory=list)
+    namespaces: list[LabelledNamespace] = field(default_factory=list)
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    volume_claims: list[PersistentVolumeClaim] = field(default_factory=list)
+    storage_classes: list[StorageClass] = field(default_factory=list)
+    csi_nodes: list[CSINode] = field(default_factory=list)
+    priorities: dict[str, int] = field(default_factory=dict)
+    ignored: Counter[str] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+    count: int = 0
+
+    def read(self, path: Path, data: bytes) -> None:
+        """Take every object of a file; what cannot be used becomes a problem, and the rest is read."""
+        found = 0
+        try:
+            for document in documents(path, data):
+                found += 1
+                self._take(str(path), document)
+        except (DocumentError, _TooManyError) as error:
+            self.complain(Problem(str(path), "", "", str(error)))
+            return
+        if not found:
+            self.complain(Problem(str(path), "", "", "contains no objects; specify a file with Kubernetes objects"))
+
+    def complain(self, problem: Problem) -> None:
+        """Note a problem."""
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(problem)
+
+    def add(self, file: str, kind: Resource[Any], decoded: Any) -> None:
+        """Take one object of a kind that was decoded already."""
+        take = {
+            resources.PODS: lambda one: self._pod(file, one),
+            resources.NODES: self.nodes.append,
+            resources.NODEPOOLS: lambda one: self._pool(file, one),
+            resources.NODECLAIMS: self.claims.append,
+            resources.EC2NODECLASSES: lambda one: self.classes.__setitem__(one.name, one),
+            resources.DAEMONSETS: self.daemon_sets.append,
+            resources.LIMITRANGES: self.limit_ranges.append,
+            resources.NAMESPACE_LABELS: self.namespaces.append,
+            resources.PVS: self.volumes.append,
+            resources.PVCS: self.volume_claims.append,
+            resources.STORAGECLASSES: self.storage_classes.append,
+            resources.CSINODES: self.csi_nodes.append,
+        }[kind]
+        take(decoded)
+
+    def _take(self, file: str, document: object) -> None:
+        if not isinstance(document, dict):
+            text = "is not a Kubernetes object; every document needs apiVersion, kind and metadata"
+            self.complain(Problem(file, "", "", text))
+            return
+        kind = document.get("kind")
+        if isinstance(kind, str) and kind.endswith("List") and isinstance(document.get("items"), list):
+            for item in document["items"]:
+                if isinstance(item, dict) and kind != "List":  # the API server leaves both out in typed lists
+                    item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
+                self._take(file, item)
+            return
+        self.count += 1
+        if self.count > MAX_OBJECTS:
+            raise _TooManyError(
+                f"has more than {MAX_OBJECTS:,} objects with the files before it; leave out what is not needed"
+            )
+        named = _named(document)
+        try:
+            self._decode(file, named, document)
+        except msgspec.MsgspecError as error:
+            self.complain(problem_of(file, named, error))
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            self.complain(
+                Problem(
+                    file,
+                    named,
+                    "",
+                    f"cannot be read: {str(error)[:200]}; see `kubectl explain {_kind(document).lower()}`",
+                )
+            )
+
+    def _decode(self, file: str, named: str, document: dict[str, Any]) -> None:
+        kind, version = document.get("kind"), document.get("apiVersion")
+        if not isinstance(kind, str) or not kind or not isinstance(version, str) or not version:
+            missing = "kind" if not isinstance(kind, str) or not kind else "apiVersion"
+            self.complain(Problem(file, named, missing, "is missing; every Kubernetes object has one"))
+            return
+        metadata = document.get("metadata")
+        if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+            self.complain(Problem(file, named, "metadata.name", "is missing; give the object a name"))
+            return
+        group = version.rpartition("/")[0]
+        if kind in KINDS.get(group, ()):
+            self.workloads.append(decode_workload(file, named, kind, msgspec.json.encode(document)))
+        elif (kind, version) == ("Pod", "v1") and not metadata.get("uid"):
+            self.loose.append(loose_pod(file, named, document))
+        elif (kind, group) == ("PriorityClass", "scheduling.k8s.io"):
+            if isinstance(document.get("value"), int):
+                self.priorities[str(metadata["name"])] = document["value"]
+        elif (found := _KNOWN.get((version, kind))) is not None:
+            self.add(file, found, found.decode(msgspec.json.encode(document)))
+        elif group in {"karpenter.sh", ec2.GROUP, _KWOK} and (kind, group) not in _OTHERS:
+            text = f"{version} {kind} is not supported; use one of {', '.join(sorted(f'{v} {k}' for v, k in _KNOWN if 'karpenter' in v))}"
+            self.complain(Problem(file, named, "apiVersion", text))
+        else:
+            self.ignored[kind] += 1
+
+    def _pod(self, file: str, pod: Pod) -> None:
+        if pod.shape.error:
+            self.complain(problem_of(file, f"Pod {pod.key}", pod.shape.error))
+        else:
+            self.pods.append(pod)
+
+    def _pool(self, file: str, pool: NodePool) -> None:
+        problems = pool_problems(pool, names.WELL_KNOWN_LABELS | labels.WELL_KNOWN | _KWOK_LABELS)
+        for text in problems:
+            path, _, rest = text.partition(": ")
+            self.complain(Problem(file, f"NodePool {pool.name}", path if rest else "", rest or text))
+        if not problems:
+            self.pools.append(pool)
+
+
+class _TooManyError(Exception):
+    """More objects than are read."""
+
+
+_RESOURCES: Final[Iterable[Resource[Any]]] = (
+    resources.PODS,
+    resources.NODES,
+    resources.NODEPOOLS,
+    resources.NODECLAIMS,
+    resources.EC2NODECLASSES,
+    resources.DAEMONSETS,
+    resources.LIMITRANGES,
+    resources.NAMESPACE_LABELS,
+    resources.PVS,
+    resources.PVCS,
+    resources.STORAGECLASSES,
+    resources.CSINODES,
+)
+_KNOWN: Final[Mapping[tuple[str, str], Resource[Any]]] = {(one.api_version, one.kind): one for one in _RESOURCES}
+_OTHERS: Final = {("KWOKNodeClass", _KWOK), ("NodeOverlay", "karpenter.sh")}
+_KWOK_LABELS: Final = frozenset(
+    {
+        names.KWOK_INSTANCE_SIZE_LABEL,
+        names.KWOK_INSTANCE_FAMILY_LABEL,
+        names.KWOK_INSTANCE_CPU_LABEL,
+        names.KWOK_INSTANCE_MEMORY_LABEL,
+    }
+)
+
+
+def _kind(document: Mapping[str, Any]) -> str:
+    return str(document.get("kind") or "object")[:63]
+
+
+def _named(document: Mapping[str, Any]) -> str:
+    """The object for people, whatever it is."""
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name = metadata.get("name") or metadata.get("generateName") or "(without a name)"
+    namespace = metadata.get("namespace")
+    return f"{_kind(document)} {f'{namespace}/' if namespace else ''}{name}"[:200]
+
+
+def problem_of(file: str, named: str, error: object) -> Problem:
+    """The problem that a decoder's error is, with the field's path and a remedy."""
+    found = _AT.match(str(error))
+    what, path = (found["what"], found["path"] or "") if found is not None else (str(error), "")
+    path = path.removeprefix("$").removeprefix(".")
+    kind = named.partition(" ")[0].lower()
+    if "got `int`" in what or "got `bool`" in what or "got `float`" in what:
+        remedy = "write the value in quotes" if "Expected `str" in what else "write a value of that type"
+    else:
+        where = re.sub(r"\[[^]]*\]", "", path)
+        remedy = f"see `kubectl explain {kind}{f'.{where}' if where else ''}`"
+    return Problem(file, named, path, f"{what[:300]}; {remedy}")

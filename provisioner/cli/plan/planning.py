@@ -1,0 +1,176 @@
+"""A question to its answer: the scheduler's own plan at once, a cheaper one from the child process where that is legal and in time."""
+
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis.pods import Pod
+from provisioner.cli.plan import child
+from provisioner.cli.plan.child import Answered, Asked, environment
+from provisioner.cli.plan.questions import Question
+from provisioner.planning.relaxing import Priced
+from provisioner.scheduling.arrays import pack_result, unpack_result
+from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.result import Result
+
+GREEDY: Final = "greedy"
+_MODULES: Final = ("numpy", "highspy")
+_CODE: Final = "import sys; from provisioner.cli.plan.child import main; sys.exit(main())"
+_EXTRA_SECONDS: Final = 20.0
+"""For the child's start, its reading and its judging, on a busy machine."""
+_EPSILON: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the child looks: see `child.Asked`. Without `improve` it is not asked."""
+
+    seconds: float = 3.0
+    rounds: int = 60
+    seed: int = 0
+    improve: bool = True
+    memory_bytes: int = child.MEMORY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A plan.
+
+    Attributes:
+        result: legal as a whole.
+        usd_at_least: no plan for these pods costs less; None where nothing is known.
+        stage: what found it; "greedy" for the scheduler's own.
+        fallback: why the planner was not asked, or its answer not taken; "" where it was.
+        in_time: every round of improvement was done.
+        greedy_usd_per_hour: what the scheduler's own plan costs.
+        faults: what the judge says against the plan; empty.
+    """
+
+    result: Result
+    usd_at_least: float | None
+    stage: str
+    fallback: str
+    in_time: bool
+    priced: tuple[Priced, ...]
+    greedy_usd_per_hour: float
+    faults: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """How much dearer than the bound, as a fraction of it; None without a bound above 0."""
+        if not self.usd_at_least:
+            return None
+        return max(0.0, self.result.usd_per_hour / self.usd_at_least - 1)
+
+
+def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answered | str"] | None = None) -> Answer:
+    """The cheapest plan that is found in time, never dearer than the scheduler's own, and judged as a whole.
+
+    Args:
+        question: what to plan.
+        settings: how to look.
+        ask: gives the planner's answer, or why there is none; a process of its own by default.
+    """
+    prepared = prepare(question.world)
+    greedy = prepared.solve(question.pods)
+    least, stage, fallback, in_time = greedy.usd_at_least, GREEDY, "", True
+    priced: tuple[Priced, ...] = ()
+    found = greedy
+    if settings.improve and greedy.claims:
+        answered = (ask or ask_child)(_asked(question, greedy, settings))
+        if isinstance(answered, str):
+            fallback, in_time = answered, False
+        else:
+            result = unpack_result(answered.result, question.pods, question.templates)
+            least = max(least or 0.0, answered.usd_at_least)
+            in_time, priced = answered.in_time, answered.priced
+            problem = _objection(prepared, question.pods, greedy, result)
+            if problem:
+                fallback = f"the planner's answer was refused: {problem}"
+            elif result.usd_per_hour < greedy.usd_per_hour - _EPSILON:
+                found, stage = result, answered.stage
+            elif answered.refused:
+                fallback = f"a cheaper fleet was refused: {answered.refused}"
+    verdict = prepared.judge(design_of(found))
+    faults = tuple(map(str, verdict.faults[:3]))
+    usd = greedy.usd_per_hour
+    return Answer(found, least, stage, fallback, in_time, priced, usd, faults)
+
+
+def missing_modules() -> tuple[str, ...]:
+    """What the planner needs and this Python does not have; nothing is loaded."""
+    return tuple(name for name in _MODULES if importlib.util.find_spec(name) is None)
+
+
+def _objection(prepared: Prepared, pods: Sequence[Pod], greedy: Result, result: Result) -> str:
+    """Why a result must not take the place of the scheduler's; "" where it may."""
+    if result.usd_per_hour > greedy.usd_per_hour + _EPSILON:
+        return "it costs more"
+    placed = [pod.uid for claim in result.claims for pod in claim.pods]
+    placed += [pod.uid for some in result.existing.values() for pod in some]
+    unplaced = {one.pod.uid for one in result.unplaced}
+    if len(placed) != len(set(placed)) or {*placed, *unplaced} != {pod.uid for pod in pods}:
+        return "it does not have every pod once"
+    if len(unplaced) > len(greedy.unplaced):
+        return "it leaves more pods"
+    verdict = prepared.judge(design_of(result))
+    return "; ".join(map(str, verdict.faults[:3])) if not verdict.legal else ""
+
+
+def _asked(question: Question, greedy: Result, settings: Settings) -> Asked:
+    return Asked(
+        question.world,
+        question.pods,
+        pack_result(greedy, question.pods),
+        settings.seconds,
+        settings.rounds,
+        settings.seed,
+        settings.seconds * 2 + _EXTRA_SECONDS,
+        settings.memory_bytes,
+    )
+
+
+def ask_child(asked: Asked) -> Answered | str:
+    """The answer of a process of its own, or why there is none."""
+    missing = missing_modules()
+    if missing:
+        return f"{' and '.join(missing)} cannot be imported; install what planning needs with `pip install 'dovetail[planner]'`"
+    command = [sys.executable, "-c", _CODE]
+    try:
+        ended = subprocess.run(
+            command,
+            input=pickle.dumps(asked, protocol=pickle.HIGHEST_PROTOCOL),
+            capture_output=True,
+            timeout=asked.patience,
+            check=False,
+            env=environment(dict(os.environ), sys.path),
+        )
+    except subprocess.TimeoutExpired:
+        return f"the planning process did not answer within {asked.patience:.0f} s"
+    except (OSError, pickle.PicklingError) as error:
+        return f"the planning process could not be started: {error}"
+    if ended.returncode == 0:
+        try:
+            return _read(ended.stdout)
+        except (pickle.UnpicklingError, EOFError, TypeError, AttributeError) as error:
+            return f"the planning process wrote nothing that can be read: {type(error).__name__}"
+    if ended.returncode == child.OUT_OF_MEMORY:
+        return f"the planning process needed more than {asked.memory_bytes >> 20} MiB"
+    said = ended.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+    how = (
+        f"was ended by signal {-ended.returncode}" if ended.returncode < 0 else f"ended with status {ended.returncode}"
+    )
+    return f"the planning process {how}: {said[0][:200]}"
+
+
+def _read(data: bytes) -> Answered:
+    answered = pickle.loads(data)  # noqa: S301 - written by a process of this program
+    if not isinstance(answered, Answered):
+        raise TypeError(type(answered).__name__)
+    return answered

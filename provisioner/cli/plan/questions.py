@@ -1,0 +1,288 @@
+"""From objects to what is asked: a world for the scheduler, the pods that want a place in it, and the fleet that runs now."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.meta import Condition
+from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal
+from provisioner.cli.plan.catalogues import DEFAULT_POOL, PriceTable, default_pool
+from provisioner.cli.plan.objects import Objects, Problem
+from provisioner.cli.plan.workloads import MAX_PODS, expanded, shape_in, unexpanded
+from provisioner.cloudprovider.types import InstanceType, offering_price
+from provisioner.scheduling.problem import Storage, World
+from provisioner.scheduling.questions import opted_out
+from provisioner.scheduling.world import world_of
+from provisioner.state.cluster import Cluster
+from provisioner.state.surroundings import SurroundingsKeeper
+from provisioner.support.clock import Clock
+
+_CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_NOT_OURS: Final = {"eks.amazonaws.com/compute-type": "fargate", "type": "virtual-kubelet"}
+_SPOT_LABELS: Final = {
+    names.CAPACITY_TYPE_LABEL: names.CAPACITY_SPOT,
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "node.kubernetes.io/lifecycle": "spot",
+}
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The fleet that runs now.
+
+    Attributes:
+        groups: (instance type, zone, capacity type, nodes, price of one), the dearest together first.
+        unpriced: instance types, or names of nodes without one, that the catalogue has no price for, and how many nodes of each.
+        usd_per_hour: of all nodes with a price.
+    """
+
+    groups: tuple[tuple[str, str, str, int, float], ...]
+    unpriced: tuple[tuple[str, int], ...]
+
+    @property
+    def usd_per_hour(self) -> float:
+        return sum(count * price for _, _, _, count, price in self.groups)
+
+    @property
+    def nodes(self) -> int:
+        """With a price."""
+        return sum(count for _, _, _, count, _ in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        pods: in the scheduler's order.
+        notes: what to know about the answer, sentences.
+    """
+
+    world: World
+    pods: tuple[Pod, ...]
+    templates: Mapping[str, object]
+    notes: tuple[str, ...]
+
+
+def pods_in(objects: Objects) -> tuple[Pod, ...]:
+    """Every pod: those that are there, and those that workloads will make. What cannot be read becomes a problem."""
+    pods = list(objects.pods)
+    workloads = [*objects.loose, *objects.workloads]
+    skip = unexpanded(objects.workloads, objects.pods)
+    count = len(pods)
+    for one in workloads:
+        if id(one) in skip:
+            continue
+        if count + one.replicas > MAX_PODS:
+            text = f"would make more than {MAX_PODS:,} pods with those before it; plan in parts"
+            objects.complain(Problem(one.file, one.named, "spec.replicas", text))
+            continue
+        shape = shape_in(one, objects.priorities)
+        if shape.error:
+            path, _, rest = shape.error.partition(": ")
+            where = path if one.alone else f"spec.template.{path}"
+            text = f"{rest or shape.error}; write a quantity like 500m or 2Gi"
+            objects.complain(Problem(one.file, one.named, where if rest else "", text))
+            continue
+        count += one.replicas
+        pods += expanded(one, shape)
+    return tuple(pods)
+
+
+def question_of(
+    objects: Objects,
+    pods: Sequence[Pod],
+    pools: Sequence[NodePool],
+    table: PriceTable,
+    clock: Clock,
+    *,
+    anew: bool,
+) -> Question:
+    """What to ask. Where the input has no Nodes, every pod is planned anew.
+
+    Args:
+        objects: everything but pods and NodePools.
+        pods: as of `pods_in`.
+        pools: to plan with; a default one where there is none.
+        table: what can be had.
+        clock: for the instant.
+        anew: whether every pod is planned, as if no worker node were there; else only pods without a node are.
+    """
+    anew = anew or not objects.nodes
+    notes: list[str] = []
+    if not pools:
+        pools = [default_pool(table)]
+        what = "" if table.name == "kwok" else " of the families c, m and r"
+        notes.append(
+            f'The input has no NodePool. The plan uses a NodePool "{DEFAULT_POOL}" with on-demand amd64 nodes{what}.'
+        )
+    usable = [_ready(pool) for pool in pools if pool.metadata.deletion_timestamp is None and not pool.is_static]
+    if len(usable) < len(pools):
+        notes.append("Static NodePools and NodePools that are being deleted are not used.")
+    known: dict[str, Mapping[str, InstanceType]] = {}
+    by_name = {pool.name: pool for pool in usable}
+
+    def types_of(pool: str) -> Mapping[str, InstanceType]:
+        if pool not in known:
+            found = table.types_of(by_name[pool]) if pool in by_name else ()
+            known[pool] = {one.name: one for one in found}
+        return known[pool]
+
+    cluster = Cluster(types_of, clock)
+    replaced = {node.metadata.name for node in objects.nodes if anew and is_worker(node)}
+    for pool in usable:
+        cluster.pool_changed(None, pool)
+    for daemon_set in objects.daemon_sets:
+        cluster.daemonset_changed(None, daemon_set)
+    for limit_range in objects.limit_ranges:
+        cluster.limit_range_changed(None, limit_range)
+    for csi_node in objects.csi_nodes:
+        cluster.csi_node_changed(None, csi_node)
+    _around(cluster, objects)
+    for node in objects.nodes:
+        if node.metadata.name not in replaced:
+            cluster.node_changed(None, node)
+    for claim in objects.claims:
+        if not anew:
+            cluster.claim_changed(None, claim)
+    there = {node.metadata.name for node in objects.nodes} - replaced
+    for pod in pods:
+        moves = anew and pod.node_name not in there and is_active(pod) and not is_daemon(pod) and not is_mirror(pod)
+        cluster.pod_changed(None, _unbound(pod) if moves and pod.node_name else pod)
+    cluster.settle()
+    snapshot = cluster.snapshot()
+    gathered = world_of(
+        snapshot,
+        lambda pool: tuple(types_of(pool.name).values()),
+        table.well_known,
+        lambda _: True,
+        reservation_label=table.reservation_label,
+    )
+    notes += [f'NodePool "{one.pool.name}": {one.error}.' for one in gathered.unreadable]
+    world = _with_samples(_plain(gathered.world), objects, pods)
+    waiting = tuple(pod for pod in snapshot.pending if not opted_out(pod))
+    notes += _about(pods, waiting, anew=anew, objects=objects)
+    return Question(world, waiting, by_name, tuple(notes))
+
+
+def current_of(objects: Objects, table: PriceTable) -> Current:
+    """What the worker nodes cost that run now, at the prices of the catalogue."""
+    found: Counter[tuple[str, str, str, float]] = Counter()
+    unpriced: Counter[str] = Counter()
+    for node in objects.nodes:
+        if not is_worker(node):
+            continue
+        own = {names.normalized_label(key): value for key, value in node.metadata.labels.items()}
+        name, zone = own.get(names.INSTANCE_TYPE_LABEL, ""), own.get(names.ZONE_LABEL, "")
+        spot = any(own.get(key) == value for key, value in _SPOT_LABELS.items())
+        kind = names.CAPACITY_SPOT if spot else names.CAPACITY_ON_DEMAND
+        price = _price(table.all_types.get(name), zone, kind)
+        if price is None:
+            unpriced[name or node.metadata.name] += 1
+        else:
+            found[name, zone, kind, price] += 1
+    groups = sorted(
+        ((name, zone, kind, count, price) for (name, zone, kind, price), count in found.items()),
+        key=lambda one: (-one[3] * one[4], one[:3]),
+    )
+    return Current(tuple(groups), tuple(sorted(unpriced.items())))
+
+
+def is_worker(node: Node) -> bool:
+    """Whether pods run there that could run on other nodes: not a control plane's, not Fargate's, not a virtual one."""
+    own = node.metadata.labels
+    return not any(key in own for key in _CONTROL_PLANE) and not any(own.get(k) == v for k, v in _NOT_OURS.items())
+
+
+def _price(instance_type: InstanceType | None, zone: str, kind: str) -> float | None:
+    if instance_type is None:
+        return None
+    price = offering_price(instance_type, zone, kind)
+    if price is None:  # a zone that the catalogue does not have, or none
+        price = min((one.price for one in instance_type.offerings if one.capacity_type == kind), default=None)
+    return price
+
+
+def _ready(pool: NodePool) -> NodePool:
+    """The pool as if its NodeClass had been found: that is the question's premise."""
+    ready = Condition(type=names.READY, status="True", reason="Planned", message="")
+    others = tuple(one for one in pool.status.conditions if one.type != names.READY)
+    return msgspec.structs.replace(pool, status=msgspec.structs.replace(pool.status, conditions=(*others, ready)))
+
+
+def _unbound(pod: Pod) -> Pod:
+    return msgspec.structs.replace(pod, node_name="", nominated_node_name="", phase="Pending", scheduled=False)
+
+
+def _around(cluster: Cluster, objects: Objects) -> None:
+    def take(keeper: SurroundingsKeeper) -> None:
+        for namespace in objects.namespaces:
+            keeper.namespace_changed(None, namespace)
+        for storage_class in objects.storage_classes:
+            keeper.class_changed(None, storage_class)
+        for volume in objects.volumes:
+            keeper.volume_changed(None, volume)
+        for claim in objects.volume_claims:
+            keeper.claim_changed(None, claim)
+
+    cluster.surrounding_changed(take)
+
+
+def _plain(world: World) -> World:
+    """With dicts for the state's read-only views of its own: those cannot be sent to another process."""
+    storage, defaults = world.storage, world.spread_defaults
+    return replace(
+        world,
+        bins=tuple(replace(one, labels=dict(one.labels), attach_limits=dict(one.attach_limits)) for one in world.bins),
+        namespaces=dict(world.namespaces),
+        storage=Storage(
+            claims=dict(storage.claims),
+            volumes=dict(storage.volumes),
+            classes=dict(storage.classes),
+            attach_limits={name: dict(limits) for name, limits in storage.attach_limits.items()},
+        ),
+        spread_defaults=replace(defaults, services=dict(defaults.services), controllers=dict(defaults.controllers)),
+    )
+
+
+def _with_samples(world: World, objects: Objects, pods: Sequence[Pod]) -> World:
+    """With the pods of DaemonSets that are not in the input themselves: one pod of each says what the others are."""
+    known = {(one.metadata.namespace or "default", one.metadata.name) for one in objects.daemon_sets}
+    samples: dict[tuple[str, str], PodShape] = {}
+    for pod in sorted(pods, key=lambda one: one.key):
+        if is_daemon(pod) and pod.owner is not None and not is_terminal(pod):
+            key = pod.namespace, pod.owner.name
+            if key not in known:
+                samples.setdefault(key, pod.shape)
+    if not samples:
+        return world
+    return replace(world, daemons=(*world.daemons, *(shape for _, shape in sorted(samples.items()))))
+
+
+def _about(pods: Sequence[Pod], waiting: Sequence[Pod], *, anew: bool, objects: Objects) -> list[str]:
+    notes = []
+    gated = sum(pod.gated and is_active(pod) for pod in pods)
+    if gated:
+        notes.append(f"{gated} pods have scheduling gates and are not planned.")
+    bare = sum(len(pod.shape.requests) <= 1 for pod in waiting)
+    if bare:
+        notes.append(
+            f"{bare} pods have no resource requests; they count only towards the maximum number of pods of a node."
+        )
+    there = unexpanded(objects.workloads, objects.pods)
+    own = sorted({one.named for one in objects.workloads if one.claims and id(one) not in there})
+    if own:
+        more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
+        notes.append(f"Volumes from volumeClaimTemplates are not taken into account: {', '.join(own[:_NAMED])}{more}.")
+    if not anew and objects.nodes and not waiting:
+        notes.append(
+            "All pods in the input are assigned to nodes. Use --current to plan them from scratch and compare the cost."
+        )
+    return notes

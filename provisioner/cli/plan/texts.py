@@ -1,0 +1,366 @@
+"""Answers for people (a table) and for programs (JSON whose fields stay)."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from provisioner.cli.plan.catalogues import PriceTable
+from provisioner.cli.plan.objects import Problem
+from provisioner.cli.plan.planning import GREEDY, Answer
+from provisioner.cli.plan.questions import Current
+from provisioner.planning.fleets import HOURS_A_MONTH, Fleet, Left, fleet_of
+from provisioner.planning.relaxing import Priced
+from provisioner.values.resources import CPU, MEMORY
+
+VERSION: Final = 1
+"""Of the JSON; fields may be added to it, never changed or removed."""
+_WIDTH: Final = 120
+_MOST_GROUPS: Final = 40
+_NAMED: Final = 3
+_MOST_LEFT: Final = 12
+_MOST_REASONS: Final = 4
+_LITTLE: Final = 0.005
+"""Constraints that cost less of the fleet than this are not told in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One plan with its name ("" where there is one only)."""
+
+    name: str
+    asked: int
+    answer: Answer
+    notes: tuple[str, ...]
+    fleet: Fleet
+
+    @classmethod
+    def of(cls, name: str, asked: int, answer: Answer, notes: Sequence[str]) -> "Planned":
+        return cls(name, asked, answer, tuple(notes), fleet_of(answer.result))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that is told."""
+
+    table: PriceTable
+    plans: tuple[Planned, ...]
+    current: Current | None
+    problems: tuple[Problem, ...]
+    ignored: Mapping[str, int]
+
+
+# --- for programs ------------------------------------------------------------------------------------------------
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for programs: amounts in `currency` an hour, or a month of 730 hours."""
+    return {
+        "version": VERSION,
+        "catalogue": report.table.name,
+        "currency": report.table.currency,
+        "plans": [_plan_json(one, report.current) for one in report.plans],
+        "current": _current_json(report.current),
+        "notes": list(_notes(report)),
+        "problems": [
+            {"file": one.file, "object": one.object, "field": one.field, "problem": one.text} for one in report.problems
+        ],
+        "ignored": dict(sorted(report.ignored.items())),
+    }
+
+
+def _plan_json(one: Planned, current: Current | None) -> dict[str, Any]:
+    answer, fleet = one.answer, one.fleet
+    hour = fleet.usd_per_hour
+    return {
+        "name": one.name,
+        "perHour": _money(hour),
+        "perMonth": _money(hour * HOURS_A_MONTH),
+        "perHourAtLeast": None if answer.usd_at_least is None else _money(answer.usd_at_least),
+        "gap": None if answer.gap is None else round(answer.gap, 6),
+        "stage": answer.stage,
+        "greedyPerHour": _money(answer.greedy_usd_per_hour),
+        "fallback": answer.fallback,
+        "complete": answer.in_time,
+        "pods": {
+            "asked": one.asked,
+            "onNewNodes": fleet.pods,
+            "onExistingNodes": sum(count for _, count in fleet.existing),
+            "withoutNode": sum(len(left.pods) for left in fleet.left),
+        },
+        "nodes": fleet.nodes,
+        "nodeGroups": [
+            {
+                "nodePool": group.pool,
+                "instanceType": group.instance_type,
+                "zone": group.zone,
+                "capacityType": group.capacity_type,
+                "count": group.count,
+                "perHourEach": _money(group.usd_per_hour),
+                "pods": group.pods,
+                "cpuRequested": round(group.share(CPU), 4),
+                "memoryRequested": round(group.share(MEMORY), 4),
+                "reason": group.reason,
+            }
+            for group in fleet.groups
+        ],
+        "existingNodes": [{"node": name.removeprefix("node/"), "pods": count} for name, count in fleet.existing],
+        "unplaced": [
+            {"count": len(left.pods), "pods": [pod.key for pod in left.pods[:10]], "reasons": list(left.reasons)}
+            for left in fleet.left
+        ],
+        "constraints": [
+            {
+                "constraint": priced.name,
+                "perHourWithout": None if priced.usd_per_hour is None else _money(priced.usd_per_hour),
+                "morePodsWithout": priced.more_pods,
+            }
+            for priced in answer.priced
+        ],
+        "savingPerMonth": None if current is None else _money(saving(current, fleet) * HOURS_A_MONTH),
+    }
+
+
+def _current_json(current: Current | None) -> dict[str, Any] | None:
+    if current is None:
+        return None
+    return {
+        "perHour": _money(current.usd_per_hour),
+        "perMonth": _money(current.usd_per_hour * HOURS_A_MONTH),
+        "nodes": current.nodes,
+        "nodeGroups": [
+            {"instanceType": name, "zone": zone, "capacityType": kind, "count": count, "perHourEach": _money(price)}
+            for name, zone, kind, count, price in current.groups
+        ],
+        "unpriced": dict(current.unpriced),
+    }
+
+
+def saving(current: Current, fleet: Fleet) -> float:
+    """An hour; negative where the plan is dearer."""
+    return current.usd_per_hour - fleet.usd_per_hour
+
+
+def _money(amount: float) -> float:
+    return round(amount, 6)
+
+
+# --- for people --------------------------------------------------------------------------------------------------
+
+
+def as_text(report: Report) -> str:
+    """The report as a table."""
+    currency = report.table.currency
+    lines: list[str] = []
+    for one in report.plans:
+        if one.name:
+            lines += [f"== {one.name}", ""]
+        lines += [*_plan_lines(one, currency), ""]
+    if len(report.plans) > 1:
+        lines += [*_compared(report.plans, currency), ""]
+    if report.current is not None:
+        lines += [*_current_lines(report.current, report.plans, currency), ""]
+    lines += [line for note in _notes(report) for line in _wrapped(note, "Note: ")]
+    return "\n".join(lines).rstrip()
+
+
+def _plan_lines(one: Planned, currency: str) -> list[str]:
+    fleet, answer = one.fleet, one.answer
+    existing = sum(count for _, count in fleet.existing)
+    lines = []
+    if fleet.groups:
+        rows = [
+            (
+                "COUNT",
+                "INSTANCE TYPE",
+                "ZONE",
+                "CAPACITY",
+                "NODEPOOL",
+                f"{currency}/H EACH",
+                f"{currency}/H",
+                "PODS",
+                "CPU",
+                "MEMORY",
+            )
+        ]
+        rows += [
+            (
+                str(group.count),
+                group.instance_type,
+                group.zone,
+                group.capacity_type,
+                group.pool,
+                f"{group.usd_per_hour:.4f}",
+                f"{group.count * group.usd_per_hour:.4f}",
+                str(group.pods),
+                f"{100 * group.share(CPU):.0f} %",
+                f"{100 * group.share(MEMORY):.0f} %",
+            )
+            for group in fleet.groups[:_MOST_GROUPS]
+        ]
+        lines += _columns(rows, right={0, 5, 6, 7, 8, 9})
+        if len(fleet.groups) > _MOST_GROUPS:
+            rest = fleet.groups[_MOST_GROUPS:]
+            usd = sum(group.count * group.usd_per_hour for group in rest)
+            lines.append(
+                f"and {sum(group.count for group in rest)} nodes of {len(rest)} more kinds for {usd:.4f} {currency}/h (all of them: -o json)"
+            )
+        lines.append("")
+    on_existing = f", {existing} on {len(fleet.existing)} existing nodes" if existing else ""
+    left = sum(len(some.pods) for some in fleet.left)
+    without = f", {left} fit nowhere" if left else ""
+    nodes = "1 new node" if fleet.nodes == 1 else f"{fleet.nodes:,} new nodes"
+    lines.append(f"{one.asked:,} pods: {fleet.pods:,} on {nodes}{on_existing}{without}")
+    lines.append(f"Cost: {_price(fleet.usd_per_hour, currency)}")
+    if answer.usd_at_least is not None and fleet.groups:
+        gap = "" if answer.gap is None else f"; this plan is within {100 * answer.gap:.1f} % of that"
+        lines.append(f"Proved: no plan for these pods costs less than {answer.usd_at_least:.4f} {currency}/h{gap}")
+    if answer.fallback:
+        lines += _wrapped(f"This is the greedy plan: {answer.fallback}.", "")
+    elif answer.stage != GREEDY and answer.greedy_usd_per_hour > fleet.usd_per_hour:
+        saved = 100 * (1 - fleet.usd_per_hour / answer.greedy_usd_per_hour)
+        lines.append(
+            f"The greedy plan would cost {answer.greedy_usd_per_hour:.4f} {currency}/h; this one is {saved:.1f} % cheaper"
+        )
+    lines += _constraints(answer.priced, fleet, currency)
+    if fleet.groups:
+        dearest = fleet.groups[0]
+        if dearest.reason:
+            lines += _wrapped(f"{dearest.instance_type} in {dearest.pool}: {dearest.reason}.", "Why: ")
+    for some in fleet.left[:_MOST_LEFT]:
+        lines += _left(some)
+    if len(fleet.left) > _MOST_LEFT:
+        count = sum(len(some.pods) for some in fleet.left[_MOST_LEFT:])
+        lines.append(f"and {count} pods that fit nowhere for other reasons (all of them: -o json)")
+    for fault in answer.faults:
+        lines += _wrapped(f"The plan violates a scheduling rule; please report this as a bug: {fault}", "")
+    return lines
+
+
+def _constraints(priced: Sequence[Priced], fleet: Fleet, currency: str) -> list[str]:
+    told = []
+    for one in priced:
+        if one.usd_per_hour is None:
+            continue
+        if one.more_pods > 0:
+            told.append(
+                (
+                    float("inf"),
+                    f"without the {one.name}, {one.more_pods} more pod{'s' if one.more_pods > 1 else ''} would have a node",
+                )
+            )
+            continue
+        dear = fleet.usd_per_hour - one.usd_per_hour
+        if one.more_pods == 0 and dear > _LITTLE * fleet.usd_per_hour:
+            share = 100 * dear / fleet.usd_per_hour
+            told.append(
+                (
+                    dear,
+                    f"without the {one.name}, the fleet would cost {one.usd_per_hour:.4f} {currency}/h or less (-{share:.1f} %)",
+                )
+            )
+    lines = [f"  {text}" for _, text in sorted(told, key=lambda entry: -entry[0])]
+    late = [one.name for one in priced if one.usd_per_hour is None]
+    if late:
+        lines += _wrapped(f"not examined within the time limit: {', '.join(late)}; increase --seconds", "  ")
+    return ["What constraints cost:", *lines] if lines else []
+
+
+def _left(some: Left) -> list[str]:
+    names = ", ".join(pod.key for pod in some.pods[:_NAMED])
+    more = f" and {len(some.pods) - _NAMED} more" if len(some.pods) > _NAMED else ""
+    lines = [f"No node for {names}{more}:"]
+    for reason in some.reasons[:_MOST_REASONS]:
+        lines += _wrapped(reason, "  - ")
+    if len(some.reasons) > _MOST_REASONS:
+        lines.append(f"  - and {len(some.reasons) - _MOST_REASONS} more reasons (-o json)")
+    return lines
+
+
+def _compared(plans: Sequence[Planned], currency: str) -> list[str]:
+    rows = [("", *(one.name for one in plans), "DIFFERENCE")]
+    first, second = plans[0].fleet, plans[-1].fleet
+
+    def row(name: str, values: Sequence[float], form: str) -> tuple[str, ...]:
+        return (
+            name,
+            *(form.format(one) for one in values),
+            ("+" if values[-1] > values[0] else "") + form.format(values[-1] - values[0]),
+        )
+
+    rows.append(row(f"{currency}/h", (first.usd_per_hour, second.usd_per_hour), "{:.4f}"))
+    rows.append(
+        row(f"{currency}/month", (first.usd_per_hour * HOURS_A_MONTH, second.usd_per_hour * HOURS_A_MONTH), "{:,.2f}")
+    )
+    rows.append(row("new nodes", (first.nodes, second.nodes), "{:,}"))
+    rows.append(
+        row("pods that fit nowhere", tuple(sum(len(some.pods) for some in one.left) for one in (first, second)), "{:,}")
+    )
+    return _columns(rows, right=set(range(1, len(rows[0]))))
+
+
+def _current_lines(current: Current, plans: Sequence[Planned], currency: str) -> list[str]:
+    lines = [f"The {current.nodes:,} current nodes cost {_price(current.usd_per_hour, currency)}:"]
+    rows = [
+        (f"  {count}", name, zone, kind, f"{count * price:.4f}")
+        for name, zone, kind, count, price in current.groups[:_MOST_GROUPS]
+    ]
+    if rows:
+        lines += _columns([("  COUNT", "INSTANCE TYPE", "ZONE", "CAPACITY", f"{currency}/H"), *rows], right={0, 4})
+    if len(current.groups) > _MOST_GROUPS:
+        lines.append(f"  and {len(current.groups) - _MOST_GROUPS} more kinds (-o json)")
+    if current.unpriced:
+        total = sum(count for _, count in current.unpriced)
+        named = ", ".join(f"{name} ({count})" for name, count in current.unpriced[:_NAMED])
+        lines += _wrapped(f"{total} nodes have no price in the catalogue and count as 0: {named}.", "  ")
+    for one in plans:
+        saved = saving(current, one.fleet)
+        left = sum(len(some.pods) for some in one.fleet.left)
+        what = f"The plan{f' of {one.name}' if one.name else ''}"
+        if saved > 0:
+            share = 100 * saved / current.usd_per_hour
+            text = f"{what} saves {saved * HOURS_A_MONTH:,.2f} {currency} a month ({share:.0f} %)"
+        else:
+            text = f"{what} saves nothing: it costs {-saved * HOURS_A_MONTH:,.2f} {currency} a month more"
+        if left:
+            text += f", but leaves {left} pods without a node"
+        lines.append(text)
+    return lines
+
+
+def _notes(report: Report) -> list[str]:
+    notes = [note for one in report.plans for note in one.notes]
+    notes += report.table.notes
+    if report.ignored.get("NodeOverlay"):
+        notes.append("NodeOverlays are not applied: prices and capacity are those of the catalogue.")
+    without = [(kind, count) for kind, count in sorted(report.ignored.items()) if kind != "NodeOverlay"]
+    if without:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in without[:8])
+        notes.append(f"These objects do not affect the plan: {kinds}.")
+    if any(not one.answer.in_time and not one.answer.fallback for one in report.plans):
+        notes.append(
+            "The time limit ended the search early, so another run may give a different plan. Increase --seconds to avoid this."
+        )
+    return list(dict.fromkeys(notes))
+
+
+def _price(hour: float, currency: str) -> str:
+    return f"{hour:.4f} {currency}/h, {hour * HOURS_A_MONTH:,.2f} {currency} a month"
+
+
+def _wrapped(text: str, first: str) -> list[str]:
+    text = "".join(one if one.isprintable() else "?" for one in text)
+    return textwrap.wrap(
+        text[:4000], _WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
+    )
+
+
+def _columns(rows: Sequence[Sequence[str]], right: "set[int]") -> list[str]:
+    widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,194 @@
+"""What `dovetail why` answers, as values: printed as JSON, or as sentences (`text`)."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from provisioner.apis.meta import Condition
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Some part of an answer; what is empty is left out of the JSON."""
+
+
+class Reason(Answer, frozen=True, kw_only=True):
+    """Why something is not done.
+
+    Attributes:
+        type: one CamelCase word, for programs.
+        message: in words.
+        node_pools: whom it is about; empty where it is about nodes that are there, or about the pod itself.
+        until: when the clock alone lifts it.
+    """
+
+    type: str
+    message: str
+    node_pools: tuple[str, ...] = ()
+    until: datetime | None = None
+
+
+class Refused(Answer, frozen=True, kw_only=True):
+    """Instance types that one cause refuses; see `scheduling.type_refusals.RefusedTypes`."""
+
+    cause: str
+    message: str
+    instance_types: tuple[str, ...]
+
+
+class PoolAnswer(Answer, frozen=True, kw_only=True):
+    """What a NodePool has to do with a pod.
+
+    Attributes:
+        state: Usable, Refuses, NotReady, Static, Deleting, or Unknown where its instance types are not known here.
+        message: in words; "" for one that could launch a node for the pod alone.
+        fitting: instance types that would take the pod by itself, ties to other pods and volumes left aside.
+        refused: the others, each under the first cause that refuses it.
+    """
+
+    name: str
+    state: str
+    message: str = ""
+    fitting: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+class Told(Answer, frozen=True, kw_only=True):
+    """A condition as it is written on an object."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+
+
+def told(one: Condition) -> Told:
+    """The condition, in an answer."""
+    since = one.last_transition_time
+    return Told(type=one.type, status=one.status, reason=one.reason, message=one.message, since=since)
+
+
+class Place(Answer, frozen=True, kw_only=True):
+    """Where a pod is, is planned, or would be placed.
+
+    Attributes:
+        waits_for: conditions of the NodeClaim that are not True yet.
+    """
+
+    node_claim: str = ""
+    node: str = ""
+    node_pool: str = ""
+    instance_type: str = ""
+    zone: str = ""
+    capacity_type: str = ""
+    usd_per_hour: float | None = None
+    waits_for: tuple[Told, ...] = ()
+
+
+class PodAnswer(Answer, frozen=True, kw_only=True):
+    """Why a pod has no node.
+
+    Attributes:
+        state: Bound, Finished, Gated, DaemonSet, OptedOut, Planned, FitsExistingNode, FitsNewNode, Unschedulable or NotTried.
+        summary: the answer in one sentence.
+        scheduler: what kube-scheduler said last.
+        missing: what the answer leaves out, in sentences.
+    """
+
+    pod: str
+    at: datetime
+    state: str
+    summary: str
+    place: Place | None = None
+    scheduler: str = ""
+    reasons: tuple[Reason, ...] = ()
+    node_pools: tuple[PoolAnswer, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class MethodAnswer(Answer, frozen=True, kw_only=True):
+    """What one reason for voluntary disruption has to say of a node.
+
+    Attributes:
+        reason: Empty, Drifted or Underutilized.
+        disrupts: whether a fresh look would disrupt the node for it.
+        message: what would be done, or why not.
+        until: when the clock alone may change that.
+        allowed: nodes of the NodePool that its budgets allow to disrupt for this reason now.
+    """
+
+    reason: str
+    disrupts: bool
+    message: str
+    until: datetime | None = None
+    allowed: int
+
+
+class Blocker(Answer, frozen=True, kw_only=True):
+    """What holds a drain; see `disruption.blockers.Blocker`."""
+
+    cause: str
+    message: str
+    pods: tuple[str, ...]
+    owner: str = ""
+    budgets: tuple[str, ...] = ()
+    until: datetime | None = None
+
+
+class Drain(Answer, frozen=True, kw_only=True):
+    """How far the termination of a node has come.
+
+    Attributes:
+        since: when the deletion of its NodeClaim, or of its Node, began.
+        deadline: when its pods are deleted whatever forbids it.
+        waiting: pods that are not gone yet.
+        blockers: what holds them.
+        volumes: that are still attached.
+        conditions: Drained, VolumesDetached, InstanceTerminating as they are written.
+        finalizers: of other controllers, on the Node and its NodeClaim.
+    """
+
+    since: datetime | None = None
+    deadline: datetime | None = None
+    waiting: tuple[str, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
+    volumes: tuple[str, ...] = ()
+    conditions: tuple[Told, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class NodeAnswer(Answer, frozen=True, kw_only=True):
+    """Why a node stays, or what holds its drain.
+
+    Attributes:
+        state: Unmanaged, NotInitialized, Terminating, UnderWay (a disruption command), Blocked or Candidate.
+        summary: the answer in one sentence.
+        pods: that would need another place.
+        reasons: why it is no candidate for any disruption.
+        methods: what each reason for voluntary disruption says of it.
+    """
+
+    node: str
+    node_claim: str
+    node_pool: str
+    at: datetime
+    state: str
+    summary: str
+    place: Place
+    pods: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    methods: tuple[MethodAnswer, ...] = ()
+    drain: Drain | None = None
+    missing: tuple[str, ...] = ()
+
+
+def as_json(answer: Answer) -> str:
+    """For programs."""
+    found: Any = msgspec.json.format(msgspec.json.encode(answer), indent=2)
+    return bytes(found).decode()
+
+
+def time_text(at: datetime) -> str:
+    """A time as Kubernetes writes it."""
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

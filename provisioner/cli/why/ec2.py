@@ -1,0 +1,61 @@
+"""What EC2 sells, asked with the user's own credentials; nothing is written. boto3 is imported only where a NodePool refers to an EC2NodeClass."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import botocore.session
+from botocore.exceptions import BotoCoreError
+
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws.access.client import AwsClients
+from provisioner.cloudprovider.aws.market import prices, reads
+from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
+from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.controllers.ec2.cloud import region_of
+from provisioner.options import Options, OptionsError
+from provisioner.support.clock import Clock
+from provisioner.support.errors import UserError
+
+
+def market_of(options: Options, clock: Clock, claims: Iterable[NodeClaim]) -> RegionMarket:
+    """The market of the cluster's region, read once.
+
+    Memory that the provisioner has learnt, offerings that were refused to it, what is left of reservations, discounts and placement groups are not
+    known here.
+
+    Raises:
+        UserError: there are no credentials, nobody says in which region the cluster is, or EC2 did not answer.
+    """
+    session = botocore.session.Session()
+    try:
+        if session.get_credentials() is None:
+            raise UserError("there are no AWS credentials")
+        settings = AwsSettings.of(options, options.aws_region or region_of(session))
+    except (OptionsError, BotoCoreError) as error:
+        raise UserError(str(error)) from None
+    aws = AwsClients(replace(settings.policy(), attempts=2, connect_timeout=3.0, read_timeout=20.0), clock, session)
+    known = tuple(claims)
+    try:
+        priced = prices.has_pricing_api(settings.region, isolated_vpc=settings.isolated_vpc)
+        market = RegionMarket(
+            settings,
+            Reads(
+                region=lambda: reads.read_region(aws),
+                spot=lambda: reads.read_spot(aws, clock),
+                on_demand=(lambda: reads.read_on_demand(aws, settings.region)) if priced else None,
+            ),
+            Around(claims=lambda: known),
+            Shortages(),
+            MemoryTable(),
+            clock,
+            reserved=options.feature_gates.reserved_capacity,
+        )
+        for question in (CATALOGUE, SPOT, *((ON_DEMAND,) if priced else ())):
+            market.refresh(question)
+        if not market.ready:
+            raise UserError("EC2 did not list its instance types")
+        return market
+    finally:
+        aws.close()

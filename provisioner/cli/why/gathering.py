@@ -1,0 +1,168 @@
+"""The objects that an answer is made from: read with the user's own rights, or out of a dump. Nothing is written."""
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, Forbidden, NotFound
+from provisioner.kube.resources import Resource, identity_in
+from provisioner.kube.survey import survey
+from provisioner.support.errors import UserError
+
+NEEDED: Final[tuple[Resource[Any], ...]] = (
+    resources.PODS,
+    resources.NODES,
+    resources.NODEPOOLS,
+    resources.NODECLAIMS,
+)
+"""Without these there is no answer."""
+MORE: Final[tuple[Resource[Any], ...]] = (
+    resources.DAEMONSETS,
+    resources.PDBS,
+    resources.NAMESPACE_LABELS,
+    resources.LIMITRANGES,
+    resources.PVCS,
+    resources.PVS,
+    resources.STORAGECLASSES,
+    resources.CSINODES,
+    resources.VOLUMEATTACHMENTS,
+    resources.KWOKNODECLASSES,
+    resources.EC2NODECLASSES,
+)
+"""Without one of these the answer is made as if there were none of its kind, and says so."""
+CLASSES: Final = frozenset({resources.KWOKNODECLASSES.plural, resources.EC2NODECLASSES.plural})
+"""Of which a cluster has the kind of its provider only."""
+MOST_BYTES: Final = 1 << 30
+"""The largest dump that is read: 1 GiB."""
+
+
+class Objects:
+    """Decoded objects by kind.
+
+    Attributes:
+        missing: sentences about what could not be read, and is left out.
+    """
+
+    def __init__(self) -> None:
+        self._by_kind: defaultdict[str, list[Any]] = defaultdict(list)
+        self.missing: list[str] = []
+
+    def of(self, resource: Resource[Any]) -> list[Any]:
+        """All objects of one kind, in the order in which they were read."""
+        return self._by_kind[str(resource)]
+
+    def add(self, resource: Resource[Any], found: Iterable[Any]) -> None:
+        """More of one kind."""
+        self._by_kind[str(resource)] += found
+
+    def left_out(self, resource: Resource[Any], name: str, error: object) -> None:
+        """One object cannot be read."""
+        self.missing.append(f"{resource.kind} {name or '(unknown)'} cannot be read and is left out: {error}")
+
+
+def from_cluster(client: Client) -> Objects:
+    """Everything of all kinds, from the API server.
+
+    Raises:
+        UserError: a kind without which there is no answer could not be listed.
+    """
+    objects = Objects()
+    for resource in (*NEEDED, *MORE):
+        try:
+            found = survey(client, resource, decode=resource.decode)
+        except (Forbidden, NotFound) as error:
+            if resource in NEEDED:
+                raise UserError(f"could not list {resource}: {error.message}") from None
+            if isinstance(error, Forbidden) and resource.plural not in CLASSES:
+                objects.missing.append(f"You may not list {resource}, so the answer is as if there were none")
+            continue
+        except ApiError as error:
+            raise UserError(f"could not list {resource}: {error}") from None
+        objects.add(resource, found.objects)
+        for bad in found.unreadable:
+            objects.left_out(resource, str(bad), bad.error)
+    return objects
+
+
+def from_files(paths: Sequence[str]) -> Objects:
+    """Everything in files as `kubectl get … -o yaml` or `-o json` writes them; "-" is the standard input.
+
+    Raises:
+        UserError: a file is neither YAML nor JSON, is too large, or a kind without which there is no answer is in none of them.
+    """
+    objects = Objects()
+    known = {(one.api_version, one.kind): one for one in (*NEEDED, *MORE)}
+    seen: set[str] = set()
+    for path in paths:
+        for document in _documents(path):
+            listed = str(document.get("kind", "")).removesuffix("List")
+            for one in _items(document):
+                resource = known.get(
+                    (str(one.get("apiVersion", document.get("apiVersion"))), str(one.get("kind", listed)))
+                )
+                if resource is not None:
+                    seen.add(str(resource))
+                    _add(objects, resource, one)
+            empty = known.get((str(document.get("apiVersion")), listed))
+            if empty is not None:
+                seen.add(str(empty))
+    lacking = [str(one) for one in NEEDED if str(one) not in seen]
+    if not seen:
+        raise UserError(f"the dump has none of {', '.join(lacking)}; make it with: kubectl get -A -o yaml {kinds()}")
+    objects.missing += [f"The dump has no {one}, so the answer is as if there were none" for one in lacking]
+    if str(resources.PDBS) not in seen:
+        objects.missing.append("The dump has no poddisruptionbudgets.policy, so the answer is as if there were none")
+    return objects
+
+
+def kinds() -> str:
+    """What to give `kubectl get` for a whole dump."""
+    return ",".join(dict.fromkeys(str(one) for one in (*NEEDED, *MORE) if one.plural not in CLASSES))
+
+
+def _add(objects: Objects, resource: Resource[Any], one: Any) -> None:
+    data = msgspec.json.encode(one)
+    try:
+        objects.add(resource, (resource.decode(data),))
+    except (msgspec.MsgspecError, ValueError) as error:
+        found = identity_in(data)
+        objects.left_out(resource, resources.key_of(found), error)
+
+
+def _items(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "items" not in document:
+        yield document
+        return
+    for one in document["items"] or ():
+        if isinstance(one, dict):
+            yield one
+
+
+def _documents(path: str) -> Iterator[dict[str, Any]]:
+    try:
+        if path == "-":
+            text = sys.stdin.read(MOST_BYTES + 1)
+        else:
+            with Path(path).open(encoding="utf-8") as file:
+                text = file.read(MOST_BYTES + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {error}") from None
+    if len(text) > MOST_BYTES:
+        raise UserError(f"{path} is larger than {MOST_BYTES >> 30} GiB")
+    try:
+        if text.lstrip().startswith("{"):
+            documents = [json.loads(text)]
+        else:
+            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            documents = list(yaml.load_all(text, Loader=loader))
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from None
+    yield from (one for one in documents if isinstance(one, dict))

@@ -1,0 +1,253 @@
+"""Why a pod has no node: what a fresh plan of everything that waits makes of it."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import Condition
+from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_terminal
+from provisioner.cli.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
+from provisioner.cli.why.world import Local
+from provisioner.controllers.core.events import unready
+from provisioner.kube import resources
+from provisioner.scheduling.filters import FilterError, node_filter
+from provisioner.scheduling.node_claims import template_requirements
+from provisioner.scheduling.questions import opted_out
+from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Untolerated
+from provisioner.scheduling.reasons import Reason as Why
+from provisioner.scheduling.result import Result
+from provisioner.scheduling.type_refusals import PoolTypes, refused_types
+from provisioner.scheduling.world import is_usable
+from provisioner.state.snapshot import NodeView
+from provisioner.support.clock import SystemClock
+from provisioner.support.errors import UserError
+from provisioner.values.requirement import RequirementError
+from provisioner.values.taints import first_untolerated
+
+SECONDS: Final = 30.0
+"""Longest time of the plan."""
+
+
+def why_pod(local: Local, namespace: str, name: str) -> PodAnswer:
+    """The answer about one pod.
+
+    Raises:
+        UserError: there is no such pod.
+    """
+    pod = _find(local, namespace, name)
+    known = _settled(local, pod)
+    if known is not None:
+        return known
+    state, summary, place, reasons = _planned_anew(local, pod)
+    pools = _pools(local, pod)
+    return PodAnswer(
+        pod=pod.key,
+        at=local.snapshot.at,
+        state=state,
+        summary=summary,
+        place=place,
+        scheduler=pod.scheduled_message,
+        reasons=reasons,
+        node_pools=pools,
+        missing=local.missing,
+    )
+
+
+def _find(local: Local, namespace: str, name: str) -> Pod:
+    for pod in local.objects.of(resources.PODS):
+        if isinstance(pod, Pod) and (pod.namespace, pod.name) == (namespace, name):
+            return pod
+    raise UserError(f"there is no pod {namespace}/{name}")
+
+
+def _settled(local: Local, pod: Pod) -> PodAnswer | None:
+    """The answer about a pod that needs no plan; None about every other."""
+    place: Place | None = None
+    if is_terminal(pod):
+        state, summary = "Finished", f"Pod {pod.key} has ended ({pod.phase}) and needs no node."
+    elif pod.node_name:
+        place = Place(node=pod.node_name)
+        state, summary = "Bound", f"Pod {pod.key} is bound to node {pod.node_name} (phase {pod.phase or 'Pending'})."
+    elif pod.deleted is not None:
+        state, summary = "Finished", f"Pod {pod.key} is being deleted and gets no node."
+    elif pod.gated:
+        state = "Gated"
+        summary = f"Pod {pod.key} has scheduling gates; no node is planned for it before they are removed."
+    elif is_daemon(pod) or is_mirror(pod):
+        state = "DaemonSet"
+        summary = f"Pod {pod.key} belongs to one node, which it names itself; no node is launched for such a pod."
+    elif opted_out(pod):
+        state = "OptedOut"
+        summary = (
+            f"Pod {pod.key} requires a node without the label {names.NODEPOOL_LABEL}, so no node is launched for it."
+        )
+    elif (view := _assigned(local, pod)) is not None:
+        place = _place(view)
+        state, summary = "Planned", _plan_in_words(pod, view, place)
+    else:
+        return None
+    return PodAnswer(
+        pod=pod.key,
+        at=local.snapshot.at,
+        state=state,
+        summary=summary,
+        place=place,
+        scheduler=pod.scheduled_message if not pod.node_name else "",
+        missing=local.missing,
+    )
+
+
+def _assigned(local: Local, pod: Pod) -> NodeView | None:
+    return next((view for view in local.snapshot.nodes if any(one.uid == pod.uid for one in view.assigned)), None)
+
+
+def _place(view: NodeView) -> Place:
+    claim = view.claim
+    return Place(
+        node_claim=claim.name if claim is not None else "",
+        node=view.name,
+        node_pool=view.pool,
+        instance_type=view.labels.get(names.INSTANCE_TYPE_LABEL, ""),
+        zone=view.labels.get(names.ZONE_LABEL, ""),
+        capacity_type=view.labels.get(names.CAPACITY_TYPE_LABEL, ""),
+        waits_for=tuple(told(one) for one in unmet(claim)) if claim is not None else (),
+    )
+
+
+def unmet(claim: NodeClaim) -> list[Condition]:
+    """The conditions on the way of a claim to Initialized that are not True, the first of them first."""
+    by_type = {one.type: one for one in claim.status.conditions}
+    wanted = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+    return [by_type[kind] for kind in wanted if kind in by_type and by_type[kind].status != names.TRUE]
+
+
+def _plan_in_words(pod: Pod, view: NodeView, place: Place) -> str:
+    on = f"node {view.name}" if view.name else f"NodeClaim {place.node_claim}"
+    what = " ".join(part for part in (place.instance_type, place.zone, place.capacity_type) if part)
+    text = f"Pod {pod.key} is planned onto {on}{f' ({what})' if what else ''}"
+    if view.deleting:
+        return f"{text}, which is being disrupted; it is planned anew when the node is gone."
+    if place.waits_for:
+        first = place.waits_for[0]
+        why = ": ".join(part for part in (first.reason, first.message) if part)
+        return f"{text}, which is not {first.type} yet{f' ({why})' if why else ''}."
+    if view.initialized:
+        return f"{text}, which is ready; kube-scheduler has not bound the pod yet."
+    return f"{text}, which is not ready yet."
+
+
+def _planned_anew(local: Local, pod: Pod) -> tuple[str, str, Place | None, tuple[Reason, ...]]:
+    snapshot, prepared, clock = local.snapshot, local.prepared, SystemClock()
+    end = clock.monotonic() + SECONDS
+    waiting = {one.uid: one for one in (*snapshot.pending, *snapshot.leaving) if not opted_out(one)}
+    waiting[pod.uid] = pod
+    result = prepared.solve(tuple(waiting.values()), expired=lambda: clock.monotonic() >= end, explain=False)
+    late = (
+        " The provisioner has not planned it yet; it plans a pod once kube-scheduler marks it as unschedulable. If this does not "
+        "change, check whether the provisioner is running."
+    )
+    for key, pods in result.existing.items():
+        if any(one.uid == pod.uid for one in pods):
+            view = next(one for one in snapshot.nodes if str(one.key) == key)
+            place = _place(view)
+            on = f"node {view.name}" if view.name else f"NodeClaim {place.node_claim}"
+            return "FitsExistingNode", f"Pod {pod.key} fits on {on}.{late}", place, ()
+    for claim in result.claims:
+        if any(one.uid == pod.uid for one in claim.pods):
+            place = Place(
+                node_pool=claim.pool,
+                instance_type=claim.planned_type,
+                zone=claim.planned_zone,
+                capacity_type=claim.planned_capacity_type,
+                usd_per_hour=claim.usd_per_hour,
+            )
+            why = f" ({claim.reason})" if claim.reason is not None else ""
+            text = (
+                f"Pod {pod.key} fits on a new node of NodePool {claim.pool}: {claim.planned_type} in {claim.planned_zone}, "
+                f"{claim.planned_capacity_type}, ${claim.usd_per_hour:.4f} per hour{why}.{late}"
+            )
+            return "FitsNewNode", text, place, ()
+    return _unplaced(local, pod, result)
+
+
+def _unplaced(local: Local, pod: Pod, result: Result) -> tuple[str, str, None, tuple[Reason, ...]]:
+    found = next((one.reasons for one in result.unplaced if one.pod.uid == pod.uid), ())
+    if NOT_TRIED in found:
+        return "NotTried", f"No answer about pod {pod.key} was found within {SECONDS:.0f} s.", None, ()
+    unknown = any(not local.types.manages(one.pool) for one in local.snapshot.pools)
+    if unknown:  # of the pools that are left out something may be launched
+        found = tuple(one for one in found if not isinstance(one, NoPools))
+        text = f"No node that is there can take pod {pod.key}; whether a new node could is not known here."
+    else:
+        text = f"No node can take pod {pod.key}, and no NodePool can launch one for it."
+    return "Unschedulable", text, None, tuple(_reason(one) for one in found)
+
+
+def _reason(one: Why) -> Reason:
+    match one:
+        case PoolRefuses(pool, constraint):
+            return Reason(type=type(constraint).__name__, message=str(constraint), node_pools=(pool,))
+        case PoolsRefuse(pools, constraint):
+            return Reason(type=type(constraint).__name__, message=str(constraint), node_pools=pools)
+        case _:
+            return Reason(type=type(one).__name__, message=str(one))
+
+
+# ------------------------------------------------------------------ pools
+
+
+def _pools(local: Local, pod: Pod) -> tuple[PoolAnswer, ...]:
+    by_name = {one.pool: one for one in refused_types(local.prepared, pod)}
+    return tuple(_pool(local, view.pool, pod, by_name.get(view.pool.name)) for view in local.snapshot.pools)
+
+
+def _pool(local: Local, pool: NodePool, pod: Pod, types: PoolTypes | None) -> PoolAnswer:
+    if pool.metadata.deletion_timestamp is not None:
+        return PoolAnswer(name=pool.name, state="Deleting", message="it is being deleted")
+    if pool.spec.replicas is not None:
+        return PoolAnswer(
+            name=pool.name, state="Static", message="it is static: its nodes follow spec.replicas, not pods"
+        )
+    if not is_usable(pool):
+        return PoolAnswer(name=pool.name, state="NotReady", message=_said(unready((pool,)), pool))
+    if not local.types.manages(pool):
+        refusal = _by_itself(local, pool, pod)
+        return PoolAnswer(
+            name=pool.name,
+            state="Refuses" if refusal else "Unknown",
+            message=refusal or "its instance types are not known here",
+        )
+    if types is None:
+        return PoolAnswer(name=pool.name, state="Unknown", message="the pod or the NodePool cannot be judged")
+    refused = tuple(
+        Refused(cause=one.cause, message=one.message, instance_types=one.instance_types) for one in types.refused
+    )
+    text = "" if types.fitting else "no instance type takes the pod"
+    if not types.fitting and not refused:
+        text = "it has no instance types"
+    return PoolAnswer(
+        name=pool.name,
+        state="Usable" if types.fitting else "Refuses",
+        message=text,
+        fitting=types.fitting,
+        refused=refused,
+    )
+
+
+def _said(sentences: Iterable[str], pool: NodePool) -> str:
+    return "; ".join(sentences).removeprefix(f'NodePool "{pool.name}": ') or "not Ready"
+
+
+def _by_itself(local: Local, pool: NodePool, pod: Pod) -> str:
+    """Why a pool refuses the pod whatever its instance types are; "" where that is not so."""
+    try:
+        asked, template = node_filter(pod.shape), template_requirements(pool)
+    except (FilterError, RequirementError) as error:
+        return str(error)
+    taint = first_untolerated(asked.tolerations, pool.taints, asked.effects)
+    if taint is not None:
+        return str(Untolerated(taint))
+    conflicts = [template.incompatibility(term.requirements, local.types.well_known_labels) for term in asked.terms]
+    first = next((one for one in conflicts if one is not None), None)
+    return str(first) if conflicts and first is not None and all(one is not None for one in conflicts) else ""

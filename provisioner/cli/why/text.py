@@ -1,0 +1,89 @@
+"""Answers as sentences."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from provisioner.cli.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
+
+_MOST: Final = 20
+"""Lines of one list; -o json has all."""
+
+
+def pod_text(answer: PodAnswer) -> str:
+    """The answer about a pod."""
+    lines = [answer.summary]
+    if answer.scheduler:
+        lines.append(f"kube-scheduler said: {answer.scheduler}")
+    general = [one.message for one in answer.reasons if not one.node_pools]
+    lines += [f"  {one}" for one in general]
+    by_pool: dict[str, str] = {name: one.message for one in answer.reasons for name in one.node_pools}
+    lines += _most([line for pool in answer.node_pools for line in _pool(pool, by_pool.get(pool.name, ""))])
+    return "\n".join([*lines, *_missing(answer.missing)])
+
+
+def _pool(pool: PoolAnswer, reason: str) -> Iterator[str]:
+    why = reason or pool.message
+    yield f"NodePool {pool.name}: {why or 'could launch a node for it'}"
+    total = len(pool.fitting) + sum(len(one.instance_types) for one in pool.refused)
+    if not total:
+        return
+    yield f"  {len(pool.fitting)} of {total} instance types take the pod by itself"
+    for one in sorted(pool.refused, key=lambda one: -len(one.instance_types)):
+        yield f"  {len(one.instance_types)} refused: {one.message}"
+
+
+def node_text(answer: NodeAnswer) -> str:
+    """The answer about a node."""
+    lines = [answer.summary, f"  {_about(answer)}"]
+    lines += [
+        f"  {one.message}{_until(one.until)}"
+        for one in answer.reasons
+        if one.until or one.message not in answer.summary
+    ]
+    lines += [f"  {_method(one)}" for one in answer.methods]
+    if answer.drain is not None:
+        drain = answer.drain
+        if drain.since is not None:
+            lines.append(f"  Terminating since {time_text(drain.since)}")
+        lines += [f"  {one.message}" for one in drain.blockers]
+        if drain.volumes:
+            lines.append(f"  Attached volumes: {', '.join(drain.volumes[:_MOST])}")
+        lines += [
+            f"  {one.type}={one.status}{f' since {time_text(one.since)}' if one.since is not None else ''}: {one.message or one.reason}"
+            for one in drain.conditions
+        ]
+        if drain.finalizers:
+            lines.append(f"  Finalizers of other controllers: {', '.join(drain.finalizers)}")
+    return "\n".join([*_most(lines), *_missing(answer.missing)])
+
+
+def _about(answer: NodeAnswer) -> str:
+    claim = f"NodeClaim {answer.node_claim}" if answer.node_claim else ""
+    pool = f"NodePool {answer.node_pool}" if answer.node_pool else ""
+    count = len(answer.pods)
+    pods = f"{count} pod{'' if count == 1 else 's'} that would need another place"
+    return ", ".join(part for part in (claim, pool, _place(answer.place), pods) if part)
+
+
+def _place(place: Place) -> str:
+    price = f"${place.usd_per_hour:.4f} per hour" if place.usd_per_hour is not None else ""
+    return ", ".join(part for part in (place.instance_type, place.zone, place.capacity_type, price) if part)
+
+
+def _method(one: MethodAnswer) -> str:
+    if one.disrupts:
+        return f"{one.reason}: would be disrupted: {one.message}"
+    return f"{one.reason}: {one.message}{_until(one.until)}"
+
+
+def _until(at: object) -> str:
+    return f" (until {at:%Y-%m-%dT%H:%M:%SZ})" if at is not None else ""
+
+
+def _most(lines: list[str]) -> list[str]:
+    more = len(lines) - 2 * _MOST
+    return lines if more <= 0 else [*lines[: 2 * _MOST], f"and {more} more lines; -o json has all"]
+
+
+def _missing(sentences: Iterable[str]) -> list[str]:
+    return [f"Note: {one}." for one in sentences]

@@ -1,0 +1,200 @@
+"""The cluster as the provisioner would see it, made in this process from objects that were read once."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from provisioner.apis import ec2, kwok, names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodePool
+from provisioner.cli.why.gathering import Objects
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.errors import CloudError
+from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.clouds import TypesByPool, kwok_catalogue
+from provisioner.controllers.core.provisioning import policies_of
+from provisioner.kube import resources
+from provisioner.kube.resources import Resource
+from provisioner.options import Options
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.world import world_of
+from provisioner.state.cluster import Cluster
+from provisioner.state.snapshot import Snapshot
+from provisioner.state.surroundings import SurroundingsKeeper
+from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.errors import UserError
+from provisioner.values.quantity import QuantityError
+
+_AROUND: Final[tuple[tuple[Resource[Any], Any], ...]] = (
+    (resources.NAMESPACE_LABELS, SurroundingsKeeper.namespace_changed),
+    (resources.STORAGECLASSES, SurroundingsKeeper.class_changed),
+    (resources.PVS, SurroundingsKeeper.volume_changed),
+    (resources.PVCS, SurroundingsKeeper.claim_changed),
+)
+_KWOK: Final = (kwok.GROUP, kwok.KIND)
+_EC2: Final = (ec2.GROUP, ec2.KIND)
+
+
+class At:
+    """A clock that shows one instant; durations are as they pass."""
+
+    def __init__(self, at: datetime) -> None:
+        self._at, self._real = at, SystemClock()
+
+    def now(self) -> datetime:
+        return self._at
+
+    def monotonic(self) -> float:
+        return self._real.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._real.sleep(seconds)
+
+
+class Types:
+    """Instance types of NodePools, as far as this machine knows them: kwok's, and EC2's where there are credentials.
+
+    Attributes:
+        why_not: why those of EC2 are not known; "" where nobody needs them, or they are.
+    """
+
+    def __init__(self, options: Options, objects: Objects, clock: Clock) -> None:
+        self._catalogue: Final = kwok_catalogue(options) or catalogue.generated()
+        self.well_known_labels: frozenset[str] = names.WELL_KNOWN_LABELS | self._catalogue.well_known_labels
+        self.reservation_label = ""
+        self.why_not = ""
+        self._ec2: Callable[[str], tuple[InstanceType, ...]] | None = None
+        if any(_class_kind(one) == _EC2 for one in objects.of(resources.NODEPOOLS)):
+            self.well_known_labels |= labels.WELL_KNOWN
+            self.reservation_label = labels.RESERVATION_ID
+            try:
+                self._ec2 = _ec2_types(options, objects, clock)
+            except UserError as error:
+                self.why_not = str(error)
+
+    def of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """The instance types of one pool; none where they are not known."""
+        if _class_kind(pool) == _EC2:
+            return self._ec2(pool.node_class_ref.name) if self._ec2 is not None else ()
+        return self._catalogue.types if self.manages(pool) else ()
+
+    def manages(self, pool: NodePool) -> bool:
+        """Whether its instance types are known."""
+        kind = _class_kind(pool)
+        return kind == _KWOK or (kind == _EC2 and self._ec2 is not None)
+
+
+def _class_kind(pool: NodePool) -> tuple[str, str]:
+    reference = pool.node_class_ref
+    return reference.group, reference.kind
+
+
+def _ec2_types(options: Options, objects: Objects, clock: Clock) -> Callable[[str], tuple[InstanceType, ...]]:
+    """The instance types by name of an EC2NodeClass.
+
+    Raises:
+        UserError: they are not known here.
+    """
+    from provisioner.cli.why.ec2 import market_of  # here: boto3 is big, kwok needs none of it
+
+    classes: dict[str, EC2NodeClass] = {one.name: one for one in objects.of(resources.EC2NODECLASSES)}
+    market = market_of(options, clock, objects.of(resources.NODECLAIMS))
+
+    @functools.cache
+    def types_of(name: str) -> tuple[InstanceType, ...]:
+        try:
+            return market.types(classes[name]) if name in classes else ()
+        except (CloudError, QuantityError) as error:
+            objects.missing.append(f"The instance types of EC2NodeClass {name} are not known: {error}")
+            return ()
+
+    return types_of
+
+
+@dataclass(frozen=True)
+class Local:
+    """One instant of a cluster, ready for questions.
+
+    Attributes:
+        objects: it was made from these.
+        snapshot: the instant.
+        types: of its NodePools.
+        options: the provisioner's flags, as far as they were given.
+    """
+
+    objects: Objects
+    snapshot: Snapshot
+    types: Types
+    options: Options
+
+    @functools.cached_property
+    def prepared(self) -> Prepared:
+        """The world of the instant. Cost: O(nodes + pods)."""
+        gathered = world_of(
+            self.snapshot,
+            self.types.of,
+            self.types.well_known_labels,
+            self.types.manages,
+            policies_of(self.options),
+            reservation_label=self.types.reservation_label,
+        )
+        self.objects.missing.extend(
+            f"NodePool {one.pool.name} cannot be read: {one.error}" for one in gathered.unreadable
+        )
+        return prepare(gathered.world)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What could not be read, or is not known here."""
+        unknown = [one.pool for one in self.snapshot.pools if not self.types.manages(one.pool)]
+        why = f" ({self.types.why_not})" if self.types.why_not else ""
+        return (*dict.fromkeys(self.objects.missing), *(_unknown(one, why) for one in unknown))
+
+
+def local(objects: Objects, options: Options, at: datetime) -> Local:
+    """The cluster at one instant, from its objects. Cost: O(objects)."""
+    clock = At(at)
+    types = Types(options, objects, clock)
+    pools = {one.name: one for one in objects.of(resources.NODEPOOLS)}
+    by_pool = TypesByPool(pools.get, types.of)
+
+    def types_of(pool: str) -> Mapping[str, InstanceType]:
+        return by_pool(pool)
+
+    cluster = Cluster(types_of, clock, hold_ttl=options.hold_ttl, plan_ttl=options.plan_ttl)
+    for resource, take in _AROUND:
+        for one in objects.of(resource):
+            cluster.surrounding_changed(functools.partial(_told, take, one))
+    for one in objects.of(resources.CSINODES):
+        cluster.csi_node_changed(None, one)
+    for one in objects.of(resources.LIMITRANGES):
+        cluster.limit_range_changed(None, one)
+    for one in objects.of(resources.PDBS):
+        cluster.budget_changed(None, one)
+    for one in pools.values():
+        cluster.pool_changed(None, one)
+    for one in objects.of(resources.NODES):
+        cluster.node_changed(None, one)
+    for one in objects.of(resources.NODECLAIMS):
+        cluster.claim_changed(None, one)
+    for one in objects.of(resources.DAEMONSETS):
+        cluster.daemonset_changed(None, one)
+    for one in objects.of(resources.PODS):
+        cluster.pod_changed(None, one)
+    cluster.settle()
+    return Local(objects, cluster.snapshot(), types, options)
+
+
+def _told(take: Any, one: Any, keeper: SurroundingsKeeper) -> None:
+    take(keeper, None, one)
+
+
+def _unknown(pool: NodePool, why: str) -> str:
+    reference = pool.node_class_ref
+    return (
+        f"The instance types of {reference.kind} {reference.name} are not known here{why}, so the answer leaves out new nodes of NodePool "
+        f"{pool.name} and the prices of its nodes; the event FailedScheduling of a pod says what the provisioner found"
+    )

@@ -1,0 +1,155 @@
+"""What holds a drain: which pods, of which owners, under which PodDisruptionBudgets, until when. Pure."""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.pods import Pod, do_not_disrupt, is_waiting_for_eviction
+from provisioner.disruption.candidates import PodBudgets, protected_until
+
+_MOST_PODS: Final = 3
+_MOST_SENTENCES: Final = 5
+
+
+class Cause(enum.StrEnum):
+    """Why a pod is still on a Node that is drained."""
+
+    POD_BUDGET = "pod-budget"
+    """Its PodDisruptionBudget allows no eviction now."""
+    IMPOSSIBLE_POD_BUDGET = "impossible-pod-budget"
+    """Its PodDisruptionBudget allows no eviction before somebody changes it, or the number of its pods."""
+    SEVERAL_POD_BUDGETS = "several-pod-budgets"
+    POD_PROTECTED = "pod-protected"
+    """karpenter.sh/do-not-disrupt."""
+    TERMINATING = "terminating"
+    """It is ending already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """Pods of one owner that hold a drain for the same cause; `str` is a clause for people.
+
+    Attributes:
+        cause: for programs.
+        pods: "namespace/name", sorted.
+        owner: "ReplicaSet web-5d9"; "" for pods without.
+        budgets: PodDisruptionBudgets by "namespace/name", where these are the cause.
+        until: when the clock alone lifts it; None when it does not.
+        detail: more about the budget, for people.
+    """
+
+    cause: Cause
+    pods: tuple[str, ...]
+    owner: str = ""
+    budgets: tuple[str, ...] = ()
+    until: datetime | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        who = _pods(self.pods, self.owner)
+        match self.cause:
+            case Cause.POD_BUDGET:
+                return f"PodDisruptionBudget {self.budgets[0]} allows no eviction now ({self.detail}) of {who}"
+            case Cause.IMPOSSIBLE_POD_BUDGET:
+                return (
+                    f"PodDisruptionBudget {self.budgets[0]} never allows an eviction ({self.detail}) of {who}; "
+                    "change the budget or add replicas"
+                )
+            case Cause.SEVERAL_POD_BUDGETS:
+                verb = "is" if len(self.pods) == 1 else "are"
+                several = ", ".join(self.budgets)
+                return f"{who} {verb} selected by several PodDisruptionBudgets ({several}), which the Eviction API does not support"
+            case Cause.POD_PROTECTED:
+                end = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
+                verb = "has" if len(self.pods) == 1 else "have"
+                return f"{who} {verb} the annotation {names.DO_NOT_DISRUPT}{end}"
+            case Cause.TERMINATING:
+                end = f" and may take until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
+                verb = "is" if len(self.pods) == 1 else "are"
+                return f"{who} {verb} terminating{end}"
+
+
+def blockers(pods: Iterable[Pod], budgets: PodBudgets, now: datetime) -> tuple[Blocker, ...]:
+    """What holds the drain of a Node with these pods; nothing of pods that can be evicted now.
+
+    Cost: O(pods), and O(budgets of their namespaces) once.
+    """
+    found: dict[tuple[Cause, str, tuple[str, ...], datetime | None, str], list[str]] = {}
+    for pod in pods:
+        why = _why(pod, budgets, now)
+        if why is None:
+            continue
+        cause, mine, until, detail = why
+        owner = f"{pod.owner.kind} {pod.owner.name}" if pod.owner is not None else ""
+        found.setdefault((cause, owner, mine, until, detail), []).append(pod.key)
+    made = (
+        Blocker(cause, tuple(sorted(keys)), owner, mine, until, detail)
+        for (cause, owner, mine, until, detail), keys in found.items()
+    )
+    return tuple(sorted(made, key=lambda one: (one.cause is Cause.TERMINATING, one.pods)))
+
+
+def _why(pod: Pod, budgets: PodBudgets, now: datetime) -> tuple[Cause, tuple[str, ...], datetime | None, str] | None:
+    if not is_waiting_for_eviction(pod, now):
+        return None
+    if pod.deleted is not None:
+        return Cause.TERMINATING, (), pod.deleted, ""
+    if do_not_disrupt(pod, now):
+        return Cause.POD_PROTECTED, (), protected_until(pod), ""
+    mine = budgets.of(pod)
+    keys = tuple(f"{one.metadata.namespace}/{one.metadata.name}" for one in mine)
+    if len(mine) > 1:
+        return Cause.SEVERAL_POD_BUDGETS, keys, None, ""
+    for one in mine:
+        unhealthy = one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready
+        if one.status.disruptions_allowed > 0 or unhealthy:
+            continue
+        cause = Cause.IMPOSSIBLE_POD_BUDGET if never_allows(one) else Cause.POD_BUDGET
+        return cause, keys, None, _numbers(one)
+    return None
+
+
+def never_allows(budget: PodDisruptionBudget) -> bool:
+    """Whether no eviction can succeed under the budget until somebody changes it or the number of its pods.
+
+    By what it says (maxUnavailable 0 or 0%, minAvailable 100%), or by what was counted for it as it is: it requires as many healthy
+    pods as there are. A budget of no pods does not count.
+    """
+    spec, status = budget.spec, budget.status
+    if status.disruptions_allowed > 0 or status.expected_pods == 0:
+        return False
+    if spec.max_unavailable in (0, "0%") or spec.min_available == "100%":
+        return True
+    return status.observed_generation >= budget.metadata.generation and status.desired_healthy >= status.expected_pods
+
+
+def impossible(budgets: Mapping[str, Iterable[PodDisruptionBudget]]) -> tuple[tuple[str, str], ...]:
+    """(namespace, name) of every budget that never allows an eviction of the pods that it has. Cost: O(budgets)."""
+    return tuple((space, one.metadata.name) for space, those in budgets.items() for one in those if never_allows(one))
+
+
+def sentence(those: Iterable[Blocker]) -> str:
+    """All of them in words; the first few where there are many, "" for none."""
+    every = list(those)
+    more = len(every) - _MOST_SENTENCES
+    return "; ".join(map(str, every[:_MOST_SENTENCES])) + (f"; and {more} more" if more > 0 else "")
+
+
+def _numbers(budget: PodDisruptionBudget) -> str:
+    spec, status = budget.spec, budget.status
+    rule = (
+        f"maxUnavailable {spec.max_unavailable}"
+        if spec.max_unavailable is not None
+        else f"minAvailable {spec.min_available}"
+    )
+    return f"{rule}, {status.current_healthy} of {status.expected_pods} pods healthy, {status.desired_healthy} required"
+
+
+def _pods(keys: tuple[str, ...], owner: str) -> str:
+    more = len(keys) - _MOST_PODS
+    shown = ", ".join(keys[:_MOST_PODS]) + (f" and {more} more" if more > 0 else "")
+    return f"{'pod' if len(keys) == 1 else 'pods'} {shown}{f' of {owner}' if owner else ''}"

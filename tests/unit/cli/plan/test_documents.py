@@ -1,0 +1,92 @@
+"""YAML and JSON to plain values, and what is refused before it costs anything."""
+
+from pathlib import Path
+
+import pytest
+
+from provisioner.cli.plan.documents import MAX_DEPTH, DocumentError, documents
+
+YAML = Path("some.yaml")
+
+
+def read(text: str | bytes, path: Path = YAML) -> list[object]:
+    return list(documents(path, text.encode() if isinstance(text, str) else text))
+
+
+def test_scalars_are_what_kubectl_makes_of_them() -> None:
+    text = "{a: 1, b: 1.5, c: 'yes', d: yes, e: ~, f: 500m, g: 2024-01-01T00:00:00Z, h: 0x10, 8080: x, true: y}"
+    (one,) = read(text)
+    assert one == {
+        "a": 1,
+        "b": 1.5,
+        "c": "yes",
+        "d": True,
+        "e": None,
+        "f": "500m",
+        "g": "2024-01-01T00:00:00Z",
+        "h": 16,
+        "8080": "x",
+        "true": "y",
+    }
+
+
+def test_documents_without_content_are_left_out() -> None:
+    assert read("---\n# nothing\n---\na: 1\n---\n") == [{"a": 1}]
+
+
+def test_anchors_and_merge_keys_work() -> None:
+    assert read("base: &base {cpu: 1, memory: 2}\nmine: {<<: *base, cpu: 3}\nlist: [*base]") == [
+        {"base": {"cpu": 1, "memory": 2}, "mine": {"memory": 2, "cpu": 3}, "list": [{"cpu": 1, "memory": 2}]}
+    ]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 3000 + "]" * 3000, "a: " + "{a: " * (MAX_DEPTH + 1)])
+def test_what_is_nested_too_deeply_is_refused(text: str) -> None:
+    with pytest.raises(DocumentError, match="deeper than 64 levels"):
+        read(text)
+
+
+def test_aliases_may_not_unfold_without_end() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    with pytest.raises(DocumentError, match="aliases unfold to more than"):
+        read("\n".join(lines))
+
+
+def test_an_alias_to_itself_is_refused() -> None:
+    with pytest.raises(DocumentError, match=r"\*a stands for nothing"):
+        read("&a [*a]")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1\nb: 2", "line 2, column 2"),
+        (b"\xff\xfe\x00", "is no YAML"),
+        ("? [a]\n: b", "a key must be a text"),
+    ],
+)
+def test_what_is_no_yaml_is_said_with_its_place(text: str | bytes, says: str) -> None:
+    with pytest.raises(DocumentError, match=says):
+        read(text)
+
+
+def test_what_came_before_the_mistake_is_read() -> None:
+    found = documents(YAML, b"a: 1\n---\nb: [\n")
+    assert next(found) == {"a": 1}
+    with pytest.raises(DocumentError):
+        next(found)
+
+
+def test_json_is_read_as_json() -> None:
+    assert read('{"a": [1, "2"]}', Path("dump.json")) == [{"a": [1, "2"]}]
+    with pytest.raises(DocumentError, match="is no JSON"):
+        read('{"a": ', Path("dump.json"))
+    with pytest.raises(DocumentError, match="is no JSON"):
+        read('{"a":' * 100_000, Path("dump.json"))
+
+
+def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provisioner.cli.plan.documents.MAX_BYTES", 10)
+    with pytest.raises(DocumentError, match="split it into several files"):
+        read("a: 1234567890")

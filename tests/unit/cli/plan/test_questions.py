@@ -1,0 +1,131 @@
+"""From objects to the question: what counts as running, what is planned, and what the fleet of now costs."""
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import Node, NodeSpec, NodeStatus
+from provisioner.apis.meta import ObjectMeta, OwnerReference
+from provisioner.apis.pods import Pod
+from provisioner.cli.plan.catalogues import PriceTable, chosen, default_pool
+from provisioner.cli.plan.objects import Objects
+from provisioner.cli.plan.questions import Question, current_of, pods_in, question_of
+from provisioner.support.clock import SystemClock
+from provisioner.support.errors import UserError
+from tests.support.problems import shape
+
+TYPE = "m5.large"
+
+
+def node(name: str, instance_type: str = TYPE, **more: str) -> Node:
+    own = {
+        names.INSTANCE_TYPE_LABEL: instance_type,
+        names.ZONE_LABEL: "us-east-1a",
+        names.REGION_LABEL: "us-east-1",
+        names.HOSTNAME_LABEL: name,
+        **{key.replace("__", "/").replace("_", "-"): value for key, value in more.items()},
+    }
+    amounts: dict[str, str | int | float] = {"cpu": "2", "memory": "8Gi", "pods": "29"}
+    return Node(
+        metadata=ObjectMeta(name=name, uid=name, labels=own),
+        spec=NodeSpec(provider_id=f"aws:///us-east-1a/{name}"),
+        status=NodeStatus(capacity=amounts, allocatable=amounts),
+    )
+
+
+def pod(name: str, node_name: str = "", owner: OwnerReference | None = None, cpu: str = "500m") -> Pod:
+    return Pod(name=name, namespace="default", uid=name, shape=shape(cpu, "1Gi"), node_name=node_name, owner=owner)
+
+
+def table_of(objects: Objects) -> PriceTable:
+    return chosen("auto", objects)
+
+
+def asked(objects: Objects, *, anew: bool = False) -> Question:
+    table = table_of(objects)
+    return question_of(objects, pods_in(objects), objects.pools, table, SystemClock(), anew=anew)
+
+
+def test_pods_on_nodes_stay_and_the_others_are_planned() -> None:
+    found = asked(Objects(nodes=[node("a")], pods=[pod("here", "a"), pod("waits")]))
+    assert [one.uid for one in found.pods] == ["waits"]
+    (there,) = found.world.bins
+    assert there.room["cpu"] == 1500
+
+
+def test_planned_anew_no_worker_is_there() -> None:
+    own = {"node_role.kubernetes.io__control_plane": ""}
+    plane = node("plane", **own)
+    objects = Objects(nodes=[node("a"), plane], pods=[pod("here", "a"), pod("etcd", "plane"), pod("waits")])
+    found = asked(objects, anew=True)
+    assert sorted(one.uid for one in found.pods) == ["here", "waits"]
+    assert [one.node_name for one in found.world.bins] == ["plane"]
+    assert all(not one.node_name for one in found.pods)
+
+
+def test_without_nodes_in_the_input_every_pod_is_planned() -> None:
+    assert [one.uid for one in asked(Objects(pods=[pod("here", "a")])).pods] == ["here"]
+
+
+def test_finished_and_mirror_pods_are_not_planned() -> None:
+    static = OwnerReference(api_version="v1", kind="Node", name="a", uid="a", controller=True)
+    done = msgspec.structs.replace(pod("done", "a"), phase="Succeeded")
+    found = asked(Objects(nodes=[node("a")], pods=[done, pod("static", "a", static), pod("own", "a")]), anew=True)
+    assert [one.uid for one in found.pods] == ["own"]
+
+
+def test_daemons_without_their_daemon_set_take_their_room() -> None:
+    owner = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="agent", uid="u", controller=True)
+    found = asked(
+        Objects(nodes=[node("a")], pods=[pod("agent-1", "a", owner, "200m"), pod("agent-2", "b", owner, "200m")]),
+        anew=True,
+    )
+    assert found.pods == ()
+    (daemon,) = found.world.daemons
+    assert daemon.requests["cpu"] == 200
+
+
+def test_without_a_node_pool_there_is_a_default_one_and_it_is_said() -> None:
+    found = asked(Objects(pods=[pod("p")]))
+    (only,) = found.world.pools
+    assert only.name == "default"
+    assert 'uses a NodePool "default"' in found.notes[0]
+    categories = only.requirements["karpenter.k8s.aws/instance-category"].values
+    assert categories == {"c", "m", "r"}
+
+
+def test_the_fleet_of_now_has_the_prices_of_the_catalogue() -> None:
+    spot = {"eks.amazonaws.com__capacityType": "SPOT"}
+    nodes = [node("a"), node("b"), node("c", "unheard.of"), node("f", eks__amazonaws="x")]
+    nodes.append(node("plane", **{"node_role.kubernetes.io__control_plane": ""}))
+    nodes.append(node("s", **spot))
+    objects = Objects(nodes=nodes)
+    now = current_of(objects, table_of(objects))
+    assert now.groups == (
+        (TYPE, "us-east-1a", "on-demand", 3, 0.096),
+        (TYPE, "us-east-1a", "spot", 1, 0.096),
+    )
+    assert now.unpriced == (("unheard.of", 1),)
+    assert now.usd_per_hour == pytest.approx(0.384)
+
+
+def test_the_catalogue_follows_the_input() -> None:
+    assert table_of(Objects()).name == "ec2:us-east-1"
+    assert (
+        table_of(Objects(nodes=[node("a", **{"topology.kubernetes.io__region": "eu-west-1"})])).name == "ec2:eu-west-1"
+    )
+    kwok = default_pool(chosen("kwok", Objects()))
+    assert table_of(Objects(pools=[kwok])).name == "kwok"
+
+
+@pytest.mark.parametrize("name", ["gcp", "ec2", "ec2:", "ec2:../..", "ec2:US-EAST-1"])
+def test_another_catalogue_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="Use --catalogue kwok, or --catalogue ec2:REGION"):
+        chosen(name, Objects())
+
+
+def test_a_region_without_prices_takes_those_of_its_partition_and_says_so() -> None:
+    assert any("prices of us-east-1 are used" in one for one in chosen("ec2:eu-west-1", Objects()).notes)
+    assert chosen("ec2:cn-northwest-1", Objects()).currency == "CNY"
+    with pytest.raises(UserError, match="has no prices for us-iso-east-1"):
+        chosen("ec2:us-iso-east-1", Objects())

@@ -1,0 +1,427 @@
+"""What `dovetail why` answers about pods and nodes of a dump."""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from provisioner.apis import names
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.cli.why.command import command
+from provisioner.cli.why.gathering import from_cluster
+from provisioner.kube.client import Client
+from provisioner.support.errors import UserError
+from tests.support.clock import NOON
+from tests.support.cluster import claim, node, plan_text, pod_budget, pool
+from tests.support.cluster import pod as short_pod
+from tests.support.kube import FakeApi, Sent, ok, refusal
+
+AT = ("--at", "2026-11-21T13:00:00Z")
+ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+READY = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": NOON.isoformat()}]}
+
+
+def wire_pod(name: str, cpu: str = "1", *, on: str = "", **changes: Any) -> dict[str, Any]:
+    """A pod of ReplicaSet web; bound where `on` names a node."""
+    told = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/0 nodes are available"}
+    ]
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": name,
+            "resourceVersion": "1",
+            "creationTimestamp": NOON.isoformat(),
+            "labels": {"app": "web"},
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+            ],
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]},
+        "status": {"phase": "Running", "startTime": NOON.isoformat()}
+        if on
+        else {"phase": "Pending", "conditions": told},
+    }
+    if on:
+        body["spec"]["nodeName"] = on
+    for path, value in changes.items():
+        at, *parents, last = body, *path.split("__")
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[last] = value
+    return body
+
+
+def plain(thing: Any) -> dict[str, Any]:
+    """As `kubectl get -o json` has it."""
+    body: dict[str, Any] = dict(thing) if isinstance(thing, Mapping) else json.loads(msgspec.json.encode(thing))
+    kinds: dict[type[Any], tuple[str, str]] = {
+        NodeClaim: ("karpenter.sh/v1", "NodeClaim"),
+        NodePool: ("karpenter.sh/v1", "NodePool"),
+        Node: ("v1", "Node"),
+    }
+    version, kind = kinds.get(
+        type(thing), (body.get("apiVersion", "policy/v1"), body.get("kind", "PodDisruptionBudget"))
+    )
+    return {"apiVersion": version, "kind": kind, **body}
+
+
+def machine(name: str, **changes: Any) -> list[dict[str, Any]]:
+    """An initialised node of type c-4x-amd64-linux for NOON and ever since."""
+    labels = {
+        names.NODEPOOL_LABEL: "general",
+        names.INSTANCE_TYPE_LABEL: "c-4x-amd64-linux",
+        names.ZONE_LABEL: "test-zone-a",
+        names.CAPACITY_TYPE_LABEL: "on-demand",
+        names.ARCH_LABEL: "amd64",
+        names.OS_LABEL: "linux",
+        names.REGISTERED_LABEL: "true",
+        names.INITIALIZED_LABEL: "true",
+    }
+    made = claim(f"{name}-claim", provider_id=f"kwok://{name}", true=ALL_TRUE, labels=labels, **changes)
+    body = plain(made)
+    body["status"]["nodeName"] = name
+    return [body, plain(node(name, labels=labels))]
+
+
+class Dump:
+    """A file that `kubectl get -o yaml` could have written."""
+
+    def __init__(self, path: pathlib.Path, *things: Any) -> None:
+        items = [plain(one) for one in (pool(), *things)]
+        path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+        self._path = path
+
+    def ask(self, *arguments: str) -> str:
+        result = CliRunner().invoke(command, [*arguments, "--from", str(self._path), *AT], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return str(result.output)
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ask(*arguments, "-o", "json"))
+        return found
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """Whoever runs the tests may have some."""
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_ROLE_ARN",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "nothing"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "dump.yaml"
+
+
+# ------------------------------------------------------------------ pods
+
+
+def test_a_pod_that_is_too_large_is_told_for_every_pool_which_types_refuse_it(file: pathlib.Path) -> None:
+    arm = pool("arm", requirements=({"key": names.ARCH_LABEL, "operator": "In", "values": ["arm64"]},))
+    dump = Dump(file, arm, wire_pod("big", "400"), *machine("n"))
+    found = dump.json("pod", "default/big")
+    assert found["state"] == "Unschedulable"
+    assert found["scheduler"] == "0/0 nodes are available"
+    by_pool = {one["nodePools"][0]: one for one in found["reasons"] if "nodePools" in one}
+    assert by_pool["general"]["type"] == "TooLarge"
+    assert "exceeds" in by_pool["general"]["message"]
+    (nodes,) = [one for one in found["reasons"] if "nodePools" not in one]
+    assert (nodes["type"], nodes["message"]) == ("BinsRefuse", "0/1 existing nodes: 1 insufficient cpu")
+    pools = {one["name"]: one for one in found["nodePools"]}
+    causes = {one["cause"]: len(one["instanceTypes"]) for one in pools["arm"]["refused"]}
+    assert causes == {"not-in-nodepool": 72, "too-small": 72}
+    text = dump.ask("pod", "default/big")
+    assert text.startswith(
+        "No node can take pod default/big, and no NodePool can launch one for it.\nkube-scheduler said: "
+    )
+    assert "72 refused: less than cpu 400 for pods" in text
+
+
+def test_every_type_is_either_fitting_or_refused_once(file: pathlib.Path) -> None:
+    dump = Dump(file, pool("small", limits={"cpu": "8"}), wire_pod("web", "3"))
+    for one in dump.json("pod", "default/web")["nodePools"]:
+        every = [*one["fitting"], *(name for group in one["refused"] for name in group["instanceTypes"])]
+        assert len(every) == len(set(every)) == 144
+        assert {"c-4x-amd64-linux", "s-8x-arm64-linux"} <= set(one["fitting"])
+    small = next(one for one in dump.json("pod", "default/web")["nodePools"] if one["name"] == "small")
+    assert {group["cause"] for group in small["refused"]} == {"too-small", "limit"}
+
+
+POOLS = {
+    "one that is not Ready": (
+        pool(status={"conditions": [{"type": "NodeClassReady", "status": "False", "message": "no subnet"}]}),
+        "NotReady",
+        "not Ready (NodeClassReady=False: no subnet)",
+    ),
+    "a static one": (pool(replicas=3), "Static", "it is static: its nodes follow spec.replicas, not pods"),
+    "one with a taint": (
+        pool(template={"taints": [{"key": "gpu", "effect": "NoSchedule"}]}),
+        "Refuses",
+        "no instance type takes the pod",
+    ),
+    "one whose types are not known here": (
+        pool(template={"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}),
+        "Unknown",
+        "its instance types are not known here",
+    ),
+    "one of those that refuses the pod whatever its types are": (
+        pool(
+            template={
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+            }
+        ),
+        "Refuses",
+        "taint gpu:NoSchedule is not tolerated",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "state", "message"), POOLS.values(), ids=POOLS)
+def test_what_keeps_a_pool_from_launching(file: pathlib.Path, one: NodePool, state: str, message: str) -> None:
+    renamed = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, name="other"))
+    dump = Dump(file, renamed, wire_pod("web"))
+    found = {each["name"]: each for each in dump.json("pod", "default/web")["nodePools"]}
+    assert (found["other"]["state"], found["other"]["message"]) == (state, message)
+
+
+def test_a_pool_of_unknown_types_is_said_to_be_missing_from_the_answer(file: pathlib.Path) -> None:
+    aws = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}
+    found = Dump(file, pool("aws", template=aws), wire_pod("big", "400")).json("pod", "default/big")
+    assert found["summary"].endswith("whether a new node could is not known here.")
+    assert any(
+        "EC2NodeClass default are not known here (there are no AWS credentials)" in one for one in found["missing"]
+    )
+
+
+def gated() -> dict[str, Any]:
+    return wire_pod("web", spec__schedulingGates=[{"name": "later"}])
+
+
+def opted_out() -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": names.NODEPOOL_LABEL, "operator": "DoesNotExist"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return wire_pod("web", spec__affinity={"nodeAffinity": required})
+
+
+def of_a_daemon_set() -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "agent", "controller": True}
+    return wire_pod("web", metadata__ownerReferences=[owner])
+
+
+STATES = {
+    "a pod that runs": (wire_pod("web", on="n"), "Bound"),
+    "a pod that has ended": (wire_pod("web", on="n", status__phase="Succeeded"), "Finished"),
+    "a pod with gates": (gated(), "Gated"),
+    "a pod that wants no node of ours": (opted_out(), "OptedOut"),
+    "a pod of a DaemonSet": (of_a_daemon_set(), "DaemonSet"),
+    "a pod with room on a node": (wire_pod("web"), "FitsExistingNode"),
+    "a pod with room on a new node alone": (wire_pod("web", "30"), "FitsNewNode"),
+}
+
+
+@pytest.mark.parametrize(("one", "state"), STATES.values(), ids=STATES)
+def test_the_state_of_a_pod(file: pathlib.Path, one: dict[str, Any], state: str) -> None:
+    found = Dump(file, one, *machine("n")).json("pod", "web")
+    assert found["state"] == state
+    assert found["summary"].startswith("Pod default/web ")
+
+
+def test_a_new_node_is_named_with_its_price(file: pathlib.Path) -> None:
+    found = Dump(file, wire_pod("web", "30")).json("pod", "default/web")["place"]
+    assert (found["nodePool"], found["capacityType"]) == ("general", "spot")
+    assert found["usdPerHour"] > 0
+
+
+def test_a_pod_with_a_plan_says_what_its_claim_waits_for(file: pathlib.Path) -> None:
+    planned = claim("c")
+    annotations = {**planned.metadata.annotations, names.PLAN_ANNOTATION: planned_for("web")}
+    body = plain(planned)
+    body["metadata"]["annotations"] = annotations
+    body["status"] = {
+        "conditions": [
+            {
+                "type": "Launched",
+                "status": "Unknown",
+                "reason": "InsufficientCapacity",
+                "message": "all are sold out",
+                "lastTransitionTime": NOON.isoformat(),
+            }
+        ]
+    }
+    found = Dump(file, body, wire_pod("web")).json("pod", "default/web")
+    assert found["state"] == "Planned"
+    assert found["summary"] == (
+        "Pod default/web is planned onto NodeClaim c (c-4x-amd64-linux test-zone-a spot), which is not Launched yet "
+        "(InsufficientCapacity: all are sold out)."
+    )
+    assert found["place"]["nodeClaim"] == "c"
+
+
+def planned_for(name: str) -> str:
+    """A plan for one pod of ReplicaSet web of any class: its UID is what counts."""
+    return plan_text((short_pod(name, owner="web"),))
+
+
+# ------------------------------------------------------------------ nodes
+
+
+def test_a_node_under_a_budget_says_which(file: pathlib.Path) -> None:
+    dump = Dump(file, *machine("n"), wire_pod("web", on="n"), pod_budget(allowed=0))
+    found = dump.json("node", "n")
+    assert (found["state"], found["reasons"][0]["type"]) == ("Blocked", "PodBudget")
+    assert found["summary"] == (
+        "Node n is not disrupted: Pdb prevents pod evictions (PodDisruptionBudget=default/guard)."
+    )
+    methods = {one["reason"]: one["message"] for one in found["methods"]}
+    assert methods["Empty"] == "it is not empty: 1 pod would need another place"
+    assert methods["Drifted"] == "it has not drifted"
+    assert methods["Underutilized"] == "Pdb prevents pod evictions (PodDisruptionBudget=default/guard)"
+    assert "NodeClaim n-claim, NodePool general, c-4x-amd64-linux, test-zone-a, on-demand, $" in dump.ask("node", "n")
+
+
+def test_until_when_a_pod_protects_its_node_is_said(file: pathlib.Path) -> None:
+    kept = wire_pod("web", on="n", metadata__annotations={names.DO_NOT_DISRUPT: "90m"})
+    found = Dump(file, *machine("n"), kept).json("node", "n-claim")
+    assert (found["reasons"][0]["type"], found["reasons"][0]["until"]) == ("PodProtected", "2026-11-21T13:30:00Z")
+
+
+def test_a_node_that_is_young_says_from_when_on_it_may_go(file: pathlib.Path) -> None:
+    patient = pool(disruption={"consolidateAfter": "2h"})
+    found = Dump(file, patient, *machine("n")).json("node", "n")
+    empty = next(one for one in found["methods"] if one["reason"] == "Empty")
+    assert empty == {
+        "reason": "Empty",
+        "disrupts": False,
+        "message": "a pod came or went less than consolidateAfter (2h) ago",
+        "until": "2026-11-21T14:00:00Z",
+        "allowed": 1,
+    }
+
+
+def test_an_empty_node_would_be_deleted_and_a_budget_of_none_keeps_it(file: pathlib.Path) -> None:
+    found = Dump(file, pool(disruption={"consolidateAfter": "0s"}), *machine("n")).json("node", "n")
+    assert found["state"] == "Candidate"
+    assert found["summary"].startswith("Node n would be disrupted now (Empty")
+    closed = pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]})
+    found = Dump(file, closed, *machine("n")).json("node", "n")
+    assert found["state"] == "Blocked"
+    assert {one["reason"]: one["allowed"] for one in found["methods"]}["Empty"] == 0
+    assert "due to blocking budget" in next(one["message"] for one in found["methods"] if one["reason"] == "Empty")
+
+
+def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
+    going = machine("n", deletionTimestamp=(NOON + timedelta(minutes=30)).isoformat())
+    going[0]["spec"]["terminationGracePeriod"] = "1h"
+    dump = Dump(file, *going, wire_pod("web", on="n"), pod_budget(healthy=1, required=1, allowed=0))
+    found = dump.json("node", "n")
+    assert found["state"] == "Terminating"
+    assert found["drain"]["deadline"] == "2026-11-21T13:30:00Z"
+    (blocker,) = found["drain"]["blockers"]
+    assert (blocker["cause"], blocker["owner"], blocker["budgets"]) == (
+        "impossible-pod-budget",
+        "ReplicaSet web",
+        ["default/guard"],
+    )
+    text = dump.ask("node", "n")
+    assert "never allows an eviction" in text
+    assert text.splitlines()[0].endswith("All pods will be deleted by 2026-11-21T13:30:00Z.")
+
+
+def test_a_drained_node_waits_for_its_volumes_or_for_others_finalizers(file: pathlib.Path) -> None:
+    going = machine(
+        "n", deletionTimestamp=NOON.isoformat(), finalizers=[names.TERMINATION_FINALIZER, "example.com/hold"]
+    )
+    found = Dump(file, *going).json("node", "n")
+    assert "finalizers of other controllers are left: example.com/hold" in found["summary"]
+    attachment = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": "csi-1"},
+        "spec": {"nodeName": "n", "source": {"persistentVolumeName": "pv-1"}},
+    }
+    found = Dump(file, *going, attachment).json("node", "n")
+    assert "waits for 1 volume to detach" in found["summary"]
+    assert found["drain"]["volumes"] == ["pv-1"]
+
+
+def test_a_node_of_nobody_and_one_that_is_not_ready_say_so(file: pathlib.Path) -> None:
+    assert Dump(file, plain(node("n"))).json("node", "n")["state"] == "Unmanaged"
+    young = claim("c", true=(names.LAUNCHED,))
+    waits = {"type": "Registered", "status": "Unknown", "reason": "NodeNotFound", "message": "Node not registered"}
+    body = plain(young)
+    body["status"]["conditions"].append({**waits, "lastTransitionTime": NOON.isoformat()})
+    found = Dump(file, body).json("node", "c")
+    assert (found["state"], found["summary"]) == (
+        "NotInitialized",
+        "NodeClaim c is not Registered yet, so it is not disrupted.",
+    )
+
+
+# ------------------------------------------------------------------ what is asked for wrongly
+
+
+WRONG = {
+    "no such pod": (("pod", "default/other"), "there is no pod default/other"),
+    "no such node": (("node", "other"), "there is no Node and no NodeClaim other"),
+    "a flag that nobody knows": (("pod", "web", "--preference-polizy=Ignore"), "--preference-polizy"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_answered_is_one_sentence(file: pathlib.Path, arguments: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        Dump(file, wire_pod("web")).ask(*arguments)
+
+
+def test_a_file_without_anything_says_how_to_make_one(file: pathlib.Path) -> None:
+    file.write_text("kind: ConfigMap\napiVersion: v1\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"kubectl get -A -o yaml pods,nodes,nodepools\.karpenter\.sh"):
+        CliRunner().invoke(command, ["pod", "web", "-f", str(file)], catch_exceptions=False)
+
+
+def test_an_object_that_cannot_be_read_spoils_nothing(file: pathlib.Path) -> None:
+    bad = wire_pod("bad")
+    bad["spec"]["nodeName"] = 7
+    found = Dump(file, bad, wire_pod("web")).json("pod", "web")
+    assert any(one.startswith("Pod default/bad cannot be read") for one in found["missing"])
+
+
+def test_what_the_user_may_not_list_is_left_out_and_told() -> None:
+    def answer(sent: Sent) -> Any:
+        if "poddisruptionbudgets" in sent.path:
+            return refusal(403, "Forbidden", "no")
+        if "nodeclasses" in sent.path:
+            return refusal(404, "NotFound")
+        return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
+
+    api = FakeApi(respond=answer)
+    found = from_cluster(Client(api, api.clock))
+    assert found.missing == ["You may not list poddisruptionbudgets.policy, so the answer is as if there were none"]
+    assert {sent.method for sent in api.sent} == {"GET"}
+
+
+def test_without_pods_there_is_no_answer() -> None:
+    api = FakeApi(respond=lambda _: refusal(403, "Forbidden", "pods is forbidden"))
+    with pytest.raises(UserError, match="could not list pods: pods is forbidden"):
+        from_cluster(Client(api, api.clock))

@@ -1,0 +1,97 @@
+"""What holds a drain, pod by pod and in words."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.pods import Pod
+from provisioner.disruption.blockers import Blocker, Cause, blockers, impossible, never_allows, sentence
+from provisioner.disruption.candidates import PodBudgets
+from provisioner.values.taints import Toleration
+from tests.support.clock import NOON
+from tests.support.cluster import pod, pod_budget
+from tests.support.problems import shape
+
+GUARD = pod_budget(allowed=0)
+IMPOSSIBLE = pod_budget(healthy=1, required=1, allowed=0)
+SECOND = pod_budget("second", allowed=5)
+PROTECTED = {names.DO_NOT_DISRUPT: "true"}
+
+
+def held(*pods: Pod, budgets: tuple[PodDisruptionBudget, ...] = ()) -> tuple[Blocker, ...]:
+    return blockers(pods, PodBudgets({"default": budgets} if budgets else {}), NOON)
+
+
+CAUSES = {
+    "a pod that can be evicted": (pod("a", node="n"), (pod_budget(allowed=1),), None),
+    "a budget that allows nothing now": (pod("a", node="n"), (GUARD,), Cause.POD_BUDGET),
+    "a budget that asks for all of its pods": (pod("a", node="n"), (IMPOSSIBLE,), Cause.IMPOSSIBLE_POD_BUDGET),
+    "two budgets, though both allow it": (pod("a", node="n"), (SECOND, pod_budget()), Cause.SEVERAL_POD_BUDGETS),
+    "an annotation, before any budget": (pod("a", node="n", annotations=PROTECTED), (GUARD,), Cause.POD_PROTECTED),
+    "a pod that ends": (pod("a", node="n", deleted=NOON + timedelta(seconds=30)), (GUARD,), Cause.TERMINATING),
+    "a pod that should have been gone for long": (
+        pod("a", node="n", deleted=NOON - timedelta(hours=1)),
+        (GUARD,),
+        None,
+    ),
+    "a pod that is done": (pod("a", node="n", phase="Succeeded"), (GUARD,), None),
+    "a pod that stays": (pod("a", node="n", shape=shape(tolerations=(Toleration(operator="Exists"),))), (GUARD,), None),
+}
+
+
+@pytest.mark.parametrize(("one", "budgets", "want"), CAUSES.values(), ids=CAUSES)
+def test_why_a_pod_is_still_there(one: Pod, budgets: tuple[PodDisruptionBudget, ...], want: Cause | None) -> None:
+    assert [each.cause for each in held(one, budgets=budgets)] == ([] if want is None else [want])
+
+
+def test_a_pod_that_is_not_ready_may_go_where_its_budget_says_so() -> None:
+    lenient = pod_budget(allowed=0, minAvailable=2, unhealthyPodEvictionPolicy="AlwaysAllow")
+    assert held(pod("a", node="n"), budgets=(lenient,)) == ()
+    assert held(pod("a", node="n", ready=True), budgets=(lenient,)) != ()
+
+
+NEVER = {
+    "as many required as there are": (pod_budget(healthy=1, required=1, allowed=0), True),
+    "one too few healthy for now": (pod_budget(healthy=3, required=2, allowed=0), False),
+    "maxUnavailable 0": (pod_budget(healthy=3, required=3, allowed=0, maxUnavailable=0), True),
+    "maxUnavailable 0%": (pod_budget(healthy=3, required=3, allowed=0, maxUnavailable="0%"), True),
+    "minAvailable 100%": (pod_budget(healthy=3, required=3, allowed=0, minAvailable="100%"), True),
+    "no pods": (pod_budget(healthy=0, required=0, allowed=0, maxUnavailable=0), False),
+    "one that allows some": (pod_budget(healthy=1, required=1, allowed=1), False),
+}
+
+
+@pytest.mark.parametrize(("budget", "want"), NEVER.values(), ids=NEVER)
+def test_a_budget_that_can_never_allow_an_eviction(budget: PodDisruptionBudget, want: bool) -> None:
+    assert never_allows(budget) is want
+    assert impossible({"default": (budget,)}) == ((("default", "guard"),) if want else ())
+
+
+def test_a_count_of_an_older_budget_says_nothing() -> None:
+    newer = msgspec.structs.replace(IMPOSSIBLE, metadata=msgspec.structs.replace(IMPOSSIBLE.metadata, generation=2))
+    assert not never_allows(newer)
+
+
+def test_pods_of_one_owner_are_one_clause_and_many_are_counted() -> None:
+    pods = [pod(f"web-{number}", node="n", owner="web") for number in range(5)]
+    (one,) = held(*pods, budgets=(GUARD,))
+    assert str(one) == (
+        "PodDisruptionBudget default/guard allows no eviction now (minAvailable 2, 3 of 3 pods healthy, 2 required) of pods "
+        "default/web-0, default/web-1, default/web-2 and 2 more of ReplicaSet web"
+    )
+
+
+def test_many_owners_are_counted_and_what_ends_already_comes_last() -> None:
+    ending = pod("a", node="n", owner="aa", deleted=NOON + timedelta(seconds=30))
+    pods = [pod(f"p{number}", node="n", owner=f"o{number}", annotations=PROTECTED) for number in range(6)]
+    text = sentence(held(ending, *pods))
+    assert text.startswith("pod default/p0 of ReplicaSet o0 has the annotation karpenter.sh/do-not-disrupt; ")
+    assert text.endswith("; and 2 more")
+    assert (
+        sentence(held(ending))
+        == "pod default/a of ReplicaSet aa is terminating and may take until 2026-11-21T12:00:30Z"
+    )
+    assert sentence(()) == ""
