@@ -120,7 +120,8 @@ class Answerer:
         names = question.names
         with board.locked():
             standing = board.table.standing(member, now)
-            verdict = placement.judge(member, standing, board.table.holds, names, question.pod.nominated)
+            disrupted = board.table.disrupted(now)
+            verdict = placement.judge(member, standing, board.table.holds, names, question.pod.nominated, disrupted)
             if verdict.steered:
                 board.table.assume(member.uid, verdict.steered, now)
                 return "steered", question.only(verdict.steered)
@@ -148,7 +149,7 @@ class Answerer:
             now = board.clock.monotonic()
             victims = {node: self._victims(meta) for node, meta in question.candidates.items()}
             standing = board.table.standing(member, now)
-            kept = placement.preemptible(member, standing, board.table.holds, victims)
+            kept = placement.preemptible(member, standing, board.table.holds, victims, board.table.disrupted(now))
             coming = standing.coming if placement.needs_nobodys_room(member, standing) else ""
             if coming and Veto(member.uid, coming) in board.vetoes:
                 board.await_machine(coming)  # that its Node joined is why kube-scheduler asks again, most likely

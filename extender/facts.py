@@ -18,6 +18,7 @@ import msgspec
 
 from extender.plan import EMPTY_PLAN, ClaimFacts, Member, NodeFacts
 from provisioner.apis import names
+from provisioner.apis.command import is_marked
 from provisioner.apis.core import Node, NodeAffinity, NodeSelectorTerm
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Object, ObjectMeta, condition
@@ -167,6 +168,7 @@ def claim_facts(claim: NodeClaim, timeline: Timeline) -> ClaimFacts:
         node=claim.status.node_name,
         provider_id=claim.status.provider_id,
         leaving=meta.deletion_timestamp is not None,
+        disrupted=is_marked(claim),
         requests=requests,
         plan=plan,
         problem=bad_plan or bad_amount,

@@ -10,14 +10,21 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 5. A planned pod whose own node is still coming leaves other nodes with held room alone, even where it would fit: it would
    break up those plans while its own stands empty. Unheld room anywhere is free to it. kube-scheduler's
    question about the one node that is nominated for it is answered by room alone.
+6. A node that a disruption command takes away refuses every pod that does not tolerate its taint, before that taint is seen.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from extender.plan import Hold, Member, Standing
 from extender.protocol import MAX_SCORE, HostPriority, NodeNames
+from provisioner.apis import names as api_names
+from provisioner.apis.reports import WAITING_FOR_ROOM
 from provisioner.values.resources import Resources
+from provisioner.values.taints import tolerates
+
+BEING_DISRUPTED: Final = "is being disrupted"
+NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 class Verdict(NamedTuple):
@@ -41,7 +48,14 @@ class Verdict(NamedTuple):
 PASS = Verdict("", {})
 
 
-def judge(pod: Member, standing: Standing, holds: Mapping[str, Hold], names: NodeNames, nominated: str = "") -> Verdict:
+def judge(
+    pod: Member,
+    standing: Standing,
+    holds: Mapping[str, Hold],
+    names: NodeNames,
+    nominated: str = "",
+    disrupted: Collection[str] = NOWHERE,
+) -> Verdict:
     """Which of `names` suit `pod`; see the module.
 
     Args:
@@ -50,26 +64,35 @@ def judge(pod: Member, standing: Standing, holds: Mapping[str, Hold], names: Nod
         holds: nodes with held room.
         names: the feasible nodes; decoded only where a hold may be among them.
         nominated: the pod's `status.nominatedNodeName`.
+        disrupted: nodes that a command takes away.
 
-    Cost: O(sites of the pod's family + held nodes), and the decoding of the names where something is held.
+    Cost: O(sites of the pod's family + held nodes), and the decoding of the names where something is held or disrupted.
     """
     if is_exempt(pod):
         return PASS
     steered = planned_node(standing, names)
     if steered:
         return Verdict(steered, {})
-    if not holds:
+    going = disrupted if disrupted and avoids_disrupted(pod) else NOWHERE
+    if not holds and not going:
         return PASS
     waits = standing.coming if not (nominated and names.all() == [nominated]) else ""
-    asked = sorted(name for name in names.all() if name in holds)
+    asked = sorted(name for name in names.all() if name in holds and name not in going)
     requests = dict(pod.requests)
     refused = {name: reason for name in asked if (reason := refusal(requests, pod.priority, holds[name], waits))}
+    refused |= {name: BEING_DISRUPTED for name in names.all() if name in going}
     return Verdict("", refused) if refused else PASS
 
 
 def is_exempt(pod: Member) -> bool:
     """Whether holds do not concern the pod."""
     return pod.daemon
+
+
+def avoids_disrupted(pod: Member) -> bool:
+    """Whether the taint of a disrupted node would keep the pod off it."""
+    tolerations = pod.shape.tolerations if pod.shape is not None else ()
+    return not is_exempt(pod) and not tolerates(tolerations, api_names.DISRUPTED_TAINT)
 
 
 def planned_node(standing: Standing, names: NodeNames) -> str:
@@ -92,7 +115,7 @@ def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: s
         waits_for: claim or node that the pod has a place on and that is still coming, "" for none.
     """
     if waits_for:
-        return f"waiting for its own room on {waits_for}"
+        return f"{WAITING_FOR_ROOM} {waits_for}"
     if not hold.admits(requests, priority):
         return "held for planned pods"  # one text for all nodes: kube-scheduler counts equal reasons in its event
     return ""
@@ -119,7 +142,11 @@ class Victims(NamedTuple):
 
 
 def preemptible(
-    pod: Member, standing: Standing, holds: Mapping[str, Hold], candidates: Mapping[str, Victims]
+    pod: Member,
+    standing: Standing,
+    holds: Mapping[str, Hold],
+    candidates: Mapping[str, Victims],
+    disrupted: Collection[str] = NOWHERE,
 ) -> list[str]:
     """The answer to `preempt`: nodes where pods may be evicted for `pod`, by name.
 
@@ -132,12 +159,15 @@ def preemptible(
         standing: where it may take a planned place.
         holds: nodes with held room; the victims' room is not counted in them.
         candidates: the victims by node.
+        disrupted: nodes that a command takes away.
     """
     requests = dict(pod.requests)
+    going = disrupted if disrupted and avoids_disrupted(pod) else NOWHERE
     return sorted(
         name
         for name, victims in candidates.items()
         if victims.pods
+        and name not in going
         and (
             is_exempt(pod)
             or name == standing.home

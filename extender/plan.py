@@ -34,6 +34,10 @@ ASSUMED_SECONDS: Final = 30.0
 """How long a pod that was sent to a node counts as bound there before any watch says so: 20 ms, many seconds where the
 control plane is slow. Whatever else becomes of the pod, kube-scheduler asks about it again, or it is gone."""
 
+DISRUPTED_SECONDS: Final = 30.0
+"""How long a candidate of a disruption command is refused for the command's sake: its taint comes in the next write. Beyond that
+the taint alone decides, which kube-scheduler's own filter knows."""
+
 EMPTY_PLAN: Final = Plan()
 
 
@@ -132,6 +136,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         node: name of its node, "" while the claim does not say.
         provider_id: "" until launched.
         leaving: being deleted; its plan is void.
+        disrupted: a disruption command has it as a candidate; its plan is void.
         requests: what it was made for, due daemons included.
         plan: the pods it was made for, or that were planned onto its node later.
         problem: what of it could not be read and is left out, "" for nothing.
@@ -143,6 +148,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node: str = ""
     provider_id: str = ""
     leaving: bool = False
+    disrupted: bool = False
     requests: Resources = EMPTY
     plan: Plan = EMPTY_PLAN
     problem: str = ""
@@ -323,6 +329,7 @@ class PlanTable:
         self._schedulable_at: dict[str, float] = {}
         self._claims: dict[str, ClaimFacts] = {}
         self._planned_at: dict[str, float] = {}  # claim -> when its plan appeared, as far as was seen
+        self._disrupted_at: dict[str, float] = {}  # claim -> when a command was first seen on it
         self._nodes_of_provider: dict[str, set[str]] = {}
         self._node_of_uid: dict[str, str] = {}  # by UID of the claim that owns it
         self._claim_of_provider: dict[str, str] = {}
@@ -438,6 +445,10 @@ class PlanTable:
             if not old.plan.pods:
                 self._planned_at[facts.name] = now  # planned later than it was made
         self._claims[facts.name] = facts
+        if not facts.disrupted:
+            self._disrupted_at.pop(facts.name, None)
+        else:
+            self._disrupted_at.setdefault(facts.name, now)
         if facts.provider_id:
             self._claim_of_provider[facts.provider_id] = facts.name
         if facts.uid:
@@ -452,6 +463,7 @@ class PlanTable:
         if old is not None:
             self._unmap_claim(old)
             del self._planned_at[name]
+            self._disrupted_at.pop(name, None)
             self._drop_site(name)
 
     def expire(self, now: float) -> list[str]:
@@ -498,6 +510,17 @@ class PlanTable:
     def some_node(self) -> str:
         """The first node by name; "" where there is none."""
         return min(self._nodes, default="")
+
+    def disrupted(self, now: float) -> frozenset[str]:
+        """Nodes that a disruption command takes away, in the time in which their taint may not have been seen yet.
+
+        O(candidates of commands); budgets keep them few.
+        """
+        return frozenset(
+            node
+            for claim, since in self._disrupted_at.items()
+            if now < since + DISRUPTED_SECONDS and (node := self._node_of(self._claims[claim]))
+        )
 
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that no watch told of yet."""
@@ -627,7 +650,7 @@ class PlanTable:
         claim = self._claims[name]
         where = self._node_of(claim)
         node = self._nodes.get(where)
-        leaving = claim.leaving or (node is not None and node.leaving)
+        leaving = claim.leaving or claim.disrupted or (node is not None and node.leaving)
         site = self._site(name, plan=claim.plan, leaving=leaving, born_at=self._planned_at[name], now=now)
         if site is not None:
             site.requests = claim.requests

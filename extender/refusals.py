@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from extender.placement import refusal
+from extender.placement import avoids_disrupted, refusal
 from extender.plan import Member, PlanTable, Standing
 
 MAX_KINDS: Final = 2000
@@ -70,7 +70,7 @@ class Refusals:
         return len(self._kinds) + len(self._inherited)
 
     def record(self, pod: Member, home: str, nodes: Iterable[str]) -> None:
-        """`pod` was left without a node; `nodes` are those that were refused because of holds."""
+        """`pod` was left without a node; `nodes` are those that were refused because of holds or commands."""
         kind = Kind(pod.owner, pod.klass, home)
         refused = self._kinds.pop(kind, None) or _Refused(pod)
         refused.add(pod, nodes)
@@ -104,7 +104,9 @@ class Refusals:
             return ""
         standing = table.standing(refused.pod, now)
         present = sorted(node for node in refused.nodes if table.knows(node))
-        opened = next((node for node in present if _would_pass(table, refused.pod, standing, node)), "")
+        going = table.disrupted(now) if avoids_disrupted(refused.pod) else frozenset()
+        stay = [node for node in present if node not in going]
+        opened = next((node for node in stay if _would_pass(table, refused.pod, standing, node)), "")
         if opened or not present:
             del self._kinds[kind]
         return opened if opened and refused.matters(table) else ""

@@ -1,4 +1,4 @@
-"""What stamping needs to know of the cluster, from four watches; never a network call in the path of a pod."""
+"""What stamping needs to know of the cluster, from watches; never a network call in the path of a pod."""
 
 import random
 import threading
@@ -7,10 +7,12 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
-from provisioner.kube.config import Connection
-from provisioner.kube.resources import CONFIGMAPS, LEASES, NAMESPACES
+from provisioner.apis.karpenter import NodePool
+from provisioner.kube.config import Api
+from provisioner.kube.resources import CONFIGMAPS, LEASES, NAMESPACES, NODEPOOLS
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import Clock
+from provisioner.values.taints import Taint
 from webhook.stamping import Facts
 
 NAMESPACE_WAIT_SECONDS = 0.1
@@ -32,7 +34,7 @@ class ClusterFacts:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Api,
         clock: Clock,
         own_namespace: str,
         scheduler_lease: tuple[str, str],
@@ -58,11 +60,14 @@ class ClusterFacts:
             field_selector=f"metadata.name={scheduler_lease[1]}", clock=clock, rng=chance,
         )  # fmt: skip
 
+        self._pools: Reflector[NodePool] = Reflector(connection, NODEPOOLS, handlers=[], clock=clock, rng=chance)
+
     def _reflectors(self) -> tuple[tuple[str, Reflector[Any]], ...]:
         return (
             ("namespaces", self._namespaces),
             (f"ConfigMap {self._defaults_key}", self._defaults),
             (f"Lease {self._lease_key}", self._leases),
+            ("NodePools", self._pools),
         )
 
     def start(self) -> None:
@@ -80,8 +85,8 @@ class ClusterFacts:
         reasons = [
             f"the cache of {name} is not synced yet" + (f" ({reflector.error})" if reflector.error is not None else "")
             for name, reflector in self._reflectors()
-            if not reflector.synced.is_set()
-        ]
+            if not reflector.synced.is_set() and not (reflector is self._pools and reflector.error is not None)
+        ]  # a cluster without NodePools, or a role that may not read them, takes away tolerations and nothing else
         if self._heartbeat.in_doubt():  # a pod would be left with the default scheduler; it takes two seconds
             reasons.append(f"Lease {self._lease_key}: waiting to see whether it is renewed")
         return reasons
@@ -105,7 +110,12 @@ class ClusterFacts:
             own_namespace=self._own_namespace,
             scheduler_name=self._scheduler_name,
             scheduler_alive=self._heartbeat.alive(),
+            taints_of=self._taints_of if self._pools.synced.is_set() else None,
         )
+
+    def _taints_of(self, pool: str) -> tuple[Taint, ...] | None:
+        found = self._pools.store.get(pool)
+        return None if found is None else found.taints
 
     def _labels(self, namespace: str) -> Mapping[str, str] | None:
         found = self._namespaces.store.get(namespace)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from provisioner.values import jsontext
+from provisioner.values.taints import Toleration
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -87,6 +88,36 @@ class NodeSelector(_Wire, frozen=True):
     node_selector_terms: list[Term] | None = None
 
 
+class PodAffinityTerm(_Wire, frozen=True):
+    """One term of pod affinity or anti-affinity; only where it looks."""
+
+    topology_key: str = ""
+
+
+class WeightedPodAffinityTerm(_Wire, frozen=True):
+    """A weighted preference between pods."""
+
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(_Wire, frozen=True):
+    """Affinity, or anti-affinity, between pods."""
+
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[WeightedPodAffinityTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class SpreadConstraint(_Wire, frozen=True):
+    """One topology spread constraint; the API server admits each pair of these two once."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+
+
 class PreferredTerm(_Wire, frozen=True):
     """A weighted preference."""
 
@@ -103,9 +134,11 @@ class NodeAffinity(_Wire, frozen=True):
 
 
 class Affinity(_Wire, frozen=True):
-    """The node part of a pod's affinity."""
+    """A pod's affinity."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
 
 class PodOs(_Wire, frozen=True):
@@ -137,6 +170,8 @@ class Spec(_Wire, frozen=True):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     scheduler_name: str = ""
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
 
 
 class Pod(_Wire, frozen=True):

@@ -8,9 +8,11 @@ Nothing is stamped without an opt-in. The settings, each as an annotation on the
 | `dovetail.dev/arch` | `amd64`, `arm64`, or a list | required node affinity on `kubernetes.io/arch` |
 | `dovetail.dev/os` | `linux`, `windows`, or a list | required node affinity on `kubernetes.io/os` |
 | `dovetail.dev/capacity-type` | `spot`, `on-demand`, `reserved`, or a list | ... on `karpenter.sh/capacity-type` |
-| `dovetail.dev/nodepool` | a NodePool's name, or a list | ... on `karpenter.sh/nodepool` |
+| `dovetail.dev/nodepool` | a NodePool's name, or a list | ... on `karpenter.sh/nodepool`, and tolerations of the taints of these NodePools |
+| `dovetail.dev/spread` | `zone` | topology spread over zones, ScheduleAnyway, for pods without one of their own |
+| `dovetail.dev/protect-jobs` | `enabled` or `disabled` | `karpenter.sh/do-not-disrupt: "true"` on pods of Jobs |
 | `dovetail.dev/scheduler` | `enabled` or `disabled` | our scheduler's name, over `default-scheduler` only, while it is alive |
-| `dovetail.dev/legacy-labels` | `rewrite` or `keep` | renames deprecated node labels in the pod's own selectors |
+| `dovetail.dev/legacy-labels` | `rewrite` or `keep` | renames deprecated node labels in the pod's own selectors and topology keys, and says do-not-disrupt in today's words |
 | `dovetail.dev/stamp` | `disabled` or `enabled` | `disabled` in any place (a label of the pod too) wins over everything |
 
 Lists are separated by commas; a label value may not hold a comma, so on a namespace `_` separates too (no legal value
@@ -21,24 +23,36 @@ What the pod says itself always wins: a key in its nodeSelector or in every requ
 are ORed, so otherwise the requirement goes into each term that lacks the key, and into none that names its nodes (matchFields).
 A pod for Windows (spec.os, windowsOptions, or a label that only Windows nodes have) gets no other operating system stamped, and
 no architecture that Windows nodes do not have. Deciding twice changes nothing (the API
-server may call again: `reinvocationPolicy: IfNeeded`). What was done is recorded in `dovetail.dev/stamped`.
+server may call again: `reinvocationPolicy: IfNeeded`). Pods of other schedulers are left alone: nobody knows what these make of it.
+What was done is recorded in `dovetail.dev/stamped`, one entry a stamp with the level that asked for it and, where it is not the level alone, why:
+`arch=arm64 (namespace); do-not-disrupt=true (cluster: pod of Job nightly)`.
 """
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from provisioner.apis import names
+from provisioner.values.taints import Taint, Toleration, tolerates
 from webhook import review
 from webhook.review import NodeAffinity, Operation, Pod, Term
 
 PREFIX = f"{names.DOVETAIL}/"
-LEGACY_KEY = f"{PREFIX}legacy-labels"
 DISABLED = "disabled"
 SYSTEM_NAMESPACES = ("kube-system", "kube-node-lease")
 SCHEDULER_STAMP = "schedulerName"
-LEGACY_STAMP = LEGACY_KEY.removeprefix(PREFIX)
+LEGACY_STAMP = names.STAMP_LEGACY_LABELS.removeprefix(PREFIX)
+TOLERATIONS_STAMP = "tolerations"
+SPREAD_STAMP = names.STAMP_SPREAD.removeprefix(PREFIX)
+PROTECT_STAMP = "do-not-disrupt"
+
+MAX_ANNOTATION_BYTES = 256 * 1024
+"""What the API server admits of all keys and values of one object."""
+
+MAX_TOLERATIONS = 32
+"""Tolerations that are added to one pod at most."""
 
 _WINDOWS = "windows"
 _WINDOWS_ARCHITECTURES = ("amd64",)
@@ -71,6 +85,8 @@ class Facts:
     scheduler_name: str = names.SCHEDULER_NAME
     scheduler_alive: bool = False
     """Whether the Lease of our scheduler is fresh, so that a pod given to it will be bound."""
+    taints_of: Callable[[str], Sequence[Taint] | None] | None = None
+    """The taints of a NodePool by its name, None for one that is not there; None as a whole while NodePools cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +133,20 @@ AFFINITY_SETTINGS = (
     ),
 )
 
+STAMPS = frozenset(
+    {setting.name for setting in AFFINITY_SETTINGS}
+    | {SCHEDULER_STAMP, LEGACY_STAMP, TOLERATIONS_STAMP, SPREAD_STAMP, PROTECT_STAMP}
+)
+"""Every stamp, by its name in the record and in metrics."""
+
+POD, NAMESPACE, CLUSTER = "pod", "namespace", "cluster"
+"""The levels at which settings stand, nearest first."""
+
+_SEPARATORS = re.compile(r"[;()]")
+_LONGEST_WORDS = 120
+_LONGEST_RECORD = 4096
+_ENTRY = re.compile(r"(?P<stamp>[A-Za-z-]+)=[^;()]{1,120} \((?:pod|namespace|cluster)(?:: [^;()]{1,120})?\)")
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -124,6 +154,8 @@ class _Found:
 
     value: str
     place: str
+    level: str
+    """`pod`, `namespace` or `cluster`."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.value!r}"
@@ -140,24 +172,37 @@ class _Settings:
     def find(self, key: str) -> _Found | None:
         name = key.removeprefix(PREFIX)
         if key in self._pod:
-            return _Found(self._pod[key].strip(), f"annotation {key} of the pod")
+            return _Found(self._pod[key].strip(), f"annotation {key} of the pod", POD)
         if key in self._facts.namespace_labels:
-            return _Found(self._facts.namespace_labels[key], f"label {key} of namespace {self._facts.namespace}")
+            place = f"label {key} of namespace {self._facts.namespace}"
+            return _Found(self._facts.namespace_labels[key], place, NAMESPACE)
         if name in self._facts.defaults:
-            return _Found(self._facts.defaults[name].strip(), f"key {name} of ConfigMap {names.DEFAULTS_CONFIGMAP}")
+            place = f"key {name} of ConfigMap {names.DEFAULTS_CONFIGMAP}"
+            return _Found(self._facts.defaults[name].strip(), place, CLUSTER)
         return None
+
+    def enabled(self, key: str, draft: "_Draft", stamp: str) -> _Found | None:
+        """A setting that is switched on; None where it is off, or says something else, which is told."""
+        found = self.find(key)
+        if found is None or found.value in ("", DISABLED):
+            return None
+        if found.value != "enabled":
+            draft.warnings.append(f"dovetail: {found} is not supported; use enabled or disabled. {stamp} was not set")
+            return None
+        return found
 
     def opt_outs(self) -> Iterator[_Found]:
         """Every place that speaks about stamping at all; no place shadows another here."""
         if names.STAMP_SWITCH in self._pod_labels:
-            yield _Found(self._pod_labels[names.STAMP_SWITCH], f"label {names.STAMP_SWITCH} of the pod")
+            yield _Found(self._pod_labels[names.STAMP_SWITCH], f"label {names.STAMP_SWITCH} of the pod", POD)
         if names.STAMP_SWITCH in self._pod:
-            yield _Found(self._pod[names.STAMP_SWITCH].strip(), f"annotation {names.STAMP_SWITCH} of the pod")
+            yield _Found(self._pod[names.STAMP_SWITCH].strip(), f"annotation {names.STAMP_SWITCH} of the pod", POD)
         if names.STAMP_SWITCH in self._facts.namespace_labels:
             place = f"label {names.STAMP_SWITCH} of namespace {self._facts.namespace}"
-            yield _Found(self._facts.namespace_labels[names.STAMP_SWITCH], place)
+            yield _Found(self._facts.namespace_labels[names.STAMP_SWITCH], place, NAMESPACE)
         if "stamp" in self._facts.defaults:
-            yield _Found(self._facts.defaults["stamp"].strip(), f"key stamp of ConfigMap {names.DEFAULTS_CONFIGMAP}")
+            place = f"key stamp of ConfigMap {names.DEFAULTS_CONFIGMAP}"
+            yield _Found(self._facts.defaults["stamp"].strip(), place, CLUSTER)
 
 
 @dataclass
@@ -165,9 +210,22 @@ class _Draft:
     """The answer while it is being made."""
 
     operations: list[Operation] = field(default_factory=list)
-    stamped: set[str] = field(default_factory=set)
+    stamped: dict[str, str] = field(default_factory=dict)
+    """By stamp, the entry of the record."""
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Those that the pod gets."""
     warnings: list[str] = field(default_factory=list)
     scheduler_held_back: bool = False
+
+    def note(self, stamp: str, value: str, found: _Found, why: str = "") -> None:
+        """Record a stamp, in bounded words that can be read back."""
+        reason = f": {_worded(why)}" if why else ""
+        self.stamped[stamp] = f"{stamp}={_worded(value)} ({found.level}{reason})"
+
+
+def _worded(text: str) -> str:
+    plain = _SEPARATORS.sub("_", text)
+    return plain if len(plain) <= _LONGEST_WORDS else f"{plain[: _LONGEST_WORDS - 3]}..."
 
 
 def is_of_daemonset(pod: Pod) -> bool:
@@ -187,15 +245,16 @@ def is_of_daemonset(pod: Pod) -> bool:
 
 
 def is_exempt(pod: Pod, facts: Facts) -> bool:
-    """Whether the pod is never stamped: static, bound or DaemonSet pods, and the system's own namespaces.
+    """Whether the pod is never stamped: static, bound or DaemonSet pods, those of other schedulers, and the system's own namespaces.
 
-    The webhook configuration says the same (`webhook.registration`), so such pods normally never come here.
+    The webhook configuration says the same but for schedulers (`webhook.registration`), so such pods normally never come here.
     """
     return (
         facts.namespace in SYSTEM_NAMESPACES
         or facts.namespace == facts.own_namespace
         or bool(pod.spec.node_name)
         or names.CONFIG_MIRROR in (pod.metadata.annotations or {})
+        or pod.spec.scheduler_name not in ("", names.DEFAULT_SCHEDULER_NAME, facts.scheduler_name)
         or is_of_daemonset(pod)
     )
 
@@ -213,10 +272,15 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     if _opted_out(settings, draft):
         return Decision(Outcome.OPTED_OUT, warnings=tuple(draft.warnings))
     _rewrite_legacy(pod, settings, draft)
-    _require_labels(pod, settings, draft)
+    _require_labels(pod, settings, facts, draft)
+    _spread(pod, settings, draft)
+    _protect_job(pod, settings, draft)
     _choose_scheduler(pod, settings, facts, draft)
-    if draft.stamped:
-        _record(pod, draft)
+    if draft.stamped and not _record(pod, draft):
+        too_large = (
+            "dovetail: the annotations of the pod are too large for the record of the changes. The pod was not changed"
+        )
+        return Decision(Outcome.UNCHANGED, warnings=(too_large,))
     return Decision(
         Outcome.STAMPED if draft.operations else Outcome.UNCHANGED,
         tuple(draft.operations),
@@ -242,7 +306,7 @@ def _opted_out(settings: _Settings, draft: _Draft) -> bool:
 # --- required labels ------------------------------------------------------------------------------------------------
 
 
-def _require_labels(pod: Pod, settings: _Settings, draft: _Draft) -> None:
+def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> None:
     own_os = _own_os(pod)
     wanted: dict[str, tuple[str, ...]] = {}  # label -> sorted values, for the keys that the pod leaves open
     for setting in AFFINITY_SETTINGS:
@@ -266,7 +330,9 @@ def _require_labels(pod: Pod, settings: _Settings, draft: _Draft) -> None:
             )
         elif _add_requirement_possible(pod, setting.label, fitting):
             wanted[setting.label] = fitting
-            draft.stamped.add(setting.name)
+            draft.note(setting.name, ",".join(fitting), found)
+            if setting.label == names.NODEPOOL_LABEL:
+                _tolerate(pod, fitting, found, facts, draft)
     if wanted:
         draft.operations.extend(_affinity_operations(pod, wanted))
 
@@ -362,15 +428,102 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
                 yield review.add(*path, "-", value=expression)
 
 
+# --- tolerations, spread, disruption --------------------------------------------------------------------------------
+
+
+def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, draft: _Draft) -> None:
+    """Tolerations of what keeps pods off the NodePools that this pod is for; their start-up taints fall by themselves."""
+    if facts.taints_of is None:
+        return
+    tolerated = list(pod.spec.tolerations or ())
+    missing: list[Taint] = []
+    for pool in pools:
+        taints = facts.taints_of(pool)
+        if taints is None:
+            draft.warnings.append(
+                f"dovetail: {found}; NodePool {pool} does not exist, so no toleration was added for it"
+            )
+        for taint in taints or ():
+            if taint.effect in (names.NO_SCHEDULE, names.NO_EXECUTE) and not tolerates(tolerated, taint):
+                tolerated.append(Toleration(key=taint.key, value=taint.value, effect=taint.effect))
+                missing.append(taint)
+    if not missing:
+        return
+    if len(missing) > MAX_TOLERATIONS:
+        draft.warnings.append(
+            f"dovetail: {found}: the NodePools have {len(missing)} taints, more than the limit of {MAX_TOLERATIONS}. "
+            "No toleration was added"
+        )
+        return
+    _append(pod.spec.tolerations, ("spec", "tolerations"), [_toleration(taint) for taint in missing], draft)
+    draft.note(TOLERATIONS_STAMP, ",".join(map(str, missing)), found, f"taints of NodePool {','.join(pools)}")
+
+
+def _toleration(taint: Taint) -> dict[str, str]:
+    value = {"value": taint.value} if taint.value else {}
+    return {"key": taint.key, "operator": "Equal", **value, "effect": taint.effect}
+
+
+def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
+    """A preference only: it may never keep a pod pending, nor buy a node."""
+    found = settings.find(names.STAMP_SPREAD)
+    if found is None or not found.value:
+        return
+    if found.value != "zone":
+        draft.warnings.append(f"dovetail: {found} is not supported; use zone. No topology spread constraint was added")
+        return
+    constraints = pod.spec.topology_spread_constraints
+    if any(renamed_label(one.topology_key) == names.ZONE_LABEL for one in constraints or ()):
+        return
+    labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in names.PER_POD_LABELS}
+    if not labels:
+        draft.warnings.append(
+            f"dovetail: {found} requires a label that the replicas of the pod share. No topology spread constraint was added"
+        )
+        return
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": names.ZONE_LABEL,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(sorted(labels.items()))},
+    }
+    _append(constraints, ("spec", "topologySpreadConstraints"), [constraint], draft)
+    draft.note(SPREAD_STAMP, "zone", found)
+
+
+def _protect_job(pod: Pod, settings: _Settings, draft: _Draft) -> None:
+    found = settings.enabled(names.STAMP_PROTECT_JOBS, draft, PROTECT_STAMP)
+    job = _job_of(pod)
+    if found is None or not job:
+        return
+    if names.DO_NOT_DISRUPT in (pod.metadata.annotations or {}) or names.DO_NOT_DISRUPT in draft.annotations:
+        return
+    draft.annotations[names.DO_NOT_DISRUPT] = "true"
+    draft.note(PROTECT_STAMP, "true", found, f"pod of Job {job}")
+
+
+def _job_of(pod: Pod) -> str:
+    """The name of the Job that controls the pod, "" for none."""
+    for owner in pod.metadata.owner_references or ():
+        if owner.controller is True and owner.kind == "Job" and owner.api_version.startswith("batch/"):
+            return owner.name
+    return ""
+
+
+def _append(present: Sequence[object] | None, path: tuple[str, ...], values: list[Any], draft: _Draft) -> None:
+    """Put values at the end of a list that may not be there."""
+    if present is None:
+        draft.operations.append(review.add(*path, value=values))
+    else:
+        draft.operations.extend(review.add(*path, "-", value=value) for value in values)
+
+
 # --- the scheduler --------------------------------------------------------------------------------------------------
 
 
 def _choose_scheduler(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> None:
-    found = settings.find(names.STAMP_SCHEDULER)
-    if found is None or found.value in ("", DISABLED):
-        return
-    if found.value != "enabled":
-        draft.warnings.append(f"dovetail: {found} is not supported; use enabled or disabled. schedulerName was not set")
+    found = settings.enabled(names.STAMP_SCHEDULER, draft, SCHEDULER_STAMP)
+    if found is None:
         return
     if (
         pod.spec.scheduler_name not in ("", names.DEFAULT_SCHEDULER_NAME)
@@ -381,7 +534,7 @@ def _choose_scheduler(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft
         draft.scheduler_held_back = True  # nobody would bind the pod; the default scheduler will
         return
     draft.operations.append(review.add("spec", "schedulerName", value=facts.scheduler_name))
-    draft.stamped.add(SCHEDULER_STAMP)
+    draft.note(SCHEDULER_STAMP, facts.scheduler_name, found)
 
 
 # --- deprecated labels ----------------------------------------------------------------------------------------------
@@ -396,6 +549,7 @@ _RENAMED_LABELS = {
 }
 _DISRUPTION_ANNOTATIONS = {
     "karpenter.sh/do-not-evict": "true",
+    "karpenter.sh/do-not-consolidate": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
 """Annotations of a pod, with the value that means do-not-disrupt. They stay: other programs may read them."""
@@ -411,7 +565,7 @@ def _new_value(key: str, value: str) -> str:
 
 
 def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
-    found = settings.find(LEGACY_KEY)
+    found = settings.find(names.STAMP_LEGACY_LABELS)
     if found is None or found.value in ("", "keep"):
         return
     if found.value != "rewrite":
@@ -421,16 +575,17 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     operations = [
         *_rewrite_node_selector(pod, renamed, draft),
         *_rewrite_affinity(pod, renamed),
+        *_rewrite_topology_keys(pod, renamed, draft),
     ]
     annotations = pod.metadata.annotations or {}
     for key, meaning in _DISRUPTION_ANNOTATIONS.items():
         if annotations.get(key) == meaning and names.DO_NOT_DISRUPT not in annotations:
-            operations.append(review.add("metadata", "annotations", names.DO_NOT_DISRUPT, value="true"))
+            draft.annotations[names.DO_NOT_DISRUPT] = "true"
             renamed[key] = names.DO_NOT_DISRUPT
             break
-    if operations:
+    if renamed:
         draft.operations.extend(operations)
-        draft.stamped.add(LEGACY_STAMP)
+        draft.note(LEGACY_STAMP, "rewrite", found, ", ".join(sorted(renamed)))
     for old, new in sorted(renamed.items()):
         draft.warnings.append(f"dovetail: {old} is deprecated, use {new}")
 
@@ -471,6 +626,41 @@ def _rewrite_affinity(pod: Pod, renamed: dict[str, str]) -> Iterator[Operation]:
             renamed[expression.key] = new
 
 
+def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> Iterator[Operation]:
+    constraints = pod.spec.topology_spread_constraints or ()
+    taken = {(one.topology_key, one.when_unsatisfiable) for one in constraints}
+    for index, one in enumerate(constraints):
+        new = renamed_label(one.topology_key)
+        if new == one.topology_key:
+            continue
+        if (new, one.when_unsatisfiable) in taken:  # the API server refuses a second one
+            draft.warnings.append(
+                f"dovetail: topologySpreadConstraints contains both {one.topology_key} and {new}, so {one.topology_key} was not changed"
+            )
+            continue
+        taken.add((new, one.when_unsatisfiable))
+        yield review.replace("spec", "topologySpreadConstraints", index, "topologyKey", value=new)
+        renamed[one.topology_key] = new
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return
+    for name, group in (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)):
+        if group is None:
+            continue
+        root = ("spec", "affinity", name)
+        keys: list[tuple[tuple[str | int, ...], str]] = [
+            *(((*root, _REQUIRED, at), term.topology_key) for at, term in enumerate(group.required or ())),
+            *(
+                ((*root, _PREFERRED, at, "podAffinityTerm"), term.pod_affinity_term.topology_key)
+                for at, term in enumerate(group.preferred or ())
+            ),
+        ]
+        for path, old in keys:
+            if (new := renamed_label(old)) != old:
+                yield review.replace(*path, "topologyKey", value=new)
+                renamed[old] = new
+
+
 def _terms(affinity: NodeAffinity) -> Iterator[tuple[tuple[str | int, ...], Term]]:
     root = ("spec", "affinity", "nodeAffinity")
     if affinity.required is not None:
@@ -483,13 +673,26 @@ def _terms(affinity: NodeAffinity) -> Iterator[tuple[tuple[str | int, ...], Term
 # --- the record -----------------------------------------------------------------------------------------------------
 
 
-def _record(pod: Pod, draft: _Draft) -> None:
+def _record(pod: Pod, draft: _Draft) -> bool:
+    """Write the annotations: what was stamped before stays in the record, words that are not ours do not.
+
+    False where the API server would refuse the pod for their size.
+    """
     annotations = pod.metadata.annotations
-    before = (annotations or {}).get(names.STAMPED_ANNOTATION, "")
-    known = {setting.name for setting in AFFINITY_SETTINGS} | {SCHEDULER_STAMP, LEGACY_STAMP}
-    done = {part for part in before.split(",") if part in known} | draft.stamped
-    text = ",".join(sorted(done))
+    entries = {
+        match["stamp"]: match[0]
+        for part in (annotations or {}).get(names.STAMPED_ANNOTATION, "")[:_LONGEST_RECORD].split("; ")
+        if (match := _ENTRY.fullmatch(part)) is not None and match["stamp"] in STAMPS
+    }
+    entries |= draft.stamped
+    wanted = {**draft.annotations, names.STAMPED_ANNOTATION: "; ".join(entry for _, entry in sorted(entries.items()))}
     if annotations is None:
-        draft.operations.append(review.add("metadata", "annotations", value={names.STAMPED_ANNOTATION: text}))
-    elif text != before:
-        draft.operations.append(review.add("metadata", "annotations", names.STAMPED_ANNOTATION, value=text))
+        draft.operations.append(review.add("metadata", "annotations", value=wanted))
+        return True
+    whole = {**annotations, **wanted}
+    if sum(len(key.encode()) + len(value.encode()) for key, value in whole.items()) > MAX_ANNOTATION_BYTES:
+        return False
+    for key, value in wanted.items():
+        if annotations.get(key) != value:
+            draft.operations.append(review.add("metadata", "annotations", key, value=value))
+    return True

@@ -18,6 +18,9 @@ LEASE_NAME: Final = "karpenter-leader-election"
 REPORTS_URL_ANNOTATION: Final = "dovetail.dev/reports-url"
 """Annotation of that Lease: where the leader takes reports, as https://HOST:PORT/reports."""
 
+WAITING_FOR_ROOM: Final = "waiting for its own room on"
+"""The extender's reason for refusing a node to a pod whose planned node was not among those that it was asked about; what follows is its name."""
+
 PATH: Final = "/reports"
 MAX_BYTES: Final = 1024 * 1024
 MAX_REPORTS: Final = 5000
@@ -32,7 +35,7 @@ class Reason(enum.StrEnum):
     """Why a pod was left without a node."""
 
     HELD = "held"
-    """Every feasible node is held for planned pods."""
+    """Every feasible node is held for planned pods, or is being disrupted."""
     EMPTIED = "emptied"
     """It waits for the node that it is planned for; the others were taken off the list."""
     PREEMPTED = "preempted"

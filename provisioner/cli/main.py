@@ -16,6 +16,7 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "demo": ("provisioner.cli.demo:command", "Scale 1,000 pods up and down on a real control plane."),
     "dev": ("provisioner.cli.dev:command", "Manage a local Kubernetes control plane."),
     "extender": ("extender.server:command", "Run the scheduler extender."),
+    "lint": ("provisioner.cli.lint:command", "Check manifests without a cluster."),
     "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
     "plan": ("provisioner.cli.plan.command:command", "Plan nodes for pods and show what they cost."),
     "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),

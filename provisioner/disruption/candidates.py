@@ -148,10 +148,6 @@ class PodBudgets:
             found = self._known[key] = index.selecting(pod.labels)
         return found
 
-    def holds_one_by_one(self, pod: Pod) -> bool:
-        """Whether a budget may keep the pod until successors of its brothers are ready."""
-        return bool(self.of(pod))
-
     def refusal(self, pods: Iterable[Pod], now: datetime) -> tuple[Obstacle, str] | None:
         """What the first pod that a budget holds back is held by; None where every pod can be evicted.
 

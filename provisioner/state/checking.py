@@ -137,6 +137,8 @@ class CheckedCluster(Cluster):
         """Compare now; nothing before the state is settled."""
         with self._lock:
             found = list(differences(self)) if self._settled else []
+            if found:  # instance types are not told but read, and may have changed in between
+                found = list(differences(self))
         for text in found:
             if self._drifted is None:
                 raise StateDriftError(text)

@@ -15,6 +15,7 @@ from provisioner.apis import names
 from provisioner.apis.command import CommandRecord
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_terminal
 from provisioner.cloudprovider.types import InstanceType
@@ -43,7 +44,7 @@ PLAN_TTL: Final = timedelta(minutes=15)
 _MOST_PEAKS: Final = 256
 
 TypesOf = Callable[[str], Mapping[str, InstanceType]]
-"""Instance types by name of one NodePool; empty where the pool or its types are unknown."""
+"""Instance types by name of one NodePool, the same mapping while nothing changes; empty where the pool or its types are unknown."""
 
 
 class Cluster:
@@ -83,6 +84,9 @@ class Cluster:
         self._leaving = Leaving(self._protection, lambda uid: self._plans.assignments.of_pod(uid) is not None)
         self._crowded: set[NodeKey] = set()  # nodes with less room than they keep
         self._due: dict[NodeKey, tuple[Mapping[str, str], tuple[Taint, ...], int, Resources]] = {}
+        self._typed: dict[
+            NodeKey, tuple[str, Mapping[str, InstanceType]]
+        ] = {}  # pool and types that a view was made with
         self._peaks: dict[tuple[object, ...], tuple[Mapping[str, InstanceType], Resources | None]] = {}
 
     # ------------------------------------------------------------------ events
@@ -513,6 +517,7 @@ class Cluster:
 
     def _refresh(self) -> None:
         """Make the views anew of which something changed; one that comes out equal stays the same object."""
+        self._types_looked_at()
         for key in self._dirty:
             view, known = self._view(key), self._views.get(key)
             if view is not None:
@@ -522,6 +527,7 @@ class Cluster:
             if view is None:
                 self._views.drop(key)
                 self._due.pop(key, None)
+                self._typed.pop(key, None)
             else:
                 self._views.put(key, (not view.initialized, key), view)
             self._usage.node_changed(key, view)
@@ -537,7 +543,7 @@ class Cluster:
         node, claim = pair
         name = node.metadata.name if node is not None else ""
         pool = claim.metadata.labels.get(names.NODEPOOL_LABEL, "") if claim is not None else ""
-        types = self._types_of(pool) if claim is not None else {}
+        types = self._types_for(key, pool, claim)
         command = self._commands.of(key.name) if key.of_claim else None
         provider_id = (
             claim.status.provider_id if claim is not None else node.spec.provider_id if node is not None else ""
@@ -561,6 +567,25 @@ class Cluster:
                 command=command.record.id if command is not None else "",
             )
         )
+
+    def _types_for(self, key: NodeKey, pool: str, claim: NodeClaim | None) -> Mapping[str, InstanceType]:
+        """The types of the pool where the view depends on them: until the claim says itself what it is."""
+        if claim is None or (claim.status.capacity and is_true(claim.status.conditions, names.REGISTERED)):
+            self._typed.pop(key, None)
+            return {}
+        types = self._types_of(pool)
+        self._typed[key] = pool, types
+        return types
+
+    def _types_looked_at(self) -> None:
+        """No event tells that the types of a pool are others: its catalogue changed, or it is gone. O(claims without a Node)."""
+        found: dict[str, Mapping[str, InstanceType]] = {}
+        for key, (pool, types) in self._typed.items():
+            now = found.get(pool)
+            if now is None:
+                now = found[pool] = self._types_of(pool)
+            if now is not types and (now or types):
+                self._dirty.add(key)
 
     def _assigned_pods(self, key: NodeKey) -> tuple[Pod, ...]:
         """The pods that a node keeps room for, less those whose successor is still to come."""

@@ -82,9 +82,10 @@ class Commands:
         return self._drop(name)
 
     def drop(self, record: CommandRecord) -> frozenset[str]:
-        """A command that never came to be written."""
+        """A command that never came to be written; where its record was found on its claim meanwhile, it stays."""
         known = self._by_holder.get(record.holder)
-        return self._drop(record.holder) if known is not None and known.record.id == record.id else _NOTHING
+        unwritten = known is not None and known.record.id == record.id and not known.written
+        return self._drop(record.holder) if unwritten else _NOTHING
 
     # ------------------------------------------------------------------ questions
 

@@ -8,9 +8,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from provisioner.apis.reports import WAITING_FOR_ROOM
+
 PATIENCE_SECONDS: Final = 15.0
 PATIENCE_PER_WAITING_POD: Final = 0.020
 """kube-scheduler binds 50 pods a second with its default client limits, and tries a pod again after at most 10 s."""
+TURN_SECONDS: Final = 5.0
+"""A pod that the pods planned beside it must precede, and whose room is held meanwhile, is given so long (and as much for each that waits)."""
 MARGIN_SECONDS: Final = 1.0
 """What is said so soon after a plan is made for a node that was there already may be about the time before."""
 
@@ -35,6 +39,7 @@ _CAUSES: Final = (
     (_TAINTS, ("untolerated taint",)),
     ("cordoned", ("unschedulable",)),
 )
+_RELATIVE: Final = ("topology spread", "pod affinity")  # what depends on where other pods are
 OTHER: Final = "other"
 CAUSES: Final = (*(cause for cause, _ in _CAUSES), OTHER, UNANSWERED)
 """Every cause that `cause_of` and `verdict` tell."""
@@ -97,11 +102,24 @@ def verdict(look: Look) -> str | None:
 
     A scheduler that does nothing at all refuses nobody: its pods keep their nodes until the time of the plan is over.
     """
-    if is_evidence(look):
+    if is_evidence(look) and not _awaits_its_turn(look):
         return cause_of(look.said_then, look.said)
     if look.alive and look.open_for > patience(look.waiting):
         return UNANSWERED
     return None
+
+
+def _awaits_its_turn(look: Look) -> bool:
+    """Whether pods that are planned beside it, bound in a moment, may make its node legal for it, and the extender keeps its room until then.
+
+    Nodes of one plan open one after the other: a pod of a hard spread is refused until the other domains have theirs.
+    """
+    relative = any(word in look.said for word in _RELATIVE)
+    return (
+        relative
+        and WAITING_FOR_ROOM in look.said
+        and look.open_for <= TURN_SECONDS + PATIENCE_PER_WAITING_POD * look.waiting
+    )
 
 
 def counted(text: str) -> tuple[int, int] | None:
@@ -125,6 +143,8 @@ def _parts(text: str) -> Counter[str]:
     for part in told.split(", "):
         if match := _PART.match(part.strip(" .")):
             what = match[2]
+            if WAITING_FOR_ROOM in what:
+                continue  # of other nodes than the planned one
             cause = next((cause for cause, words in _CAUSES if any(word in what for word in words)), OTHER)
             found[cause] += int(match[1])
     return found

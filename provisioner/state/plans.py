@@ -258,9 +258,9 @@ class Plans:
             return self._close(one, pod, now)
         if not pod.node_name and one.open_since is not None:
             look = self._look(one, pod, now)
-            if is_evidence(look):
-                return self._miss(one, pod, verdict(look) or "", now)
-            if pod.scheduled_message != one.said:
+            if (cause := verdict(look)) is not None:
+                return self._miss(one, pod, cause, now)
+            if pod.scheduled_message != one.said and not is_evidence(look):
                 one.said = pod.scheduled_message  # too early to tell: what is said from now on counts
         if not pod.node_name and known is not None and known.nominated_node_name and not pod.nominated_node_name:
             return [NominationLost(one.key.name, pod)] if one.key.of_claim else []

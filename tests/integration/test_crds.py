@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
+from provisioner.cli.lint import Item, items_of, report_on
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
@@ -395,6 +396,7 @@ def client(plane: DevCluster) -> Client:
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
 def test_a_rule(client: Client, row: Row) -> None:
+    """`dovetail lint` says the same of these rows, see tests/unit/apis/test_openapi.py."""
     body = changed(BASES[row.path], row.changes)
     if not row.words:
         send(client, "POST", row.path, body)
@@ -597,3 +599,46 @@ def test_a_static_pool_is_scaled(plane: DevCluster, client: Client) -> None:
         assert "cannot transition a NodePool between static" in refused.value.message
     finally:
         client.raw("DELETE", url)
+
+
+EXAMPLES: Final = Path(__file__).parents[2] / "manifests" / "examples"
+STRICT_ROWS: Final = {
+    "a field with a typo": {"spec.template.spec.requirments": []},
+    "a field in another place": {"spec.requirements": []},
+    "metadata with a typo": {"metadata.lables": {"a": "b"}},
+    "a label that is a number": {"metadata.labels": {"a": 1}},
+    "a name that is none": {"metadata.name": "General_Pool"},
+    "no name": {"metadata.name": GONE},
+    "a null": {"spec.weight": None, "spec.disruption": {"consolidateAfter": None}},
+    "a null in a list": {"spec.template.spec.requirements": [None]},
+    "a float that is an integer": {"spec.weight": 5.0},
+    "a float that is none": {"spec.weight": 5.5},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("changes", STRICT_ROWS.values(), ids=list(STRICT_ROWS))
+def test_lint_and_a_strict_api_server_agree(client: Client, changes: dict[str, Any]) -> None:
+    body = changed(BASES[POOLS], changes)
+    try:
+        client.raw("POST", POOLS, body, {"dryRun": "All", "fieldValidation": "Strict"})
+        admitted = True
+    except ApiError:
+        admitted = False
+    assert (report_on([Item("f", body, {})]).count("error") == 0) is admitted
+
+
+@pytest.mark.usefixtures("client")
+def test_the_examples_pass_both(plane: DevCluster, tmp_path: Path) -> None:
+    ours = [
+        item.document
+        for path in sorted(EXAMPLES.rglob("*.yaml"))
+        for item in items_of(path.name, path.read_bytes())
+        if item.document["apiVersion"].partition("/")[0].startswith("karpenter")
+    ]
+    assert len(ours) >= 14
+    manifest = tmp_path / "examples.json"
+    manifest.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": ours}))
+    answer = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(manifest), "-o", "name")
+    assert len(answer.split()) == len(ours)
+    assert report_on([Item("f", document, {}) for document in ours]).count("error") == 0

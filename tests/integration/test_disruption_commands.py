@@ -193,9 +193,20 @@ def runs(cluster: DevCluster, name: str) -> bool:
     return any(component.name == name and component.state == "running" for component in cluster.status())
 
 
+@pytest.fixture
+def alone(audited: DevCluster) -> Iterator[DevCluster]:
+    """The cluster, on which no provisioner of the test goes on after it, whatever becomes of it."""
+    try:
+        yield audited
+    finally:
+        for name in (DYING, RELIABLE):
+            audited.stop(name)
+
+
 def test_a_provisioner_that_is_killed_after_any_write_of_a_drift_leaves_nothing_half_done(
-    audited: DevCluster, kube: Client
+    alone: DevCluster, kube: Client
 ) -> None:
+    audited = alone
     start_child(audited, RELIABLE, "--disable-leader-election=true")
     plot = Plot(kube)
     pool = plot.pool(disruption=BUSY)
@@ -234,4 +245,3 @@ def test_a_provisioner_that_is_killed_after_any_write_of_a_drift_leaves_nothing_
     assert evicted, "nothing was evicted"
     assert set(evicted.values()) == {1}, "a pod was evicted twice"
     plot.clear()
-    audited.stop(RELIABLE)

@@ -355,6 +355,7 @@ webhook patch leases.coordination.k8s.io dovetail-certs -n dovetail-system
 webhook patch leases.coordination.k8s.io dovetail-certs-replicas -n dovetail-system
 webhook watch leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
 webhook list namespaces
+webhook watch nodepools.karpenter.sh
 scheduler create pods/binding
 scheduler patch nodes
 scheduler update leases.coordination.k8s.io dovetail-scheduler -n dovetail-system

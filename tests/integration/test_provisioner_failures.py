@@ -23,10 +23,12 @@ PODS = 20
 def plot(plane: DevCluster, client: Client) -> Iterator[Plot]:
     start_child(plane, FIRST)
     one = Plot(client)
-    yield one
-    one.clear()
-    for name in (FIRST, SECOND):
-        plane.stop(name)
+    try:
+        yield one
+        one.clear()
+    finally:  # one that is left over would serve the other modules' pools beside their own provisioner, and tell every event again
+        for name in (FIRST, SECOND):
+            plane.stop(name)
 
 
 def everything_fits(plot: Plot) -> None:

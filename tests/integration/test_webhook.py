@@ -17,7 +17,8 @@ from certs.replicas import PREFIX, RECORDS_LEASE
 from provisioner.apis.meta import ObjectMeta
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.errors import ApiError, NotFound
-from provisioner.kube.resources import CONFIGMAPS, LEASES, MUTATINGWEBHOOKS, SECRETS
+from provisioner.kube.resources import CONFIGMAPS, LEASES, MUTATINGWEBHOOKS, NODEPOOLS, SECRETS
+from tests.support.definitions import with_definitions
 from tests.support.eventually import eventually
 from tests.support.hook import ARM64, HOME, IN_ARM64, PROGRAM, SECRET, Hook, requirements
 from tests.support.rawhttp import Address, get, post
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.plane
 def hook(plane: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hook]:
     """One webhook for the tests of this file, gone afterwards with everything it made."""
     hook = Hook(plane, tmp_path_factory.mktemp("certs"))
+    with_definitions(plane)
     hook.start()
     try:
         yield hook
@@ -40,7 +42,7 @@ def hook(plane: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_a_pod_is_stamped_by_its_annotation(hook: Hook) -> None:
     pod = hook.create(hook.namespace(), ARM64)
     assert requirements(pod) == [IN_ARM64]
-    assert pod["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch"
+    assert pod["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch=arm64 (pod)"
     assert pod["spec"]["schedulerName"] == "default-scheduler"
 
 
@@ -56,7 +58,53 @@ def test_the_first_pod_of_a_new_namespace_gets_its_labels(hook: Hook) -> None:
         (expression,) = requirements(pod)
         assert expression["values"] == ["on-demand", "spot"]
         assert pod["spec"]["schedulerName"] == "dovetail-scheduler"
-        assert pod["metadata"]["annotations"]["dovetail.dev/stamped"] == "capacity-type,schedulerName"
+        assert pod["metadata"]["annotations"]["dovetail.dev/stamped"] == (
+            "capacity-type=on-demand,spot (namespace); schedulerName=dovetail-scheduler (namespace)"
+        )
+
+
+def test_every_stamp_at_once_is_admitted(hook: Hook) -> None:
+    name = f"hook-{uuid.uuid4().hex[:8]}"
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    taint = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
+    template = {"spec": {"nodeClassRef": reference, "requirements": [], "taints": [taint]}}
+    pool = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
+    settings = {
+        "nodepool": name,
+        "spread": "zone",
+        "protect_jobs": "enabled",
+        "legacy_labels": "rewrite",
+        "os": "linux",
+    }
+    namespace = hook.namespace(**settings, scheduler="enabled")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "nightly", "uid": str(uuid.uuid4()), "controller": True}
+
+    def made() -> dict[str, Any]:
+        selector = {"beta.kubernetes.io/arch": "arm64"}
+        pod = hook.create(namespace, {}, {"app": "a"}, [owner], dry_run=True, nodeSelector=selector)
+        return pod if any(one.get("key") == "example.com/gpu" for one in pod["spec"]["tolerations"]) else {}
+
+    hook.client.create(NODEPOOLS, pool)
+    try:
+        pod = eventually(made, "the webhook has seen the NodePool", seconds=40)
+    finally:
+        hook.client.delete(NODEPOOLS, name)
+    assert [one["key"] for one in requirements(pod)] == ["kubernetes.io/os", "karpenter.sh/nodepool"]
+    assert pod["spec"]["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
+    (spread,) = pod["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"] == {"matchLabels": {"app": "a"}}
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("topology.kubernetes.io/zone", "ScheduleAnyway")
+    assert pod["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+    assert pod["metadata"]["annotations"]["dovetail.dev/stamped"] == (
+        "do-not-disrupt=true (namespace: pod of Job nightly); legacy-labels=rewrite (namespace: beta.kubernetes.io/arch); "
+        f"nodepool={name} (namespace); os=linux (namespace); schedulerName=dovetail-scheduler (namespace); "
+        f"spread=zone (namespace); tolerations=example.com/gpu=yes:NoSchedule (namespace: taints of NodePool {name})"
+    )
 
 
 def test_user_terms_are_kept(hook: Hook) -> None:

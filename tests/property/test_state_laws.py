@@ -1,5 +1,6 @@
 """Laws of the cluster state: whatever happens in whatever order, what is kept is what a state made anew would come to."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,12 @@ from provisioner.apis.command import Candidate, CommandRecord, Replacement, enco
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.checking import CheckedCluster, StateDriftError
 from provisioner.state.keys import NodeKey
+from provisioner.values.resources import Resources
 from tests.support.clock import NOON
-from tests.support.cluster import World, claim, node, pod, pool
+from tests.support.cluster import TYPES, World, claim, node, pod, pool
 
 NAMES = ("a", "b", "c")
 PROVIDER_IDS = ("", "kwok://a", "kwok://b")
@@ -173,8 +176,28 @@ def budget(there: bool) -> Step:
     return lambda world: world.cluster.budget_changed(None if there else one, one if there else None)
 
 
-def limits(cpu: str) -> Step:
-    return lambda world: world.cluster.pool_changed(pool(), pool(limits={"cpu": cpu}) if cpu else pool())
+def put_pool(cpu: str) -> Step:
+    one = pool(limits={"cpu": cpu}) if cpu else pool()
+    return lambda world: world.cluster.pool_changed(world.cluster._usage.pool("general"), one)
+
+
+def drop_pool(world: World) -> object:
+    found = world.cluster._usage.pool("general")
+    return world.cluster.pool_changed(found, None) if found is not None else None
+
+
+def sell(factor: int) -> Step:
+    """Another catalogue, or none, as for a NodePool that is gone; the state is not told."""
+
+    def bigger(one: InstanceType) -> InstanceType:
+        capacity = Resources.of({name: factor * amount for name, amount in one.capacity.items()})
+        return dataclasses.replace(one, capacity=capacity)
+
+    def step(world: World) -> object:
+        world.types = {name: bigger(one) for name, one in TYPES.items() if name.startswith("c-4x")} if factor else {}
+        return None
+
+    return step
 
 
 def assign(key: NodeKey, uids: list[str]) -> Step:
@@ -269,7 +292,9 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(limit_range, st.sampled_from(("1Gi", "2Gi")), st.booleans()),
     st.builds(csi_node, st.sampled_from(NAMES), st.integers(0, 2)),
     st.builds(budget, st.booleans()),
-    st.builds(limits, st.sampled_from(("", "8", "64"))),
+    st.builds(put_pool, st.sampled_from(("", "8", "64"))),
+    st.just(drop_pool),
+    st.builds(sell, st.integers(0, 2)),
     st.just(lambda world: world.cluster.snapshot()),
 )
 

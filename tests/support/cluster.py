@@ -14,6 +14,7 @@ from provisioner.apis.meta import OwnerReference
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView
@@ -21,7 +22,7 @@ from tests.support.clock import NOON, FakeClock
 from tests.support.problems import shape
 
 _numbers = itertools.count(1)
-_TYPES = {one.name: one for one in catalogue.generated().types}
+TYPES: Mapping[str, InstanceType] = {one.name: one for one in catalogue.generated().types}
 
 
 def pod(name: str, *, owner: str = "rs", node: str = "", uid: str = "", cpu: str = "1", **changes: Any) -> Pod:
@@ -60,7 +61,7 @@ def claim(
     **metadata: Any,
 ) -> NodeClaim:
     """A NodeClaim as far as the conditions in `true` say, planned for `pods`."""
-    kind = _TYPES[planned]
+    kind = TYPES[planned]
     launched = bool(provider_id)
     body: dict[str, Any] = {
         "metadata": {
@@ -121,7 +122,7 @@ def node(
     **metadata: Any,
 ) -> Node:
     """A Node of one of the generated kwok types."""
-    size = _TYPES[kind]
+    size = TYPES[kind]
     body = {
         "metadata": {
             "name": name,
@@ -188,11 +189,15 @@ class World:
     """A settled state on a clock that stands still; after every event it is compared with one made anew.
 
     One that is not settled yet waits for `cluster.settle`, as a process that reads its first lists.
+
+    Attributes:
+        types: instance types of every NodePool; no event tells when they change.
     """
 
     def __init__(self, *, settled: bool = True) -> None:
         self.clock = FakeClock()
-        self.cluster = CheckedCluster(lambda _: _TYPES, self.clock)
+        self.types: Mapping[str, InstanceType] = TYPES
+        self.cluster = CheckedCluster(lambda _: self.types, self.clock)
         if settled:
             self.cluster.settle()
 

@@ -86,6 +86,7 @@ class World:
         provider_id: str = "",
         uid: str = "",
         leaving: bool = False,
+        disrupted: bool = False,
         requests: Resources = EMPTY,
         born_at: float | None = None,
     ) -> None:
@@ -97,6 +98,7 @@ class World:
             node=node,
             provider_id=provider_id,
             leaving=leaving,
+            disrupted=disrupted,
             requests=requests,
             plan=Plan(pods=plan),
         )
@@ -126,7 +128,8 @@ class World:
     def ask(self, pod: Member, *names: str, nominated: str = "") -> Verdict:
         """What `filter` decides."""
         raw = NodeNames(msgspec.json.encode(list(names)))
-        return judge(pod, self.table.standing(pod, self.now), self.table.holds, raw, nominated)
+        table = self.table
+        return judge(pod, table.standing(pod, self.now), table.holds, raw, nominated, table.disrupted(self.now))
 
     def passing(self, pod: Member, *names: str, nominated: str = "") -> list[str]:
         """The nodes that `filter` lets pass."""

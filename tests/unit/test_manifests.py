@@ -445,6 +445,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     },
     ("dovetail-webhook", "base"): {
         (READ, "", "namespaces"): "what a namespace asks for",
+        (READ, KARPENTER, "nodepools"): "the taints that pods for a NodePool tolerate",
         (f"{READ} patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): "caBundle",
         (READ, "", "configmaps"): "the cluster's defaults",
         (f"get {READ} patch", "", "secrets"): "its certificate",

@@ -20,12 +20,35 @@ OWN: Final = (
     Key(names.STAMP_ARCH, "Pod annotation, Namespace label", "you", "Architectures that the pod requires."),
     Key(names.STAMP_OS, "Pod annotation, Namespace label", "you", "Operating systems that the pod requires."),
     Key(names.STAMP_CAPACITY_TYPE, "Pod annotation, Namespace label", "you", "Capacity types that the pod requires."),
-    Key(names.STAMP_NODEPOOL, "Pod annotation, Namespace label", "you", "NodePools that the pod requires."),
+    Key(
+        names.STAMP_NODEPOOL,
+        "Pod annotation, Namespace label",
+        "you",
+        "NodePools that the pod requires; the webhook adds tolerations for their taints.",
+    ),
     Key(
         names.STAMP_SCHEDULER,
         "Pod annotation, Namespace label",
         "you",
         "`enabled` assigns the pod to the Dovetail scheduler.",
+    ),
+    Key(
+        names.STAMP_SPREAD,
+        "Pod annotation, Namespace label",
+        "you",
+        "`zone` adds a topology spread constraint over zones (ScheduleAnyway) to pods that have none over zones.",
+    ),
+    Key(
+        names.STAMP_PROTECT_JOBS,
+        "Pod annotation, Namespace label",
+        "you",
+        "`enabled` annotates pods of Jobs with karpenter.sh/do-not-disrupt.",
+    ),
+    Key(
+        names.STAMP_LEGACY_LABELS,
+        "Pod annotation, Namespace label",
+        "you",
+        "`rewrite` replaces deprecated node labels and annotations of the pod with the current ones.",
     ),
     Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod unchanged."),
     Key(
@@ -40,7 +63,12 @@ OWN: Final = (
         "you",
         "`true` pauses the disruption of nodes of the NodePool, including commands that have begun. Interruptions and deletions by users continue.",
     ),
-    Key(names.STAMPED_ANNOTATION, "Pod annotation", "webhook", "What the webhook changed on the pod."),
+    Key(
+        names.STAMPED_ANNOTATION,
+        "Pod annotation",
+        "webhook",
+        "What the webhook changed on the pod, the level that requested it (pod, namespace or cluster), and why.",
+    ),
     Key(names.PLAN_ANNOTATION, "NodeClaim annotation", "provisioner", "The pods that the NodeClaim was created for."),
     Key(
         names.PLANNED_OFFERING_ANNOTATION,

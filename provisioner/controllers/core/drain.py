@@ -1,5 +1,6 @@
 """A drain: which pods leave a Node next, and `Evictions`, which asks them to. Source: core spec 7.2-7.4."""
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,10 +21,14 @@ from provisioner.kube.errors import ApiError, Conflict, NotFound, ServerError, T
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.duration import DurationError, parse_duration
 
+#: A pod that the API server has agreed to end is not asked again for so long: longer than it takes to notice a watch that was cut.
+LEAVING_SECONDS: Final = 120.0
+_MOST_LEAVING: Final = 10_000
 _SHORTEST_GRACE: Final = timedelta(seconds=1)
 _MULTIPLE_BUDGETS: Final = "more than one PodDisruptionBudget"
 _log = logs.get_logger(__name__)
@@ -108,7 +113,8 @@ def _tier(pod: Pod) -> tuple[bool, bool]:
 class Evictions:
     """Asks for evictions, one queue for all Nodes; a refused one is tried again with back-off.
 
-    Works on the pods that it is given where the caches do not have them: they may be behind.
+    Works on the pods that it is given where the caches do not have them: they may be behind. What the API server has agreed to is remembered
+    for the same reason: it says yes once more for a pod that ends already, and the pod would count as drained twice.
 
     Args:
         pause: which NodePools are paused: pods of nodes that a command of ours disrupts are not asked then. The drain offers them again.
@@ -135,6 +141,8 @@ class Evictions:
         )
         self._given: dict[str, Pod] = {}  # by UID, as long as they are wanted away
         self._deadlines: dict[str, datetime] = {}  # by UID, of pods that are not asked any more
+        self._lock = threading.Lock()
+        self._leaving: dict[str, tuple[float, datetime | None]] = {}  # by UID: until when it counts, the deadline told
         self.queue = KeyedQueue("eviction", self._reconcile, clock, workers=workers)
 
     def add(self, pods: Iterable[Pod]) -> None:
@@ -159,6 +167,8 @@ class Evictions:
 
     def _evict(self, uid: str, pod: Pod | None) -> Result:
         deadline = self._deadlines.pop(uid, None)
+        if self._leaves(uid, deadline):
+            return DONE
         if pod is not None and deadline is not None and _must_go(pod, self._clock.now(), deadline):
             return self._delete(pod, deadline)
         if pod is None or not is_active(pod) or not pod.node_name:
@@ -186,6 +196,7 @@ class Evictions:
             self._metrics.eviction(str(error.status))
             _log.info("Eviction failed; retrying", pod=pod.key, error=str(error))
             return Result(failed=True)
+        self._agreed(uid, None)
         self._metrics.eviction("200")
         reason = self._reason(pod)
         self._metrics.pod_drained(reason)
@@ -209,10 +220,23 @@ class Evictions:
             _log.info("Failed to delete a pod; retrying", pod=pod.key, error=str(error))
             self._deadlines[pod.uid] = deadline
             return Result(failed=True)
+        self._agreed(pod.uid, deadline)
         self._metrics.pod_drained(self._reason(pod))
         message = f"Deleted the pod with a grace period of {left} s because its node is terminated at {deadline:%Y-%m-%dT%H:%M:%SZ}"
         self._recorder.publish(pod_reference(pod), "Normal", "Disrupted", message)
         return DONE
+
+    def _agreed(self, uid: str, deadline: datetime | None) -> None:
+        with self._lock:
+            self._leaving.pop(uid, None)
+            self._leaving[uid] = self._clock.monotonic() + LEAVING_SECONDS, deadline
+            forget_oldest(self._leaving, _MOST_LEAVING)
+
+    def _leaves(self, uid: str, deadline: datetime | None) -> bool:
+        """Whether the API server has agreed to what is wanted, whatever the caches show of the pod."""
+        with self._lock:
+            until, told = self._leaving.get(uid, (0.0, None))
+        return self._clock.monotonic() < until and (deadline is None or (told is not None and told <= deadline))
 
     def _refused(self, pod: Pod, why: str) -> None:
         reference = ObjectReference(api_version="v1", kind="Node", name=pod.node_name, uid=pod.node_name)

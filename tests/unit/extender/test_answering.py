@@ -104,6 +104,16 @@ def question(pod: Member, *names: str) -> bytes:
 STRANGER = member("x", owner="other", klass="other")
 
 
+def test_a_node_that_a_command_takes_away_is_taken_off_the_answer(bench: Bench) -> None:
+    bench.world.node("n1", 4)
+    bench.world.claim("c-n1", node="n1", disrupted=True)
+    assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n2"]
+    reply = bench.filter(STRANGER, "n1")
+    assert reply["NodeNames"] == []
+    assert reply["FailedAndUnresolvableNodes"] == {"n1": "is being disrupted"}
+    assert [(report.uid, report.reason) for report in bench.outbox.reports] == [("x", Reason.HELD)]
+
+
 def full_plan(bench: Bench) -> None:
     bench.world.pods(member("a"))
     bench.world.planned_node("n1", entry("a"), cores=1)

@@ -119,6 +119,10 @@ def test_a_claim() -> None:
     assert (facts.name, facts.born_at, facts.node, facts.provider_id, facts.leaving) == ("c1", 940.0, "n1", "p", False)
     assert (facts.requests, facts.plan) == (Resources.of({"cpu": 2000, "pods": 3}), PLAN)
     assert claim_facts(claim(deletionTimestamp="2026-11-21T12:00:00Z"), TIMELINE).leaving
+    assert not facts.disrupted
+    for mark in (names.COMMAND_ANNOTATION, names.COMMAND_MEMBER_ANNOTATION):
+        assert claim_facts(claim(annotations={mark: "?"}), TIMELINE).disrupted
+    assert not claim_facts(claim(annotations={names.REPLACES_ANNOTATION: "id"}), TIMELINE).disrupted
     assert "not a plan" in claim_facts(claim(annotations={names.PLAN_ANNOTATION: "{"}), TIMELINE).problem
 
 

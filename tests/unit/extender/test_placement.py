@@ -3,12 +3,16 @@
 import dataclasses
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from extender.placement import PASS, Victims, needs_nobodys_room, preemptible, score
-from extender.plan import Machine, Member
+from extender.plan import DISRUPTED_SECONDS, Machine, Member
 from extender.protocol import NodeNames
+from provisioner.apis.core import PodSpec
+from provisioner.apis.shapes import shape_of
 from provisioner.values.resources import Resources
+from provisioner.values.taints import Toleration
 from tests.support.extender import World, cpus, entry, member
 
 A, B, C, D = (member(uid) for uid in "abcd")
@@ -178,6 +182,59 @@ def test_without_plans_names_are_not_even_decoded() -> None:
     world.node("n1")
     standing = world.table.standing(STRANGER, world.now)
     assert judge(STRANGER, standing, world.table.holds, Unread(b'["n1"]')) == PASS
+
+
+# --- disruption -------------------------------------------------------------------------------------------------------
+
+
+def candidate(world: World) -> None:
+    """A command takes n1 away, where a had a place; its taint is not there yet."""
+    world.pods(A)
+    world.planned_node("n1", entry("a"), cores=4)
+    world.claim("c-n1", entry("a"), node="n1", disrupted=True)
+
+
+def test_a_candidate_of_a_command_takes_no_pod_before_its_taint_is_seen() -> None:
+    world = World()
+    candidate(world)
+    assert world.passing(STRANGER, "n1", "n2") == ["n2"]
+    assert world.passing(A, "n1", "n2") == ["n2"]  # its plan is void
+    assert world.ask(STRANGER, "n1").refused == {"n1": "is being disrupted"}
+    assert world.passing(member("ds", daemon=True), "n1") == ["n1"]
+
+
+def test_a_pod_that_tolerates_the_taint_of_disruption_is_let_in() -> None:
+    world = World()
+    candidate(world)
+    spec = PodSpec(tolerations=(Toleration(key="karpenter.sh/disrupted", operator="Exists"),))
+    patient = msgspec.structs.replace(STRANGER, shape=shape_of(spec, namespace="ns", labels={}))
+    assert world.passing(patient, "n1") == ["n1"]
+
+
+def test_a_command_that_was_called_off_gives_node_and_plan_back() -> None:
+    world = World()
+    candidate(world)
+    world.claim("c-n1", entry("a"), node="n1")
+    assert world.passing(A, "n1", "n2") == ["n1"]
+    assert world.passing(STRANGER, "n1") == ["n1"]
+
+
+def test_a_command_whose_taint_never_comes_refuses_nobody_for_long() -> None:
+    world = World()
+    candidate(world)
+    world.pass_time(DISRUPTED_SECONDS - 1)
+    world.claim("c-n1", node="n1", disrupted=True)  # another write on the claim begins no new time
+    assert world.passing(STRANGER, "n1") == []
+    world.pass_time(1)
+    assert world.passing(STRANGER, "n1") == ["n1"]
+
+
+def test_nobody_is_evicted_from_a_candidate_of_a_command() -> None:
+    world = World()
+    candidate(world)
+    disrupted = world.table.disrupted(world.now)
+    standing = world.table.standing(STRANGER, world.now)
+    assert preemptible(STRANGER, standing, world.table.holds, VICTIMS, disrupted) == ["n2"]
 
 
 # --- time -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from extender.board import Board
+from extender.plan import DISRUPTED_SECONDS
 from extender.refusals import MAX_KINDS, MAX_NODES, MAX_PODS, Refusals
 from extender.releasing import Releaser
 from provisioner.apis import names
@@ -94,6 +95,23 @@ def test_a_refused_pod_is_woken_once_when(bench: Bench, release: Any) -> None:
     (stamp,) = bench.server.bodies[0]["metadata"]["annotations"].items()
     assert stamp[0] == names.HOLD_RELEASED_ANNOTATION
     assert stamp[1].startswith("2026-")
+
+
+@pytest.mark.parametrize("called_off", [True, False], ids=["called off", "never seen to taint"])
+def test_a_pod_that_a_command_kept_off_is_woken_when_it_is(bench: Bench, called_off: bool) -> None:
+    bench.world.node("n2", 4)
+    bench.world.claim("c-n2", node="n2", disrupted=True)
+    pod = member("x", owner="other", klass="other")
+    bench.world.pods(pod)
+    verdict = bench.world.ask(pod, "n2")
+    bench.board.refusals.record(pod, "", verdict.refused)
+    assert bench.releaser.tick() == []
+    if called_off:
+        bench.world.claim("c-n2", node="n2")
+    else:
+        bench.clock.advance(DISRUPTED_SECONDS)
+    assert bench.releaser.tick() == ["n2"]
+    assert bench.releaser.tick() == []
 
 
 def test_nothing_is_touched_for_a_node_that_planned_pods_filled(bench: Bench) -> None:

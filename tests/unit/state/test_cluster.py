@@ -7,7 +7,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.state.cluster import Cluster
 from tests.support.clock import NOON
-from tests.support.cluster import World, bound, claim, node, pod, pool
+from tests.support.cluster import TYPES, World, bound, claim, node, pod, pool
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -108,6 +108,29 @@ def test_limits_are_charged_with_the_most_that_a_claim_may_become_until_it_is_la
     assert charged(world) == {"cpu": 4_000, "nodes": 1}, "settled at launch"
     world.cluster.claim_changed(launched, None)
     assert charged(world) == {}
+
+
+def test_a_claim_whose_pool_is_gone_has_neither_room_nor_charge_though_no_event_has_told() -> None:
+    world = World()
+    world.cluster.pool_changed(None, pool(limits={"cpu": "64"}))
+    world.cluster.claim_changed(None, claim("a", planned="c-4x-amd64-linux"))
+    assert world.cluster.snapshot().pools[0].used.amount("cpu") == 4000
+    world.types = {}  # the store of NodePools drops one before its event is handed on
+    view = world.view("a")
+    assert (
+        view.room.amount("cpu"),
+        view.charge.amount("cpu"),
+        world.cluster.snapshot().pools[0].used.amount("cpu"),
+    ) == (0, 0, 0)
+
+
+def test_a_claim_has_room_once_the_types_of_its_pool_are_known() -> None:
+    world, known = World(), TYPES
+    world.types = {}
+    world.cluster.claim_changed(None, claim("a", planned="c-4x-amd64-linux"))
+    assert world.view("a").room.amount("cpu") == 0
+    world.types = known
+    assert world.view("a").room.amount("cpu") == 3900
 
 
 def test_a_limit_that_comes_later_is_charged_too() -> None:

@@ -59,6 +59,15 @@ def test_a_command_that_came_to_nothing_leaves_no_trace(world: World) -> None:
     assert (after.nodes, after.commands) == (before.nodes, ())
 
 
+def test_a_command_whose_record_was_found_on_its_claim_cannot_be_forgotten(world: World) -> None:
+    """Its write was given up, and had been carried out."""
+    one = record("a")
+    assert world.cluster.command_begun(one)
+    world.cluster.claim_changed(world.cluster.claim("a"), held("a", one))
+    world.cluster.command_dropped(one)
+    assert world.view("a").command == "id"
+
+
 def going(world: World) -> None:
     world.cluster.claim_changed(world.cluster.claim("a"), held("a", deletionTimestamp=NOON.isoformat()))
 

@@ -83,6 +83,33 @@ def test_who_gets_no_answer_is_missed_after_fifteen_seconds_and_a_fiftieth_for_e
     )
 
 
+HELD = SPREAD.replace("2 Insufficient cpu", "2 waiting for its own room on a")
+TURNS = {
+    "a spread that others must fill first, while its room is held": (replace(LOOK, said=HELD), None),
+    "the same, with more time for each pod that waits": (replace(LOOK, said=HELD, open_for=6.9, waiting=100), None),
+    "the same, when everybody had time enough": (replace(LOOK, said=HELD, open_for=5.1), "topology_spread"),
+    "friends who must be there first": (
+        replace(LOOK, said=HELD.replace("topology spread constraints", "pod affinity rules")),
+        None,
+    ),
+    "a spread, where nobody holds its room": (LOOK, "topology_spread"),
+    "too little room, which no pod that comes will mend": (
+        replace(
+            LOOK,
+            said_then="",
+            said=HELD.replace("node(s) didn't match pod topology spread constraints", "Insufficient memory"),
+        ),
+        "resources",
+    ),
+}
+
+
+@pytest.mark.parametrize(("look", "want"), TURNS.values(), ids=TURNS)
+def test_a_pod_that_others_must_precede_gets_its_turn(look: Look, want: str | None) -> None:
+    assert is_evidence(look)
+    assert verdict(look) == want
+
+
 CAUSES = {
     "what replaced the taint": (TAINTED, SPREAD, "topology_spread"),
     "what is new": ("", "0/1 nodes are available: 1 Insufficient memory.", "resources"),
@@ -219,6 +246,22 @@ def test_a_pod_whose_text_changes_after_the_taint_fell_is_planned_again_at_once_
     assert snapshot.pending == (refused,)
     assert snapshot.avoided == {"one": frozenset({"a"})}
     assert world.view("a").room["cpu"] == 3900, "the room goes back"
+
+
+def test_a_pod_whose_room_is_held_until_others_are_bound_is_not_missed_at_once() -> None:
+    """On a slow machine the nodes of a plan open seconds apart: of 100 pods six were planned again, and found other places."""
+    world, one = arranged()
+    fall(world)
+    refused = told(one, HELD)
+    assert world.cluster.pod_changed(one, refused) == []
+    world.clock.advance(4)
+    assert world.cluster.expire() == []
+    assert world.cluster.is_planned("one")
+    world.clock.advance(2)
+    assert world.cluster.expire() == [
+        PodMissed(A, refused, "topology_spread"),
+        PodSettled(A, "one", "missed"),
+    ]
 
 
 def test_a_text_from_before_the_taint_fell_ends_nothing() -> None:

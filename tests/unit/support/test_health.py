@@ -1,8 +1,10 @@
 """The health server on a real socket."""
 
 import contextlib
+import gzip
 import threading
 import time
+import tracemalloc
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -96,6 +98,43 @@ def test_many_who_ask_for_metrics_share_an_answer(server: HealthServer) -> None:
         remove()
     assert all(status == 200 and "dovetail_test_slow 1" in text for status, text in answers)
     assert renders < 10
+
+
+ENCODINGS = {
+    "as Prometheus asks": ("gzip", True),
+    "one of several": ("deflate, gzip;q=0.5", True),
+    "refused": ("gzip;q=0, identity", False),
+    "another one": ("zstd", False),
+    "nothing said": ("", False),
+}
+
+
+@pytest.mark.parametrize(("accepts", "packed"), ENCODINGS.values(), ids=ENCODINGS)
+def test_metrics_are_compressed_for_who_accepts_that(server: HealthServer, accepts: str, packed: bool) -> None:
+    asked = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Accept-Encoding": accepts})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        assert (answer.headers["content-encoding"] == "gzip") is packed
+        text = gzip.decompress(answer.read()) if packed else answer.read()
+    assert b"process_cpu_seconds_total" in text
+
+
+def test_the_metrics_of_a_large_cluster_are_never_in_memory_as_a_whole(server: HealthServer) -> None:
+    """With 100,000 pods they are tens of megabytes, of which one copy was kept from scrape to scrape."""
+    bulk = 24 * 2**20
+    series = 'karpenter_pods_state{name="web-%d",namespace="default",owner="' + "x" * 900 + '",phase="Running"} 1\n'
+    count = bulk // len(series)
+    remove = metrics.written_by(lambda: (series % number for number in range(count)))
+    asked = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Accept-Encoding": "gzip"})
+    tracemalloc.start()
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            packed = answer.read()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        remove()
+    assert gzip.decompress(packed).count(b"karpenter_pods_state{") == count
+    assert most < bulk / 4
 
 
 def test_stacks_show_every_thread(server: HealthServer) -> None:

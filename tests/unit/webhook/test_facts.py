@@ -1,13 +1,21 @@
-"""When a scheduler counts as alive."""
+"""When a scheduler counts as alive; what is known of NodePools."""
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from provisioner.apis.core import Lease, LeaseSpec
 from provisioner.kube.watch import EventKind
+from provisioner.support.clock import SystemClock
+from provisioner.values.taints import Taint
 from tests.support.clock import NOON, FakeClock
-from webhook.facts import Heartbeat
+from tests.support.eventually import eventually
+from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, event, refusal, thing
+from webhook.facts import ClusterFacts, Heartbeat
 
 START = NOON
 
@@ -115,3 +123,71 @@ def test_without_a_readable_time_a_change_of_it_counts() -> None:
     beat = Heartbeat(FakeClock())
     heard(beat, lease(None), lease(START))
     assert beat.alive()
+
+
+class Open(FakeAnswer):
+    """A stream that has told all and stays open until it is cut."""
+
+    def __init__(self, *objects: dict[str, Any]) -> None:
+        super().__init__()
+        self._lines = [*(event("ADDED", one) for one in objects), bookmark(1, end=True)]
+        self._cut = threading.Event()
+
+    def stream(self, amt: int | None = None) -> Iterator[bytes]:
+        yield from self._lines
+        self._cut.wait(60)
+
+    def shutdown(self) -> None:
+        self._cut.set()
+
+    def close(self) -> None:
+        self._cut.set()
+
+
+POOL = {
+    "metadata": {"name": "gpu", "uid": "u", "resourceVersion": "1"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "g", "kind": "k", "name": "n"},
+                "requirements": [],
+                "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+            }
+        }
+    },
+}
+
+
+@contextlib.contextmanager
+def facts(pools: FakeAnswer) -> Iterator[ClusterFacts]:
+    """Of a cluster with one namespace, whose answer about NodePools is `pools`."""
+
+    def respond(sent: Sent) -> FakeAnswer:
+        if sent.path.endswith("/nodepools"):
+            return pools
+        return Open(thing("shop")) if sent.path.endswith("/namespaces") else Open()
+
+    made = ClusterFacts(FakeApi(respond=respond), SystemClock(), "dovetail-system", ("kube-system", "s"))
+    made.start()
+    try:
+        eventually(lambda: not made.reasons_not_ready(), "ready")
+        yield made
+    finally:
+        made.stop()
+
+
+def test_the_taints_of_a_nodepool_are_known_by_its_name() -> None:
+    with facts(Open(POOL)) as known:
+        found = known.of("shop")
+        assert found is not None
+        assert found.taints_of is not None
+        assert found.taints_of("gpu") == (Taint(key="gpu", effect="NoSchedule"),)
+        assert found.taints_of("other") is None
+
+
+@pytest.mark.parametrize("status", [404, 403])
+def test_a_cluster_whose_nodepools_cannot_be_read_is_served_without_them(status: int) -> None:
+    with facts(refusal(status)) as known:
+        found = known.of("shop")
+        assert found is not None
+        assert found.taints_of is None

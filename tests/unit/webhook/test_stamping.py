@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.values.taints import Taint
 from tests.support import jsonpatch
 from webhook.review import decode_pod
-from webhook.stamping import Decision, Facts, Outcome, decide
+from webhook.stamping import MAX_ANNOTATION_BYTES, MAX_TOLERATIONS, Decision, Facts, Outcome, decide
 
 FACTS = Facts(namespace="shop", namespace_labels={}, scheduler_alive=True)
 ARCH = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
@@ -48,6 +49,12 @@ def stamped(document: dict[str, Any], facts: Facts = FACTS) -> dict[str, Any]:
     """The pod after the patch."""
     result: dict[str, Any] = jsonpatch.apply(document, decision_for(document, facts).operations)
     return result
+
+
+def record_of(document: dict[str, Any]) -> str | None:
+    """What the annotation says was stamped."""
+    found: str | None = (document["metadata"].get("annotations") or {}).get("dovetail.dev/stamped")
+    return found
 
 
 def terms_of(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -109,7 +116,8 @@ def test_where_settings_come_from(case: Source) -> None:
         assert document == pod(case.annotations or None, case.labels or None)
     else:
         assert terms_of(document) == [expressions({**ARCH, "values": case.want})]
-        assert document["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch"
+        level = "pod" if ARCH_KEY in case.annotations else "namespace" if ARCH_KEY in case.namespace else "cluster"
+        assert record_of(document) == f"arch={','.join(case.want)} ({level})"
 
 
 SETTINGS = {
@@ -131,7 +139,9 @@ def test_several_settings_share_one_term_in_a_fixed_order() -> None:
     assert [expression["key"] for expression in term["matchExpressions"]] == [
         label for _, _, label in SETTINGS.values()
     ]
-    assert document["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch,capacity-type,nodepool,os"
+    assert record_of(document) == (
+        "arch=amd64 (pod); capacity-type=reserved (pod); nodepool=team-a.example (pod); os=windows (pod)"
+    )
 
 
 BAD = {
@@ -243,6 +253,7 @@ EXEMPT = {
     "a mirror pod": (pod({"kubernetes.io/config.mirror": "x"}), "shop"),
     "a pod with a node": (pod(nodeName="n1"), "shop"),
     "a pod of a DaemonSet": (pod(), "shop"),
+    "a pod of another scheduler": (pod(schedulerName="volcano"), "shop"),
     "kube-system": (pod(), "kube-system"),
     "kube-node-lease": (pod(), "kube-node-lease"),
     "our own namespace": (pod(), "dovetail-system"),
@@ -348,7 +359,7 @@ def test_scheduler_name(case: Scheduling) -> None:
     document = stamped(before, facts)
     assert document["spec"]["schedulerName"] == case.want
     changed = case.want != case.name
-    assert document["metadata"].get("annotations") == ({"dovetail.dev/stamped": "schedulerName"} if changed else None)
+    assert record_of(document) == ("schedulerName=dovetail-scheduler (namespace)" if changed else None)
     held_back = not case.alive and case.wish == "enabled"
     assert decision_for(before, facts).scheduler_held_back is held_back
 
@@ -392,8 +403,8 @@ SELECTORS = {
 def test_node_selector_rewriting(before: dict[str, str], after: dict[str, str]) -> None:
     document = stamped(pod(nodeSelector=before), REWRITE)
     assert document["spec"]["nodeSelector"] == after
-    recorded = (document["metadata"].get("annotations") or {}).get("dovetail.dev/stamped")
-    assert recorded == (None if before == after else "legacy-labels")
+    why = ", ".join(sorted(before.keys() - after.keys()))
+    assert record_of(document) == (None if before == after else f"legacy-labels=rewrite (namespace: {why})")
 
 
 def test_a_contradiction_is_told() -> None:
@@ -414,6 +425,8 @@ def test_terms_are_rewritten_in_place() -> None:
 
 DISRUPTION = {
     "do-not-evict": ({"karpenter.sh/do-not-evict": "true"}, "true"),
+    "do-not-consolidate": ({"karpenter.sh/do-not-consolidate": "true"}, "true"),
+    "do-not-consolidate false means nothing": ({"karpenter.sh/do-not-consolidate": "false"}, None),
     "safe-to-evict false": ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, "true"),
     "safe-to-evict true means nothing": ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, None),
     "what the pod says itself stays": (
@@ -430,21 +443,192 @@ def test_old_annotations_become_do_not_disrupt(annotations: dict[str, str], want
     assert annotations.items() <= after.items()
 
 
-# --- the record, and laws
+# --- the record
 
 
 def test_the_record_is_kept_and_grows() -> None:
-    before = pod({"dovetail.dev/stamped": "arch", ARCH_KEY: "arm64", "dovetail.dev/os": "linux"})
+    before = pod({"dovetail.dev/stamped": "arch=arm64 (namespace)", ARCH_KEY: "arm64", "dovetail.dev/os": "linux"})
     before["spec"]["nodeSelector"] = {"kubernetes.io/arch": "arm64"}
-    assert stamped(before)["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch,os"
+    assert record_of(stamped(before)) == "arch=arm64 (namespace); os=linux (pod)"
 
 
-def test_foreign_words_in_the_record_are_dropped() -> None:
-    before = pod({"dovetail.dev/stamped": "nonsense, arch", ARCH_KEY: "arm64"})
-    assert stamped(before)["metadata"]["annotations"]["dovetail.dev/stamped"] == "arch"
+@pytest.mark.parametrize(
+    "words", ["nonsense", "arch", "x=y (pod)", "os=linux (moon)", "os=(pod)", "os=a (pod: (b))", "x" * 9000]
+)
+def test_foreign_words_in_the_record_are_dropped(words: str) -> None:
+    before = pod({"dovetail.dev/stamped": words, ARCH_KEY: "arm64"})
+    assert record_of(stamped(before)) == "arch=arm64 (pod)"
 
 
-LABELS = [
+def test_a_pod_without_room_for_the_record_is_not_stamped() -> None:
+    full = {"a": "x" * (MAX_ANNOTATION_BYTES - 40), ARCH_KEY: "arm64"}
+    decision = decision_for(pod(full))
+    assert (decision.operations, decision.stamped) == ((), ())
+    assert "are too large" in decision.warnings[0]
+    assert decision_for(pod({**full, "a": "x" * (MAX_ANNOTATION_BYTES - 200)})).stamped == ("arch",)
+
+
+# --- tolerations of pools
+
+
+POOLS = {
+    "gpu": (Taint(key="gpu", effect="NoSchedule"), Taint(key="team", value="a", effect="NoExecute")),
+    "soft": (Taint(key="soft", effect="PreferNoSchedule"),),
+    "team": (Taint(key="team", value="a", effect="NoExecute"),),
+    "wide": tuple(Taint(key=f"k{i}", effect="NoSchedule") for i in range(MAX_TOLERATIONS + 1)),
+}
+KNOWS_POOLS = replace(FACTS, taints_of=POOLS.get)
+GPU = {"key": "gpu", "operator": "Equal", "effect": "NoSchedule"}
+TEAM = {"key": "team", "operator": "Equal", "value": "a", "effect": "NoExecute"}
+TOLERATIONS: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]] | None]] = {
+    "the taints of the pool": ("gpu", {}, [GPU, TEAM]),
+    "behind those of the pod": (
+        "team",
+        {"tolerations": [{"key": "x", "operator": "Exists"}]},
+        [{"key": "x", "operator": "Exists"}, TEAM],
+    ),
+    "into an empty list": ("team", {"tolerations": []}, [TEAM]),
+    "each taint once": ("gpu,team", {}, [GPU, TEAM]),
+    "not what the pod tolerates": ("gpu", {"tolerations": [{"operator": "Exists"}]}, [{"operator": "Exists"}]),
+    "not what keeps nobody off": ("soft", {}, None),
+    "no more than is bounded": ("wide", {}, None),
+    "nothing for a pool that is not there": ("other", {}, None),
+    "nothing where the pod says itself which pool": ("gpu", {"nodeSelector": {"karpenter.sh/nodepool": "gpu"}}, None),
+}
+
+
+@pytest.mark.parametrize(("value", "spec", "want"), TOLERATIONS.values(), ids=TOLERATIONS)
+def test_tolerations(value: str, spec: dict[str, Any], want: list[dict[str, Any]] | None) -> None:
+    document = stamped(pod({"dovetail.dev/nodepool": value}, **spec), KNOWS_POOLS)
+    assert document["spec"].get("tolerations") == want
+
+
+def test_tolerations_are_recorded_with_their_pool() -> None:
+    facts = replace(KNOWS_POOLS, namespace_labels={"dovetail.dev/nodepool": "gpu"})
+    assert record_of(stamped(pod(), facts)) == (
+        "nodepool=gpu (namespace); tolerations=gpu:NoSchedule,team=a:NoExecute (namespace: taints of NodePool gpu)"
+    )
+
+
+def test_a_pool_that_is_not_there_is_told_only_where_pools_can_be_read() -> None:
+    wish = pod({"dovetail.dev/nodepool": "other"})
+    assert decision_for(wish, KNOWS_POOLS).warnings == (
+        "dovetail: annotation dovetail.dev/nodepool of the pod: 'other'; NodePool other does not exist, so no toleration was added for it",
+    )
+    assert decision_for(wish).warnings == ()
+    assert decision_for(wish).stamped == ("nodepool",)
+
+
+# --- spread over zones
+
+
+SPREAD = replace(FACTS, namespace_labels={"dovetail.dev/spread": "zone"})
+LABELS = {"app": "web", "pod-template-hash": "5d", "statefulset.kubernetes.io/pod-name": "web-0"}
+SOFT_ZONE = {
+    "maxSkew": 1,
+    "topologyKey": "topology.kubernetes.io/zone",
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"app": "web", "pod-template-hash": "5d"}},
+}
+HOSTS = {**SOFT_ZONE, "topologyKey": "kubernetes.io/hostname"}
+
+
+def test_a_soft_spread_over_zones_of_the_pods_equals() -> None:
+    document = stamped(pod(labels=LABELS), SPREAD)
+    assert document["spec"]["topologySpreadConstraints"] == [SOFT_ZONE]
+    assert record_of(document) == "spread=zone (namespace)"
+
+
+def test_a_spread_over_hosts_is_kept() -> None:
+    document = stamped(pod(labels=LABELS, topologySpreadConstraints=[HOSTS]), SPREAD)
+    assert document["spec"]["topologySpreadConstraints"] == [HOSTS, SOFT_ZONE]
+
+
+NO_SPREAD = {
+    "a spread over zones of its own": pod(labels=LABELS, topologySpreadConstraints=[{**SOFT_ZONE, "maxSkew": 5}]),
+    "one by the deprecated name": pod(
+        labels=LABELS,
+        topologySpreadConstraints=[{**SOFT_ZONE, "topologyKey": "failure-domain.beta.kubernetes.io/zone"}],
+    ),
+    "its own wish": pod({"dovetail.dev/spread": ""}, LABELS),
+    "a wish that is not known": pod({"dovetail.dev/spread": "rack"}, LABELS),
+    "no label that tells its equals": pod(labels={"statefulset.kubernetes.io/pod-name": "web-0"}),
+}
+
+
+@pytest.mark.parametrize("document", NO_SPREAD.values(), ids=NO_SPREAD)
+def test_no_spread_over(document: dict[str, Any]) -> None:
+    assert decision_for(document, SPREAD).operations == ()
+
+
+# --- Jobs
+
+
+PROTECT = replace(FACTS, defaults={"protect-jobs": "enabled"})
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "nightly", "uid": "u", "controller": True}
+
+
+def of(owner: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    document = pod(annotations)
+    document["metadata"]["ownerReferences"] = [owner]
+    return document
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}])
+def test_a_pod_of_a_job_is_not_disrupted(annotations: dict[str, str] | None) -> None:
+    after = stamped(of(JOB, annotations), PROTECT)["metadata"]["annotations"]
+    record = "do-not-disrupt=true (cluster: pod of Job nightly)"
+    assert after == {**(annotations or {}), "karpenter.sh/do-not-disrupt": "true", "dovetail.dev/stamped": record}
+
+
+NOT_PROTECTED = {
+    "a pod of something else": of({**JOB, "apiVersion": "apps/v1", "kind": "ReplicaSet"}),
+    "a Job of another group": of({**JOB, "apiVersion": "batch.volcano.sh/v1alpha1"}),
+    "a Job that does not control it": of({**JOB, "controller": False}),
+    "what the pod says itself": of(JOB, {"karpenter.sh/do-not-disrupt": "1h"}),
+    "the pod's own wish": of(JOB, {"dovetail.dev/protect-jobs": "disabled"}),
+    "a wish that is not known": of(JOB, {"dovetail.dev/protect-jobs": "yes"}),
+}
+
+
+@pytest.mark.parametrize("document", NOT_PROTECTED.values(), ids=NOT_PROTECTED)
+def test_no_protection_for(document: dict[str, Any]) -> None:
+    assert decision_for(document, PROTECT).operations == ()
+
+
+def test_a_job_with_words_of_its_own_gets_no_say_in_the_record() -> None:
+    record = record_of(stamped(of({**JOB, "name": "a); os=linux (pod"}), PROTECT))
+    assert record == "do-not-disrupt=true (cluster: pod of Job a__ os=linux _pod)"
+
+
+# --- topology keys
+
+
+OLD_ZONE, NEW_ZONE = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
+
+
+def test_topology_keys_are_rewritten() -> None:
+    term, new = {"topologyKey": OLD_ZONE, "labelSelector": {}}, {"topologyKey": NEW_ZONE, "labelSelector": {}}
+    groups = {REQUIRED: [term], PREFERRED: [{"weight": 1, "podAffinityTerm": term}]}
+    spread = {**SOFT_ZONE, "topologyKey": OLD_ZONE}
+    before = pod(topologySpreadConstraints=[spread], affinity={"podAffinity": groups, "podAntiAffinity": groups})
+    spec = stamped(before, REWRITE)["spec"]
+    assert spec["topologySpreadConstraints"] == [SOFT_ZONE]
+    rewritten = {REQUIRED: [new], PREFERRED: [{"weight": 1, "podAffinityTerm": new}]}
+    assert spec["affinity"] == {"podAffinity": rewritten, "podAntiAffinity": rewritten}
+
+
+def test_a_topology_key_that_stands_there_already_is_not_made_twice() -> None:
+    before = pod(topologySpreadConstraints=[{**SOFT_ZONE, "topologyKey": OLD_ZONE}, SOFT_ZONE])
+    decision = decision_for(before, REWRITE)
+    assert decision.operations == ()
+    assert "contains both" in decision.warnings[0]
+
+
+# --- laws
+
+
+NODE_LABELS = [
     "kubernetes.io/arch",
     "beta.kubernetes.io/arch",
     "kubernetes.io/os",
@@ -453,7 +637,7 @@ LABELS = [
     "",
 ]
 expression_lists = st.lists(
-    st.fixed_dictionaries({"key": st.sampled_from(LABELS), "operator": st.just("Exists")}), max_size=3
+    st.fixed_dictionaries({"key": st.sampled_from(NODE_LABELS), "operator": st.just("Exists")}), max_size=3
 )
 terms = st.fixed_dictionaries({}, optional={"matchExpressions": expression_lists, "matchFields": st.just([FIELD])})
 node_affinities = st.fixed_dictionaries(
@@ -464,14 +648,29 @@ node_affinities = st.fixed_dictionaries(
     },
 )
 settings_maps = st.dictionaries(
-    st.sampled_from(["arch", "os", "capacity-type", "nodepool", "scheduler", "legacy-labels", "stamp", "other"]),
-    st.sampled_from(["arm64", "linux", "spot,on-demand", "general", "enabled", "rewrite", "disabled", "", "?"]),
+    st.sampled_from(
+        [
+            "arch",
+            "os",
+            "capacity-type",
+            "nodepool",
+            "scheduler",
+            "legacy-labels",
+            "stamp",
+            "other",
+            "spread",
+            "protect-jobs",
+        ]
+    ),
+    st.sampled_from(
+        ["arm64", "linux", "spot,on-demand", "gpu", "gpu,team", "zone", "enabled", "rewrite", "disabled", "", "?"]
+    ),
 )
 pods = st.builds(
     pod,
     st.none() | settings_maps.map(lambda found: {f"dovetail.dev/{key}": value for key, value in found.items()}),
     st.none() | st.dictionaries(st.sampled_from(["app", STAMP_KEY]), st.sampled_from(["x", "enabled"])),
-    nodeSelector=st.dictionaries(st.sampled_from(LABELS), st.sampled_from(["amd64", "linux"])),
+    nodeSelector=st.dictionaries(st.sampled_from(NODE_LABELS), st.sampled_from(["amd64", "linux"])),
     affinity=st.none() | st.fixed_dictionaries({}, optional={"nodeAffinity": st.none() | node_affinities}),
 )
 all_facts = st.builds(
@@ -480,6 +679,7 @@ all_facts = st.builds(
         namespace_labels={f"dovetail.dev/{key}": value for key, value in labels.items()},
         defaults=defaults,
         scheduler_alive=alive,
+        taints_of=POOLS.get if alive else None,
     ),
     settings_maps,
     settings_maps,

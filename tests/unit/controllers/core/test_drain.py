@@ -11,7 +11,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
-from provisioner.controllers.core.drain import deadline_of, drain_step, grace_end
+from provisioner.controllers.core.drain import LEAVING_SECONDS, deadline_of, drain_step, grace_end
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.values.taints import Toleration
 from tests.support import jsonpatch
@@ -243,6 +243,43 @@ def test_a_pod_that_the_caches_know_to_end_is_not_asked_again() -> None:
     asking = Asking()
     asking.world.add(pod("p", node="n", deleted=NOON))
     assert asking.ask(pod("p", node="n")) == []
+
+
+def test_a_pod_that_left_is_not_asked_again_while_the_caches_show_it_as_it_was() -> None:
+    asking = Asking()
+    asking.world.add(pod("p", node="n"))  # a watch that lags tells nothing of the eviction
+    for _ in range(3):
+        asking.ask(pod("p", node="n"))
+    assert asking.server.done == ["POST evictions/p"]
+    assert len(asking.server.recorder.events) == 1
+
+
+def test_a_pod_that_never_left_is_asked_again_in_the_end() -> None:
+    asking = Asking()
+    asking.world.add(pod("p", node="n"))
+    asking.ask(pod("p", node="n"))
+    asking.world.clock.advance(LEAVING_SECONDS)
+    assert asking.ask(pod("p", node="n")) == ["POST evictions/p"] * 2
+
+
+def test_a_successor_of_the_same_name_is_asked_for_itself() -> None:
+    """A pod of a StatefulSet: the eviction names the UID, so that one for its predecessor cannot end it."""
+    asking = Asking()
+    for uid in ("first", "second"):
+        asking.ask(pod("web-0", node="n", uid=uid))
+    assert asking.server.done == ["POST evictions/web-0"] * 2
+    evicted = [sent.body["deleteOptions"]["preconditions"]["uid"] for sent in asking.server.api.sent]
+    assert evicted == ["first", "second"]
+
+
+def test_a_deadline_is_told_once_and_again_only_when_it_comes_nearer() -> None:
+    asking = Asking()
+    asking.world.add(SLOW)
+    asking.ask(SLOW)  # evicted first: a deadline is another matter
+    for deadline in (60, 60, 90, 30):
+        asking.server.evictions.force([SLOW], NOON + timedelta(seconds=deadline))
+        asking.server.work_off()
+    assert asking.server.done == ["POST evictions/slow", "DELETE pods/slow", "DELETE pods/slow"]
 
 
 def test_a_pod_that_is_gone_is_forgotten() -> None:

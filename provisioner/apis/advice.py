@@ -1,0 +1,311 @@
+"""What the API server admits and will surprise its author: pools that no pod can reach, budgets that never open, and the like. Pure.
+
+Warnings only; what cannot work at all is said by `apis.openapi` and `apis.validation`. Nothing here knows prices or instance types, so what
+depends on them is not told.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import UnsetType
+
+from provisioner.apis import names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NEVER, Budget, NodePool, requirements_of
+from provisioner.apis.openapi import Violation, did_you_mean
+from provisioner.apis.overlay import NodeOverlay
+from provisioner.values.duration import parse_duration
+from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
+from provisioner.values.resources import Resources
+from provisioner.values.schedule import ScheduleError, is_open, next_change
+
+_DOMAINS: Final[Mapping[str, tuple[str, ...]]] = {
+    names.ARCH_LABEL: ("amd64", "arm64"),
+    names.OS_LABEL: ("linux", "windows"),
+    names.CAPACITY_TYPE_LABEL: tuple(sorted(names.CAPACITY_TYPES)),
+}
+"""Labels of which every value is known."""
+_OTHER_WORDS: Final = {
+    "x86_64": "amd64",
+    "x86-64": "amd64",
+    "aarch64": "arm64",
+    "ON_DEMAND": "on-demand",
+    "ondemand": "on-demand",
+}
+
+_CPU_LABELS: Final = ("karpenter.k8s.aws/instance-cpu", names.KWOK_INSTANCE_CPU_LABEL)
+_MEMORY_LABEL: Final = "karpenter.k8s.aws/instance-memory"  # MiB
+_XLARGE_TYPE: Final = re.compile(r"(?P<family>[a-z][a-z0-9-]*)\.(?P<times>[0-9]{0,3})xlarge", re.ASCII)
+_FEWER_CPUS: Final = ("hpc", "m2", "hs1")
+"""Families with less than 4 CPUs an xlarge."""
+_MIB: Final = 1024**2
+
+_LOOKED_AT: Final = datetime(2028, 1, 1, tzinfo=UTC)
+_HORIZON: Final = timedelta(days=366)  # a leap year: every schedule comes in it
+_STEPS: Final = 2000
+
+_TEMPLATE: Final = "spec.template.spec"
+_BUDGETS: Final = "spec.disruption.budgets"
+_CONSOLIDATION: Final = (names.REASON_UNDERUTILIZED, names.REASON_EMPTY)
+
+
+def pool_advice(pool: NodePool, well_known: frozenset[str]) -> list[Violation]:
+    """What will surprise about one pool by itself.
+
+    Args:
+        pool: one without violations.
+        well_known: labels of Kubernetes, Karpenter and the pool's provider.
+    """
+    try:
+        required = requirements_of(pool.spec.template.spec.requirements)
+    except RequirementError:
+        return []  # said elsewhere
+    offered = required.merged(Requirements.from_labels(pool.labels))
+    return [
+        *_unreachable(pool, required, offered),
+        *_unknown_labels(pool, well_known),
+        *_min_values(pool, offered),
+        *_limits(pool, offered),
+        *_budgets(pool),
+    ]
+
+
+def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str]) -> dict[str, list[Violation]]:
+    """What will surprise about pools together, by the pool's name."""
+    found: dict[str, list[Violation]] = {}
+    known = [(pool, _offer(pool)) for pool in pools]
+    for lower, low in known:
+        for higher, high in known:
+            if low is not None and high is not None and _shadows(higher, high, lower, low, well_known):
+                found.setdefault(lower.name, []).append(
+                    Violation(
+                        "spec.weight",
+                        f"NodePool {higher.name} (weight {higher.spec.weight}) is tried first and accepts every pod that this one "
+                        "accepts, so this one is used only for pods that select it by name, or when the other one cannot launch nodes; "
+                        "give this one the higher weight, or add limits, taints or requirements to the other one",
+                    )
+                )
+                break
+    return found
+
+
+def class_advice(node_class: EC2NodeClass) -> list[Violation]:
+    """What will surprise about an EC2NodeClass."""
+    return [
+        Violation(
+            f"spec.amiSelectorTerms[{position}].alias",
+            f"{term.alias} selects every new image: nodes drift and are replaced as soon as AWS publishes one; "
+            f"in production, pin a version ({term.alias_family.lower()}@v...)",
+        )
+        for position, term in enumerate(node_class.spec.ami_selector_terms)
+        if term.alias.endswith("@latest")
+        and not term.alias.startswith("windows")  # of which only the latest can be had
+    ]
+
+
+def overlay_advice(overlay: NodeOverlay) -> list[Violation]:
+    """What will surprise about a NodeOverlay."""
+    spec = overlay.spec
+    if spec.price is None and spec.price_adjustment is None and not spec.capacity:
+        return [Violation("spec", "has no effect; set price, priceAdjustment or capacity")]
+    return []
+
+
+# --- requirements ---------------------------------------------------------------------------------------------------
+
+
+def _domain(key: str) -> Requirement | None:
+    return Requirement.of(key, Operator.IN, _DOMAINS[key]) if key in _DOMAINS else None
+
+
+def _unreachable(pool: NodePool, required: Requirements, offered: Requirements) -> Iterator[Violation]:
+    path = f"{_TEMPLATE}.requirements"
+    for key, requirement in offered.items():
+        domain = _domain(key)
+        if requirement.is_contradiction:
+            both = "requirements and labels" if key in pool.labels and key in required else "requirements"
+            yield Violation(path, f"no pod can use this NodePool: its {both} for {key} contradict each other")
+        elif domain is not None and not requirement.intersects(domain):
+            if key == names.CAPACITY_TYPE_LABEL and requirement.values and not requirement.complement:
+                continue  # `apis.validation` refuses it
+            written = sorted(requirement.values)
+            meant = next((_OTHER_WORDS[one] for one in written if one in _OTHER_WORDS), "")
+            hint = f"; did you mean {meant}?" if meant else did_you_mean(written[0] if written else "", _DOMAINS[key])
+            yield Violation(
+                path, f"no pod can use this NodePool: {requirement}, but nodes have {' or '.join(_DOMAINS[key])}{hint}"
+            )
+
+
+def _unknown_labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[Violation]:
+    """Keys of a provider's domain that no instance type has: nothing can be launched for them."""
+    domains = {names.label_domain(key) for key in well_known} - {"", names.GROUP}
+    for position, spec in enumerate(pool.spec.template.spec.requirements):
+        key = names.normalized_label(spec.key)
+        if key in well_known or names.label_domain(key) not in domains or key in pool.labels:
+            continue
+        if spec.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST):
+            continue
+        yield Violation(
+            f"{_TEMPLATE}.requirements[{position}].key",
+            f"no known instance type has the label {key}{did_you_mean(key, well_known)}",
+        )
+
+
+def _min_values(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
+    for position, spec in enumerate(pool.spec.template.spec.requirements):
+        if not spec.min_values:
+            continue
+        requirement = offered[spec.key]
+        domain = _domain(spec.key)
+        left = requirement if domain is None else requirement.intersection(domain)
+        if not left.complement and 0 < len(left.values) < spec.min_values:
+            yield Violation(
+                f"{_TEMPLATE}.requirements[{position}].minValues",
+                f"requires {spec.min_values} values of {spec.key}, but the requirements allow only {len(left.values)} "
+                f"({', '.join(sorted(left.values))}); no instance can be launched unless --min-values-policy=BestEffort is set",
+            )
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def _limits(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
+    try:
+        limits = Resources.parse(pool.spec.limits)
+    except ValueError:
+        return  # said elsewhere
+    cpus, mebibytes = _least_cpus(offered), _least(offered.get(_MEMORY_LABEL), 0)
+    for resource, least, text in (
+        (names.NODES, 1, "1 node"),
+        (names.CPU, cpus * 1000, f"{cpus} CPU"),
+        (names.MEMORY, mebibytes * _MIB, f"{mebibytes}Mi"),
+    ):
+        if resource in pool.spec.limits and limits.amount(resource) < least:
+            yield Violation(
+                f"spec.limits.{resource}",
+                f"no pod can use this NodePool: the limit of {pool.spec.limits[resource]} is smaller than its smallest node "
+                f"({text}); raise the limit",
+            )
+
+
+def _least_cpus(offered: Requirements) -> int:
+    """The fewest CPUs that a node of these requirements may have, as far as they tell; never too many."""
+    told = [_least(offered.get(label), 1) for label in _CPU_LABELS]
+    types = offered.get(names.INSTANCE_TYPE_LABEL)
+    if types is not None and types.present and not types.complement and types.values:
+        told.append(min(map(_cpus_of, types.values)))
+    return max(told)
+
+
+def _cpus_of(instance_type: str) -> int:
+    """Of an EC2 type whose name tells; 1 where it does not."""
+    match = _XLARGE_TYPE.fullmatch(instance_type)
+    return 4 * int(match["times"] or 1) if match is not None and not match["family"].startswith(_FEWER_CPUS) else 1
+
+
+def _least(requirement: Requirement | None, otherwise: int) -> int:
+    if requirement is None or not requirement.present:
+        return otherwise
+    if requirement.complement:
+        return max(otherwise, requirement.gte or otherwise)
+    numbers = [int(value) for value in requirement.values if value.isdecimal()]
+    return max(otherwise, min(numbers)) if len(numbers) == len(requirement.values) and numbers else otherwise
+
+
+# --- budgets --------------------------------------------------------------------------------------------------------
+
+
+def _budgets(pool: NodePool) -> Iterator[Violation]:
+    disruption = pool.spec.disruption
+    for position, budget in enumerate(disruption.budgets):
+        if budget.schedule and not _lasts(budget):
+            yield Violation(
+                f"{_BUDGETS}[{position}].duration", "this budget is never active because its duration is zero"
+            )
+        elif not isinstance(budget.reasons, UnsetType) and not budget.reasons:
+            text = "this budget has no effect because its list of reasons is empty; omit reasons to apply it to every reason"
+            yield Violation(f"{_BUDGETS}[{position}].reasons", text)
+    closed = {
+        reason for reason in (*_CONSOLIDATION, names.REASON_DRIFTED) if _never_allowed(disruption.budgets, reason)
+    }
+    if not closed:
+        return
+    wanted = _CONSOLIDATION[disruption.consolidation_policy == "WhenEmpty" :]
+    stopped = [reason for reason in wanted if reason in closed]
+    if stopped and disruption.consolidate_after != NEVER:
+        yield Violation(
+            _BUDGETS,
+            f"consolidation is enabled (consolidateAfter {disruption.consolidate_after}), but the budgets allow 0 nodes at all times for "
+            f"{' and '.join(stopped)}; raise or schedule the budget, or set consolidateAfter to Never",
+        )
+    if names.REASON_DRIFTED in closed:
+        text = "the budgets allow 0 nodes at all times for Drifted: nodes are never replaced after the NodePool or its node class changes"
+        yield Violation(_BUDGETS, text)
+
+
+def _lasts(budget: Budget) -> bool:
+    try:
+        return parse_duration(budget.duration or "") > timedelta(0)
+    except ValueError:
+        return True  # said elsewhere
+
+
+def _never_allowed(budgets: Iterable[Budget], reason: str) -> bool:
+    """Whether some budget that allows no node is active whenever one looks."""
+    zero = [
+        one
+        for one in budgets
+        if one.nodes.rstrip("%").strip("0") == "" and (isinstance(one.reasons, UnsetType) or reason in one.reasons)
+    ]
+    if any(not one.schedule for one in zero):
+        return True
+    now = _LOOKED_AT
+    try:
+        windows = [(one.schedule or "", parse_duration(one.duration or "")) for one in zero]
+        for _ in range(_STEPS):
+            if now > _LOOKED_AT + _HORIZON:
+                return True
+            changes = [next_change(*window, now) for window in windows if is_open(*window, now)]
+            if not changes:
+                return False
+            now = max(change for change in changes if change is not None)
+    except (ScheduleError, ValueError):
+        pass  # said elsewhere
+    return False
+
+
+# --- pools among each other -----------------------------------------------------------------------------------------
+
+
+def _offer(pool: NodePool) -> Requirements | None:
+    try:
+        return requirements_of(pool.spec.template.spec.requirements).merged(Requirements.from_labels(pool.labels))
+    except RequirementError:
+        return None
+
+
+def _shadows(
+    higher: NodePool, high: Requirements, lower: NodePool, low: Requirements, well_known: frozenset[str]
+) -> bool:
+    """Whether every pod that `lower` suits is suited by `higher`, which is tried first and has no limit."""
+    if higher.spec.weight <= lower.spec.weight or higher.is_static or lower.is_static or higher.spec.limits:
+        return False
+    if higher.node_class_ref != lower.node_class_ref:
+        return False  # it may have other zones
+    keeps_off = {(one.key, one.value, one.effect) for one in higher.taints if one.effect != names.PREFER_NO_SCHEDULE}
+    if not keeps_off <= {(one.key, one.value, one.effect) for one in lower.taints}:
+        return False
+    if any(key not in high for key in low if key not in well_known):
+        return False  # a label of its own, which pods may select
+    return all(key in low and _implies(low[key], high[key]) for key in high)
+
+
+def _implies(narrow: Requirement, wide: Requirement) -> bool:
+    """Whether whatever satisfies `narrow` satisfies `wide`."""
+    return _states(narrow.intersection(wide)) == _states(narrow)
+
+
+def _states(one: Requirement) -> tuple[object, ...]:
+    return one.complement, one.values, one.gte, one.lte, one.present

@@ -1,0 +1,472 @@
+"""`dovetail lint`: everything that is wrong, or will surprise, about NodePools, NodeClaims, NodeOverlays and node classes in files; offline."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import click
+import msgspec
+import yaml
+
+from provisioner.apis import advice, ec2, karpenter, kwok, names
+from provisioner.apis.crds import DEFINITIONS, Definition
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
+from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.validation import pool_problems
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.kwok.catalogue import INSTANCE_LABELS
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+MAX_NODES: Final = 100_000
+MAX_DEPTH: Final = 64
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+_PROVIDERS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
+    (labels.GROUP, ec2.KIND): names.WELL_KNOWN_LABELS | labels.WELL_KNOWN,
+    (kwok.API_VERSION.partition("/")[0], kwok.KWOKNodeClass.__name__): names.WELL_KNOWN_LABELS | INSTANCE_LABELS,
+}
+"""Node classes by group and kind, with the labels that their nodes may have without anybody saying so."""
+
+_REPLACED: Final = {
+    "Provisioner": f"a NodePool ({karpenter.API_VERSION})",
+    "AWSNodeTemplate": f"an EC2NodeClass ({ec2.API_VERSION})",
+    "Machine": f"a NodeClaim ({karpenter.API_VERSION})",
+}
+_OLD_GROUPS: Final = frozenset({"karpenter.sh", labels.GROUP})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the answer.
+
+    Attributes:
+        file: where the object is.
+        line: of the field, or the nearest that there is; from 1.
+        severity: error or warning.
+        object: kind and name, such as NodePool/general; "" where the file itself is the matter.
+        path: of the field, "" for the whole object.
+        message: what is wrong, and what to do.
+    """
+
+    file: str
+    line: int
+    severity: str
+    object: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        subject = ": ".join(part for part in (self.object, self.path) if part)
+        return f"{self.file}:{self.line}: {self.severity}: {subject}{': ' if subject else ''}{self.message}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """One object as it stands in a file.
+
+    Attributes:
+        document: the object.
+        lines: the line of every field, by its path; "" is the object's own.
+        repeated: paths of keys that stand twice in their mapping.
+    """
+
+    file: str
+    document: Any
+    lines: Mapping[str, int]
+    repeated: tuple[str, ...] = ()
+
+    def line(self, path: str) -> int:
+        """Of this field, or of the nearest one around it that is there."""
+        while path and path not in self.lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self.lines.get(path, 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """All that was found.
+
+    Attributes:
+        findings: by file and line.
+        checked: objects of our kinds.
+        skipped: objects of other kinds.
+    """
+
+    findings: tuple[Finding, ...]
+    checked: int
+    skipped: int
+
+    def count(self, severity: str) -> int:
+        """Findings of this severity."""
+        return sum(one.severity == severity for one in self.findings)
+
+
+class UnreadableFileError(Exception):
+    """A file that is no YAML or JSON, or too large; `line` from 1."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(line, problem)
+        self.line, self.problem = line, problem
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """Scalars as kubectl reads them: no dates, no base-60 numbers."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag.rpartition(":")[2] in ("bool", "null", "merge")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]\Z"), list("yYnN"))
+_Loader.bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9]*|0[0-7]+|0x[0-9a-fA-F]+)\Z"), list("-+0123456789")
+)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
+    list("-+.0123456789"),
+)
+
+
+def items_of(file: str, text: bytes) -> Iterator[Item]:
+    """Every object in a file; those of a List one by one.
+
+    Raises:
+        UnreadableFileError: it is no YAML, or larger or deeper than what is read.
+    """
+    if len(text) > MAX_FILE_BYTES:
+        raise UnreadableFileError(1, f"has more than {MAX_FILE_BYTES} bytes; split the file")
+    loader: _Loader | None = None
+    try:
+        loader = _Loader(text)
+        while loader.check_node():
+            reading = _Reading(loader)
+            node = loader.get_node()
+            if node is None:
+                continue
+            document = reading.value(node, "", 0)
+            if document is not None:
+                yield from _items(Item(file, document, reading.lines, tuple(reading.repeated)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise UnreadableFileError(
+            mark.line + 1 if mark else 1, f"is not valid YAML: {error.problem or error.context}"
+        ) from error
+    except (yaml.YAMLError, RecursionError, UnicodeError) as error:
+        raise UnreadableFileError(1, f"is not valid YAML: {' '.join(str(error).split())}") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _items(item: Item) -> Iterator[Item]:
+    document = item.document
+    if not isinstance(document, Mapping) or not isinstance(document.get("items"), list):
+        yield item
+        return
+    if document.get("kind") != "List" and not str(document.get("kind", "")).endswith("List"):
+        yield item
+        return
+    for position, one in enumerate(document["items"]):
+        start = f"items[{position}]"
+        inside = {
+            path.removeprefix(start).removeprefix("."): line
+            for path, line in item.lines.items()
+            if path.startswith(start)
+        }
+        repeated = tuple(path.removeprefix(f"{start}.") for path in item.repeated if path.startswith(f"{start}."))
+        yield Item(item.file, one, inside, repeated)
+
+
+class _Reading:
+    """Nodes of one document -> values, with their lines."""
+
+    def __init__(self, loader: _Loader) -> None:
+        self._loader = loader
+        self._left = MAX_NODES
+        self.lines: dict[str, int] = {}
+        self.repeated: list[str] = []
+
+    def value(self, node: yaml.Node, path: str, depth: int) -> Any:
+        line = node.start_mark.line + 1
+        self._left -= 1
+        if depth > MAX_DEPTH or self._left < 0:  # aliases may make a small text large, and endless
+            raise UnreadableFileError(
+                line, f"is nested more than {MAX_DEPTH} levels deep, or has more than {MAX_NODES} values"
+            )
+        self.lines.setdefault(path, line)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(one, f"{path}[{position}]", depth + 1) for position, one in enumerate(node.value)]
+        if node.tag == "tag:yaml.org,2002:float":
+            number = float(node.value)
+            return int(number) if number.is_integer() else number
+        try:
+            return self._loader.construct_object(node)
+        except ValueError:
+            return str(node.value)
+
+    def _mapping(self, node: yaml.MappingNode, path: str, depth: int) -> dict[str, Any]:
+        own = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        self._loader.flatten_mapping(node)
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise UnreadableFileError(key.start_mark.line + 1, "has a key that is not a string")
+            where = child(path, key.value)
+            self.lines[where] = key.start_mark.line + 1
+            found[key.value] = self.value(value, where, depth + 1)
+        self.repeated += (child(path, one) for one in dict.fromkeys(own) if own.count(one) > 1)
+        return found
+
+
+# --- checking -------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Checked:
+    item: Item
+    definition: Definition
+    document: Mapping[str, Any]
+    name: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.definition.kind}/{self.name}"
+
+
+def report_on(items: Iterable[Item]) -> Report:
+    """What is to be said about these objects, each by itself and all together."""
+    findings: list[Finding] = []
+    checked: list[_Checked] = []
+    skipped = 0
+    for item in items:
+        document = item.document
+        if not isinstance(document, Mapping):
+            findings.append(_finding(item, ERROR, "", Violation("", "is not a Kubernetes object")))
+            continue
+        definition = definition_of(str(document.get("apiVersion", "")), str(document.get("kind", "")))
+        if definition is None:
+            problem = _foreign(document)
+            skipped += not problem
+            findings += [_finding(item, ERROR, "", problem)] if problem else []
+            continue
+        metadata = document.get("metadata")
+        name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, Mapping) else ""
+        checked.append(_Checked(item, definition, defaulted(definition, document), str(name or "")))
+    pools: list[tuple[_Checked, NodePool]] = []
+    for one in checked:
+        errors = [*violations(one.definition, one.document)]
+        errors += [Violation(path, "is set more than once") for path in one.item.repeated]
+        warnings: list[Violation] = []
+        decoded = None if errors else _decoded(one, errors)
+        match decoded:
+            case NodePool():
+                errors += _problems(decoded)
+                warnings += [] if errors else advice.pool_advice(decoded, well_known_of(decoded))
+                pools.append((one, decoded))
+            case EC2NodeClass():
+                warnings += advice.class_advice(decoded)
+            case NodeOverlay():
+                errors += _unreadable(decoded)
+                warnings += advice.overlay_advice(decoded)
+            case _:
+                pass
+        findings += (_finding(one.item, ERROR, one.label, each) for each in errors)
+        findings += (_finding(one.item, WARNING, one.label, each) for each in warnings)
+    findings += _together(checked, pools)
+    findings.sort(key=lambda each: (each.file, each.line, each.severity, each.path, each.message))
+    return Report(tuple(dict.fromkeys(findings)), len(checked), skipped)
+
+
+def well_known_of(pool: NodePool) -> frozenset[str]:
+    """The labels that nodes of a pool may have without anybody saying so, by its node class."""
+    reference = pool.node_class_ref
+    return _PROVIDERS.get((reference.group, reference.kind), names.WELL_KNOWN_LABELS)
+
+
+def _finding(item: Item, severity: str, label: str, violation: Violation) -> Finding:
+    return Finding(item.file, item.line(violation.path), severity, label, violation.path, violation.message)
+
+
+def _foreign(document: Mapping[str, Any]) -> Violation | None:
+    """What is wrong with an object that is meant for us and is none of our kinds; None for all others."""
+    version, kind = str(document.get("apiVersion", "")), str(document.get("kind", ""))
+    if not version or not kind:
+        return Violation("apiVersion" if not version else "kind", "is required")
+    group = version.partition("/")[0]
+    ours = {one.group for one in DEFINITIONS if one.group != "autoscaling.x-k8s.io"}
+    same = next((one for one in DEFINITIONS if one.kind == kind and group in ours), None)
+    if same is not None:
+        return Violation("apiVersion", f'"{version}" is not served for {kind}; use {same.api_version}')
+    if group in _OLD_GROUPS and kind in _REPLACED:
+        return Violation("kind", f'"{kind}" ({version}) is no longer served; use {_REPLACED[kind]} instead')
+    if group in ours:
+        return Violation(
+            "kind", f'"{kind}" is not a kind of {version}{did_you_mean(kind, (one.kind for one in DEFINITIONS))}'
+        )
+    close = did_you_mean(group, ours) if "karpenter" in group else ""
+    return Violation("apiVersion", f'"{group}" is not an API group of Dovetail{close}') if close else None
+
+
+def _decoded(one: _Checked, errors: list[Violation]) -> msgspec.Struct | None:
+    try:
+        return msgspec.convert(one.document, one.definition.type)
+    except msgspec.ValidationError as error:
+        errors.append(Violation("", str(error)))
+        return None
+
+
+def _problems(pool: NodePool) -> Iterator[Violation]:
+    """What makes the provisioner refuse a pool that the API server admits."""
+    for problem in pool_problems(pool, well_known_of(pool)):
+        path, _, message = problem.partition(": ")
+        yield Violation(path, message)
+
+
+def _unreadable(overlay: NodeOverlay) -> Iterator[Violation]:
+    for position, requirement in enumerate(overlay.spec.requirements):
+        try:
+            requirement.requirement()
+        except ValueError as error:
+            yield Violation(f"spec.requirements[{position}]", str(error))
+
+
+def _together(checked: list[_Checked], pools: list[tuple[_Checked, NodePool]]) -> Iterator[Finding]:
+    """What objects say about each other."""
+    first: dict[tuple[str, str], _Checked] = {}
+    for one in checked:
+        metadata = one.document["metadata"] if isinstance(one.document.get("metadata"), Mapping) else {}
+        key = (one.definition.kind, f"{metadata.get('namespace', '')}/{one.name}")
+        before = first.setdefault(key, one)
+        if before is not one and metadata.get("name"):
+            where = f"{before.item.file}:{before.item.line('')}"
+            yield _finding(
+                one.item,
+                WARNING,
+                one.label,
+                Violation(
+                    "metadata.name", f"is defined twice, first at {where}; the one that is applied last takes effect"
+                ),
+            )
+    classes: dict[str, set[str]] = {}
+    for one in checked:
+        classes.setdefault(one.definition.kind, set()).add(one.name)
+    for one, pool in pools:
+        severity, problem = _reference(pool, classes)
+        if problem:
+            yield _finding(one.item, severity, one.label, problem)
+    by_name = {pool.name: (one, pool) for one, pool in pools}
+    known = frozenset().union(*(well_known_of(pool) for _, pool in pools))
+    for name, found in advice.fleet_advice([pool for _, pool in by_name.values()], known).items():
+        item, label = by_name[name][0].item, by_name[name][0].label
+        yield from (_finding(item, WARNING, label, each) for each in found)
+
+
+def _reference(pool: NodePool, classes: Mapping[str, set[str]]) -> tuple[str, Violation | None]:
+    """What is wrong with a pool's reference to its node class; classes that are in no file may be in the cluster."""
+    reference, path = pool.node_class_ref, "spec.template.spec.nodeClassRef"
+    group = next((group for group, kind in _PROVIDERS if kind == reference.kind), "")
+    if (reference.group, reference.kind) not in _PROVIDERS:
+        if group:
+            return ERROR, Violation(
+                f"{path}.group", f'"{reference.group}" has no {reference.kind}; did you mean {group}?'
+            )
+        hint = did_you_mean(reference.kind, (kind for _, kind in _PROVIDERS))
+        return ERROR, Violation(
+            f"{path}.kind", f'"{reference.kind}" of {reference.group} is not a node class of Dovetail{hint}'
+        )
+    there = classes.get(reference.kind, set())
+    if not there or reference.name in there:
+        return WARNING, None
+    hint = did_you_mean(reference.name, there)
+    return WARNING, Violation(f"{path}.name", f'{reference.kind} "{reference.name}" is not in these files{hint}')
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def files_in(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
+    """The files themselves, and what lies in directories and looks like a manifest, by name."""
+    for path in paths:
+        if path.is_dir():
+            yield from (one for one in sorted(path.rglob("*")) if one.suffix in _SUFFIXES and one.is_file())
+        else:
+            yield path
+
+
+def lint(paths: Iterable[pathlib.Path]) -> Report:
+    """The report on all objects in these files and directories; `-` is standard input."""
+    items: list[Item] = []
+    unreadable: list[Finding] = []
+    for path in files_in(paths):
+        standard = str(path) == "-"
+        name = "<stdin>" if standard else str(path)
+        try:
+            with contextlib.nullcontext(sys.stdin.buffer) if standard else path.open("rb") as stream:
+                text = stream.read(MAX_FILE_BYTES + 1)
+            items += items_of(name, text)
+        except UnreadableFileError as error:
+            unreadable.append(Finding(name, error.line, ERROR, "", "", error.problem))
+        except OSError as error:
+            unreadable.append(Finding(name, 1, ERROR, "", "", f"cannot be read: {error.strerror}"))
+    report = report_on(items)
+    return dataclasses.replace(report, findings=(*unreadable, *report.findings))
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+@click.command(name="lint")
+@click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=pathlib.Path, exists=True, allow_dash=True),
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
+@click.pass_context
+def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str) -> None:
+    """Check NodePools, NodeClaims, NodeOverlays and node classes in files and directories, without a cluster.
+
+    All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
+    settings that are valid but probably not intended. The exit status is 1 if there is an error.
+    """
+    report = lint(files)
+    errors, warnings = report.count(ERROR), report.count(WARNING)
+    if output == "json":
+        body = {
+            "errors": errors,
+            "warnings": warnings,
+            "checked": report.checked,
+            "skipped": report.skipped,
+            "findings": [dataclasses.asdict(one) for one in report.findings],
+        }
+        click.echo(json.dumps(body, indent=2))
+    else:
+        for one in report.findings:
+            click.echo(str(one))
+        rest = f"; {_plural(report.skipped, 'object')} of other kinds not checked" if report.skipped else ""
+        click.echo(
+            f"{_plural(report.checked, 'object')} checked: {_plural(errors, 'error')}, {_plural(warnings, 'warning')}{rest}"
+        )
+    context.exit(1 if errors else 0)

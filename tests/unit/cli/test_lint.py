@@ -1,0 +1,263 @@
+"""`dovetail lint`: files in, lines out."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from provisioner.cli.lint import MAX_FILE_BYTES, Item, command, items_of, report_on
+from provisioner.cli.main import dovetail
+
+ROOT = Path(__file__).parents[3]
+POOL = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata:
+  name: general
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+        - {key: kubernetes.io/arch, operator: In, values: [amd64]}
+  disruption:
+    consolidateAfter: 30s
+"""
+CLASS = """\
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: nodes
+  amiSelectorTerms: [{alias: al2023@v20250715}]
+  subnetSelectorTerms: [{tags: {a: b}}]
+  securityGroupSelectorTerms: [{tags: {a: b}}]
+"""
+
+
+def run(tmp_path: Path, *texts: str, arguments: tuple[str, ...] = ()) -> Result:
+    files = []
+    for position, text in enumerate(texts):
+        path = tmp_path / f"{position}.yaml"
+        path.write_text(text, encoding="utf-8")
+        files.append(str(path))
+    return CliRunner().invoke(command, [*arguments, *files])
+
+
+def lines(tmp_path: Path, *texts: str) -> list[str]:
+    """The answer without the directory and without its last line."""
+    return run(tmp_path, *texts).output.replace(f"{tmp_path}/", "").splitlines()[:-1]
+
+
+def test_good_objects_pass(tmp_path: Path) -> None:
+    result = run(tmp_path, f"{POOL}---\n{CLASS}")
+    assert (result.exit_code, result.output) == (0, "2 objects checked: 0 errors, 0 warnings\n")
+
+
+def test_all_examples_pass() -> None:
+    result = CliRunner().invoke(command, ["-o", "json", str(ROOT / "manifests" / "examples")])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["checked"] >= 14
+
+
+def test_every_violation_is_told_with_its_line(tmp_path: Path) -> None:
+    text = (
+        POOL.replace("30s", "30")
+        .replace("disruption:", "weight: 0\n  disruption:")
+        .replace("operator: In", "operator: Equals")
+    )
+    assert lines(tmp_path, text) == [
+        (
+            '0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].operator: "Equals" is not supported; use one of In, '
+            "NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte"
+        ),
+        "0.yaml:11: error: NodePool/general: spec.weight: 0 is less than the minimum 1",
+        '0.yaml:13: error: NodePool/general: spec.disruption.consolidateAfter: must be a string, not an integer; write "30" in quotes',
+    ]
+    assert run(tmp_path, text).exit_code == 1
+
+
+def test_a_warning_alone_is_no_failure(tmp_path: Path) -> None:
+    result = run(tmp_path, POOL + "    budgets: [{nodes: '0'}]\n")
+    assert result.exit_code == 0
+    assert ":13: warning: NodePool/general: spec.disruption.budgets: consolidation is enabled" in result.output
+    assert result.output.endswith("1 object checked: 0 errors, 2 warnings\n")
+
+
+def test_what_the_controllers_refuse_later_is_an_error(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, POOL.replace("kubernetes.io/arch", "karpenter.sh/capacity-type").replace("amd64", "SPOT"))
+    assert "error: NodePool/general: spec.template.spec.requirements[0].values: none of SPOT is a capacity type" in line
+
+
+def test_json_has_every_part(tmp_path: Path) -> None:
+    result = run(tmp_path, POOL.replace("name: general", "name: General"), arguments=("-o", "json"))
+    body = json.loads(result.output)
+    assert (result.exit_code, body["errors"], body["warnings"], body["checked"], body["skipped"]) == (1, 1, 0, 1, 0)
+    (finding,) = body["findings"]
+    assert finding.pop("message").startswith('"General" is not a name')
+    assert finding == {
+        "file": str(tmp_path / "0.yaml"),
+        "line": 4,
+        "severity": "error",
+        "object": "NodePool/General",
+        "path": "metadata.name",
+    }
+
+
+OTHERS = {
+    "an old version": (
+        POOL.replace("karpenter.sh/v1", "karpenter.sh/v1beta1"),
+        '0.yaml:1: error: apiVersion: "karpenter.sh/v1beta1" is not served for NodePool; use karpenter.sh/v1',
+    ),
+    "an old kind": (
+        "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\n",
+        '0.yaml:2: error: kind: "Provisioner" (karpenter.sh/v1alpha5) is no longer served; use a NodePool (karpenter.sh/v1) instead',
+    ),
+    "a misspelt kind": (
+        POOL.replace("kind: NodePool", "kind: Nodepool"),
+        '0.yaml:2: error: kind: "Nodepool" is not a kind of karpenter.sh/v1; did you mean NodePool?',
+    ),
+    "a misspelt group": (
+        POOL.replace("karpenter.sh/v1", "karpenter.ssh/v1"),
+        '0.yaml:1: error: apiVersion: "karpenter.ssh" is not an API group of Dovetail; did you mean karpenter.sh?',
+    ),
+    "no kind": ("apiVersion: v1\n", "0.yaml:1: error: kind: is required"),
+    "no object": ("- a\n", "0.yaml:1: error: is not a Kubernetes object"),
+    "no YAML": ("a: [1\nb: 2\n", "0.yaml:2: error: is not valid YAML: expected ',' or ']', but got ':'"),
+    "a key that is a list": ("? [a]\n: b\n", "0.yaml:1: error: has a key that is not a string"),
+    "a field that is given twice": (
+        POOL.replace("  disruption:", "  weight: 1\n  weight: 2\n  disruption:"),
+        "0.yaml:12: error: NodePool/general: spec.weight: is set more than once",
+    ),
+    "a class of another group": (
+        POOL.replace("group: karpenter.k8s.aws", "group: karpenter.sh"),
+        (
+            "0.yaml:8: error: NodePool/general: spec.template.spec.nodeClassRef.group: "
+            '"karpenter.sh" has no EC2NodeClass; did you mean karpenter.k8s.aws?'
+        ),
+    ),
+    "a class of an unknown kind": (
+        POOL.replace("kind: EC2NodeClass", "kind: EC2NodeCLass"),
+        (
+            "0.yaml:8: error: NodePool/general: spec.template.spec.nodeClassRef.kind: "
+            '"EC2NodeCLass" of karpenter.k8s.aws is not a node class of Dovetail; did you mean EC2NodeClass?'
+        ),
+    ),
+    "a class that is not among them": (
+        f"{POOL.replace('name: default', 'name: defualt')}---\n{CLASS}",
+        (
+            "0.yaml:8: warning: NodePool/general: spec.template.spec.nodeClassRef.name: "
+            'EC2NodeClass "defualt" is not in these files; did you mean default?'
+        ),
+    ),
+    "nested without end": (
+        "a: &a [*a]\n",
+        "0.yaml:1: error: is nested more than 64 levels deep, or has more than 100000 values",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), OTHERS.values(), ids=OTHERS)
+def test_one_line_about(text: str, want: str, tmp_path: Path) -> None:
+    assert lines(tmp_path, text) == [want]
+
+
+def test_objects_of_others_are_counted_and_left_alone(tmp_path: Path) -> None:
+    result = run(tmp_path, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\n" + POOL)
+    assert result.output == "1 object checked: 0 errors, 0 warnings; 1 object of other kinds not checked\n"
+
+
+def test_one_name_twice_is_told(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, POOL, POOL)
+    assert line == (
+        "1.yaml:4: warning: NodePool/general: metadata.name: is defined twice, first at 0.yaml:1; the one that is applied last takes effect"
+    )
+
+
+def test_objects_of_a_list_are_checked_one_by_one(tmp_path: Path) -> None:
+    document = {"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(POOL), yaml.safe_load(CLASS)]}
+    document["items"][0]["spec"]["weight"] = 500
+    text = yaml.safe_dump(document, sort_keys=False)
+    (line,) = lines(tmp_path, text)
+    assert line.startswith("0.yaml:")
+    assert line.endswith("NodePool/general: spec.weight: 500 is more than the maximum 100")
+    assert "weight" in text.splitlines()[int(line.split(":")[1]) - 1]
+
+
+def test_scalars_are_read_as_kubectl_reads_them() -> None:
+    (item,) = items_of("f", b"a: 2026-01-01\nb: 12:30\nc: 1e3\nd: on\ne: 0777\nf: 'on'\ng: .5\nh: ~\n1: x\n")
+    assert item.document == {
+        "a": "2026-01-01",
+        "b": "12:30",
+        "c": 1000,
+        "d": True,
+        "e": 511,
+        "f": "on",
+        "g": 0.5,
+        "h": None,
+        "1": "x",
+    }
+
+
+def test_a_large_file_is_not_read_whole(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, "#" * (MAX_FILE_BYTES + 1))
+    assert line == f"0.yaml:1: error: has more than {MAX_FILE_BYTES} bytes; split the file"
+
+
+def test_aliases_cannot_make_a_small_file_large(tmp_path: Path) -> None:
+    bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))
+    (line,) = lines(tmp_path, bomb)
+    assert "has more than 100000 values" in line
+
+
+def test_standard_input_and_a_file_that_is_not_there() -> None:
+    result = CliRunner().invoke(dovetail, ["lint", "-"], input=POOL)
+    assert (result.exit_code, result.output) == (0, "1 object checked: 0 errors, 0 warnings\n")
+    assert CliRunner().invoke(dovetail, ["lint", "nowhere.yaml"]).exit_code == 2
+
+
+JUNK: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.just([])
+    | st.just({})
+    | st.just([{}, None])
+    | st.floats()
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> Any:
+    """A good object with junk at some places."""
+    document = copy.deepcopy(draw(st.sampled_from([yaml.safe_load(POOL), yaml.safe_load(CLASS)])))
+    for _ in range(draw(st.integers(1, 4))):
+        at: Any = document
+        while True:
+            keys: list[Any] = list(at) if isinstance(at, dict) else list(range(len(at))) if isinstance(at, list) else []
+            if not keys:
+                break
+            key = draw(st.sampled_from(keys))
+            if not isinstance(at[key], dict | list) or draw(st.integers(0, 3)) == 0:
+                at[key] = copy.deepcopy(draw(JUNK))
+                break
+            at = at[key]
+    return document
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents=st.lists(damaged(), max_size=3))
+def test_no_object_is_too_odd_to_be_told_of(documents: list[Any]) -> None:
+    report = report_on(Item(f"{position}", one, {"": 1}) for position, one in enumerate(documents))
+    for finding in report.findings:
+        assert finding.message
+        assert "\n" not in str(finding).replace(finding.message, "")
+    msgspec.json.encode([str(one) for one in report.findings])
