@@ -1,5 +1,6 @@
 """The provisioner's metrics, under Karpenter's names wherever it has one. Source: core spec 8.1."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -160,6 +161,23 @@ class Metrics:
             "Replacement NodeClaims that were not initialized when their disruption was canceled.",
             ("decision", "reason", "consolidation_type"),
         )
+        self._timeouts = counter(
+            f"{_PREFIX}voluntary_disruption_consolidation_timeouts_total",
+            "Consolidation passes that timed out before every candidate was evaluated.",
+            ("consolidation_type",),
+        )
+        for kind in ("multi", "single"):
+            self._timeouts.labels(kind)
+        self._unhealthy = counter(
+            f"{_PREFIX}nodeclaims_unhealthy_disrupted_total",
+            "NodeClaims deleted because their Node was unhealthy, by condition.",
+            ("condition", "nodepool", "capacity_type", "image_id"),
+        )
+        self._potential = gauge(
+            "dovetail_consolidation_potential_usd_per_hour",
+            "Upper bound of what consolidation could still save: the price of all nodes minus a lower bound of what their pods cost.",
+            (),
+        )
         self._node_count = gauge(
             f"{_PREFIX}cluster_state_node_count",
             "Nodes in the cluster state, including NodeClaims that have no Node yet.",
@@ -197,10 +215,17 @@ class Metrics:
         """A NodeClaim was created for pods, or to replace one that is disrupted: then `reason` is why, in lower case."""
         self._created.labels(reason, pool, "true" if min_values_relaxed else "false").inc()
 
-    def claim_disrupted(self, claim: NodeClaim, reason: str, pods: int = 0) -> None:
-        """A NodeClaim's end was begun by us; `reason` in snake_case, `pods` that were bound there and can move."""
+    def claim_disrupted(self, claim: NodeClaim, reason: str, pods: int = 0, *, policy: str = "") -> None:
+        """A NodeClaim's end was begun by us.
+
+        Args:
+            claim: it.
+            reason: in snake_case.
+            pods: that were bound there and can move.
+            policy: consolidationPolicy of its NodePool, where it was consolidated or empty.
+        """
         mode = "eventual" if claim.spec.termination_grace_period else "graceful"
-        labels = (reason, claim.pool, claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, ""), "", mode)
+        labels = (reason, claim.pool, claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, ""), _snake(policy), mode)
         self._disrupted.labels(*labels).inc()
         self._pods_disrupted.labels(*labels).inc(pods)
 
@@ -312,6 +337,19 @@ class Metrics:
         """A command was called off while so many replacements were not initialized."""
         self._queue_failures.labels(decision, reason, consolidation_type).inc(replacements)
 
+    def consolidation_timed_out(self, consolidation_type: str) -> None:
+        """A pass ended before every candidate was judged."""
+        self._timeouts.labels(consolidation_type).inc()
+
+    def consolidation_potential(self, usd_per_hour: float) -> None:
+        """The most that consolidation could still save, by proof."""
+        self._potential.set(usd_per_hour)
+
+    def unhealthy_disrupted(self, claim: NodeClaim, kind: str) -> None:
+        """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type."""
+        capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
+        self._unhealthy.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id).inc()
+
     def plan(self, usd_per_hour: float) -> None:
         """One plan was made."""
         self._plan_cost.set(usd_per_hour)
@@ -362,3 +400,8 @@ class Metrics:
 
 def _of_pools(name: str, doc: str, labels: tuple[str, str]) -> GaugeSeries:
     return GaugeSeries(gauge(f"{_PREFIX}nodepools_{name}", doc, labels))
+
+
+def _snake(name: str) -> str:
+    """A name in snake_case: WhenEmpty is when_empty."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

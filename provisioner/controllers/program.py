@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from provisioner.apis import names
 from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
@@ -23,9 +24,10 @@ from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.consistency import Consistency
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
-from provisioner.controllers.core.disruption import Disruption
+from provisioner.controllers.core.disruption import Disruption, settings_of
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.drift import DriftController
+from provisioner.controllers.core.forceful import ForcefulDisruption
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.lifecycle import Lifecycle, timeouts_of
@@ -46,6 +48,7 @@ from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.freshness import behind, stale
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer
+from provisioner.disruption.pause import Pause, pause_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
@@ -164,6 +167,14 @@ class Caches:
                     self._around(keeper.replication_controller_changed),
                 ),
             ]
+        self._settings_key = f"{options.system_namespace}/{names.SETTINGS_CONFIGMAP}"
+        self.settings = self._reflect(
+            resources.CONFIGMAPS,
+            "settings",
+            lambda _old, _new: None,
+            namespace=options.system_namespace,
+            field_selector=f"metadata.name={names.SETTINGS_CONFIGMAP}",
+        )
         self.overlay_objects: Reflector[NodeOverlay] | None = None
         if options.feature_gates.node_overlay:  # the CRD may be missing where it is off
             self.overlay_objects = self._reflect(resources.NODEOVERLAYS, "overlay", self.overlays.changed)
@@ -175,10 +186,19 @@ class Caches:
             self.daemons,
             self.pods,
             self.classes,
+            self.settings,
             *around,
         )
         #: What voluntary disruption is decided from.
-        self.behind_disruption = (self.nodes, self.pools, self.claims, self.daemons, self.pods, budgets)
+        self.behind_disruption = (
+            self.nodes,
+            self.pools,
+            self.claims,
+            self.daemons,
+            self.pods,
+            budgets,
+            self.settings,
+        )
         self.options = options
 
     def _state(self, options: Options) -> Cluster:
@@ -194,6 +214,11 @@ class Caches:
         self.drifts.append(difference)
         del self.drifts[:-MOST_DRIFTS]
         _log.error("The cluster state differs from the watched objects; please report this bug", difference=difference)
+
+    def pause(self) -> Pause:
+        """Which NodePools nobody disrupts for now. Cost: O(pools)."""
+        settings = self.settings.store.get(self._settings_key)
+        return pause_of(self.pools.store.list(), settings.data if settings is not None else {})
 
     def class_generation(self, name: str) -> int | None:
         """The generation of the provider's NodeClass of that name; None where there is none."""
@@ -242,14 +267,30 @@ class Caches:
         more = f"; and {len(bad) - BAD_OBJECTS_NAMED} more" if len(bad) > BAD_OBJECTS_NAMED else ""
         return f"{len(bad)} objects cannot be read completely: {named}{more}" if bad else ""
 
-    def _reflect(self, resource: Resource[T], what: str, take: Callable[[T | None, T | None], None]) -> Reflector[T]:
+    def _reflect(
+        self,
+        resource: Resource[T],
+        what: str,
+        take: Callable[[T | None, T | None], None],
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+    ) -> Reflector[T]:
         def on_event(old: T | None, new: T | None) -> None:
             take(old, new)
             for listener in self._listeners:
                 listener(what, old, new)
 
         feed = _Feed(on_event, lambda identity, error: self.unreadable(resource, identity, str(error)))
-        return Reflector(self._connection, resource, handlers=[feed], clock=self._clock, rng=self._chance)
+        return Reflector(
+            self._connection,
+            resource,
+            handlers=[feed],
+            clock=self._clock,
+            rng=self._chance,
+            namespace=namespace,
+            field_selector=field_selector,
+        )
 
     def _around(
         self, take: Callable[[SurroundingsKeeper, T | None, T | None], None]
@@ -307,7 +348,9 @@ class Controllers:
         self._plans = PlanWriter(cluster, self._writer, self._notes)
         self._node_plans = NodePlanRemover(client, clock)
         self._health = Health(self._pool_changed)
-        self._evictions = Evictions(cluster, client, recorder, metrics, clock, workers=options.workers(10, 100))
+        self._evictions = Evictions(
+            cluster, client, recorder, metrics, clock, workers=options.workers(10, 100), pause=caches.pause
+        )
         taints = DisruptedTaints(client, clock, told=self._writer.node_written)
         terminator = Terminator(
             provider,
@@ -448,8 +491,9 @@ class Controllers:
             clock,
             stale=lambda: stale(caches.behind_disruption),
             timeout=options.command_timeout,
+            pause=caches.pause,
         )
-        ledger = BudgetLedger(cluster)
+        ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
         self._disruption = Disruption(
             cluster,
             self._writer,
@@ -460,6 +504,19 @@ class Controllers:
             clock,
             stale=lambda: stale(caches.behind_disruption),
             worlds=Worlds(metered(provider, "disruption", clock), policies),
+            settings=settings_of(options),
+            pause=caches.pause,
+        )
+        self._forceful = ForcefulDisruption(
+            cluster,
+            self._writer,
+            recorder,
+            metrics,
+            ledger,
+            clock,
+            policies=provider.repair_policies() if options.feature_gates.node_repair else (),
+            stale=lambda: stale(caches.behind_disruption),
+            pause=caches.pause,
         )
         self._drift = DriftController(
             cluster,
@@ -554,6 +611,7 @@ class Controllers:
         self._static.start(self._caches.pools.store.list())
         self._overlays.start()
         self._disruption.start()
+        self._forceful.start()
         self._housekeeper.start()
 
     def stop(self) -> None:
@@ -564,6 +622,7 @@ class Controllers:
         parts = (
             self._intake,
             self._disruption,
+            self._forceful,
             self._drift,
             self._static,
             self._overlays,

@@ -35,11 +35,13 @@ class Ledger:
     Args:
         snapshot: the instant; candidates of commands under way are `deleting` in it.
         taken: names of NodeClaims whose disruption has begun, though the snapshot may not show it yet.
+        most: nodes of all pools together that may be disrupted at once; 0 for no such limit.
 
     Cost: O(nodes) once, then O(budgets of the pool) a question.
     """
 
-    def __init__(self, snapshot: Snapshot, taken: Container[str] = ()) -> None:
+    def __init__(self, snapshot: Snapshot, taken: Container[str] = (), *, most: int = 0) -> None:
+        self._most = most
         self._now = snapshot.at
         self._pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
         self._nodes: Counter[str] = Counter()
@@ -61,6 +63,8 @@ class Ledger:
             return PoolBudget(pool, nodes, 0, consuming)
         budgets = found.spec.disruption.budgets
         allowed = allowed_disruptions(budgets, reason=reason, nodes=nodes, consuming=consuming, now=self._now)
+        if self._most:
+            allowed = min(allowed, max(0, self._most - self._consuming.total()))
         return PoolBudget(pool, nodes, allowed, consuming)
 
     def budgets(self, reason: str) -> tuple[PoolBudget, ...]:
@@ -76,11 +80,13 @@ class Ledger:
         return pool in self._pools
 
     def refusal(self, those: Iterable[str], reason: str) -> str:
-        """The first pool, by name, that does not allow to disrupt all of these nodes together now; "" where all do.
+        """The first pool, by name, that does not allow to disrupt all of these nodes together now; "" where all do, and so does the limit over all pools.
 
         A node that consumes already, for whatever reason, costs nothing more.
         """
         wanted = Counter(pool for name in set(those) if (pool := self._free.get(name)) is not None)
+        if self._most and wanted and self._consuming.total() + wanted.total() > self._most:
+            return min(wanted)
         return next((pool for pool in sorted(wanted) if wanted[pool] > self.allowed(pool, reason)), "")
 
     def spend(self, those: Iterable[str]) -> None:

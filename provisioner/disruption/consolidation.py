@@ -14,7 +14,7 @@ from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import is_reschedulable
 from provisioner.disruption import replacement
 from provisioner.disruption.acceptance import Rule, is_settled
-from provisioner.disruption.allowance import Allowance, soonest
+from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
 from provisioner.disruption.emptiness import consolidatable_at
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -50,7 +50,8 @@ class Consolidation:
     """One pass of one method.
 
     Attributes:
-        order: who may be consolidated, most saved for each unit of disruption first, pools taking turns.
+        order: who may be consolidated: those that the last pass did not come to, then most saved for each unit of disruption first, pools
+            taking turns.
         proposals: accepted so far.
     """
 
@@ -63,11 +64,12 @@ class Consolidation:
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
         self._rechecks: Final[list[datetime]] = []
         self._blocked: Final[list[Blocked]] = []
-        self.order: Final = _in_turns(self._consolidatable(self._found))
+        turns = _in_turns(self._consolidatable(self._found))
+        self.order: Final = tuple(sorted(turns, key=lambda one: one.key not in view.first))
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
         self.proposals: Final[list[Proposal]] = []
         self._gone: Final[set[str]] = set()
-        last = [str(one.node.key) for one in self.order]
+        last = [str(one.node.key) for one in turns]
         self._simulation = Simulation(view, prepared, budgets, self._closed(view), last) if self.order else None
         self._openings = (
             Openings(self._simulation.prepared.world.bins) if self._simulation is not None else Openings(())
@@ -84,7 +86,10 @@ class Consolidation:
                 continue
             due = consolidatable_at(one.node, one.pool)
             if due is not None and due <= self._view.snapshot.at:
-                yield one
+                if one.key not in self._view.restless:
+                    yield one
+                else:
+                    self._rechecks.append(self._view.snapshot.at + RECHECK)
             elif due is not None:
                 self._rechecks.append(due)
 
@@ -167,16 +172,27 @@ class Consolidation:
         if not len(self.proposals) % _REFRESH:
             self._openings = Openings(self._simulation.prepared.world.bins)
 
+    @property
+    def over(self) -> bool:
+        """Whether the time of the pass is up."""
+        return self._view.expired()
+
     def refuse(self, one: Candidate, why: str) -> None:
         """Say why a node stays."""
         self._blocked.append(Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE))
 
-    def answer(self) -> MethodAnswer:
-        """All that was found out."""
+    def answer(self, unreached: Iterable[Candidate] = ()) -> MethodAnswer:
+        """All that was found out; whoever asks sees by itself when budgets leave more.
+
+        Args:
+            unreached: those that there was no time for.
+        """
         return MethodAnswer(
             tuple(self.proposals),
             (*self._found.blocked, *self._blocked, *self.allowance.blocked),
-            soonest(self._found.recheck_at, self.allowance.recheck_at, *self._rechecks),
+            soonest(self._found.recheck_at, *self._rechecks),
+            len(self.order),
+            frozenset(one.key for one in unreached),
         )
 
 

@@ -4,14 +4,17 @@ Differs: Karpenter validates consolidation and emptiness, from its caches; here 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
-from provisioner.state.snapshot import Snapshot
+from provisioner.disruption.proposal import Proposal
+from provisioner.state.keys import NodeKey
+from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.values.resources import Resources
 
 ALLOWED = Verdict()
 
@@ -83,6 +86,69 @@ def verdict(
                     return Verdict(blocked.objection)
                 waiting = blocked
     return waiting
+
+
+def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tuple[Proposal, ...]:
+    """Those proposals of which nothing has changed while they were decided.
+
+    Each of its nodes, those that go and those that take pods, must be the same, with the same NodePool, and no pod that came
+    meanwhile may want the room of one of them.
+
+    Args:
+        proposals: decided on `then`.
+        then: an instant.
+        now: a later one.
+
+    Cost: O(nodes), and the new pods for each node of a proposal.
+    """
+    if (
+        now.nodes is then.nodes
+        and now.pools is then.pools
+        and now.pending is then.pending
+        and now.leaving is then.leaving
+    ):
+        return tuple(proposals)
+    before = {str(node.key): node for node in then.nodes}
+    after = {str(node.key): node for node in now.nodes}
+    pools = {one.pool.metadata.name: one.pool for one in then.pools}
+    kept = {one.pool.metadata.name for one in now.pools if pools.get(one.pool.metadata.name) is one.pool}
+    waited = {pod.uid for pod in (*then.pending, *then.leaving)}
+    new = [pod.shape.requests for pod in (*now.pending, *now.leaving) if pod.uid not in waited]
+
+    def stands(one: Proposal) -> bool:
+        mine = [(before.get(name), after.get(name)) for name in (*map(_key, one.candidates), *one.placements)]
+        return all(
+            node is not None
+            and known is not None
+            and _same(known, node)
+            and (not node.pool or node.pool in kept)
+            and not any(_fits(requests, node.room) for requests in new)
+            for known, node in mine
+        )
+
+    return tuple(one for one in proposals if stands(one))
+
+
+def _key(claim: str) -> str:
+    return str(NodeKey(claim))
+
+
+def _same(then: NodeView, now: NodeView) -> bool:
+    """Whether a node is what it was; what is told in its claim's status does not count beside what the view says."""
+    if then is now:
+        return True
+    if then.claim is None or now.claim is None:
+        return False
+    told = then.claim, now.claim
+    (old, spec), (new, other) = (
+        ((one.metadata.uid, one.metadata.labels, one.metadata.annotations), one.spec) for one in told
+    )
+    plain = [replace(one, claim=None, last_pod_event=None) for one in (then, now)]
+    return old == new and spec == other and plain[0] == plain[1]
+
+
+def _fits(requests: Resources, room: Resources) -> bool:
+    return all(amount <= room.amount(name) for name, amount in requests.items())
 
 
 def _blocked_by(pod: Pod, mine: tuple[PodDisruptionBudget, ...]) -> Verdict | None:

@@ -52,7 +52,10 @@ class View:
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
         spared: names of NodeClaims that are no candidates for now and stay: they replace others, their command was called off, or
             replacements of their pool failed.
+        restless: names of the NodeClaims that consolidation leaves alone for now, though they may take pods: a moment ago they were
+            initialized, nominated or planned for, or a pod came or went.
         first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
+        expired: says that the time of the pass is up; what was found until then is the answer.
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
     """
@@ -64,7 +67,9 @@ class View:
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()
     spared: frozenset[str] = frozenset()
+    restless: frozenset[str] = frozenset()
     first: frozenset[str] = frozenset()
+    expired: Callable[[], bool] = lambda: False
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
 

@@ -28,7 +28,12 @@ REMEMBERED = 4096  # sentences, for dedupe and for counts
 MAX_MESSAGE = 1024  # characters that the API server takes
 MAX_NAME = 253
 
-LIMITS: Mapping[str, tuple[float, int]] = {"Nominated": (5.0, 10), "UnreadableObject": (1.0, 10)}
+LIMITS: Mapping[str, tuple[float, int]] = {
+    "Nominated": (5.0, 10),
+    "UnreadableObject": (1.0, 10),
+    "Unconsolidatable": (2.0, 100),
+    "DisruptionBlocked": (5.0, 200),
+}
 """Per reason: events a second, and how many at once. Source of the first: karpenter `pkg/controllers/provisioning/scheduling/events.go`."""
 
 _log = logs.get_logger(__name__)

@@ -76,7 +76,7 @@ class AwsFeatureGates:
         return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
 
 
-_GATES_WITHOUT_EFFECT = frozenset({"node_repair", "spot_to_spot_consolidation", "capacity_buffer"})
+_GATES_WITHOUT_EFFECT = frozenset({"capacity_buffer"})
 """Their features are not built yet."""
 
 _AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}
@@ -520,6 +520,16 @@ class Options:
     )
     aws_region: str = _setting(
         "", _TEXT, "Region of the cluster; if empty, the Region of the instance that the provisioner runs on."
+    )
+    consolidation: str = _own(
+        "saving",
+        _Parser(_choice("saving", "karpenter"), "saving|karpenter"),
+        "When nodes are consolidated: with saving, if the savings of one hour exceed the cost of evictions and launches; with karpenter, if there are any savings.",
+    )
+    max_disrupting_nodes: int = _own(
+        0,
+        _Parser(_integer(0), "NUMBER"),
+        "Maximum number of nodes, over all NodePools, that are disrupted at the same time, including nodes that are not Ready; 0 means no limit.",
     )
     spot_refresh_interval: timedelta = _own(
         timedelta(minutes=10), _Parser(_minute, "DURATION"), "Interval between refreshes of spot prices."

@@ -279,7 +279,7 @@ def test_limits_are_never_exceeded_and_pods_say_which(plot: Plot, asked: Asked) 
 
 
 def test_a_budget_of_one_lets_empty_machines_go_one_at_a_time(plot: Plot) -> None:
-    plot.pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]})
+    plot.pool(disruption={"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{"nodes": "1"}]})
     plot.deploy("web", 3)
     plot.await_running(3)
     eventually(lambda: len(plot.initialized()) == 3, "three are initialised", SECONDS)
@@ -304,7 +304,8 @@ def test_a_budget_of_one_lets_empty_machines_go_one_at_a_time(plot: Plot) -> Non
 
 
 def test_a_budget_of_none_and_never_keep_empty_machines(plot: Plot) -> None:
-    frozen = plot.pool("-frozen", disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]})
+    none = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}
+    frozen = plot.pool("-frozen", disruption=none)
     never = plot.pool("-never", disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]})
     plot.deploy("frozen", 2, pool=frozen)
     plot.deploy("never", 1, pool=never)

@@ -83,7 +83,9 @@ def machine(plot: Plot, pool: str) -> NodeClaim:
 
 def empty_machine(plot: Plot, provisioner: InProcess, suffix: str, **disruption: Any) -> tuple[str, NodeClaim]:
     """A pool with one machine that has no pods, and of which the provisioner knows that."""
-    pool = plot.pool(suffix, disruption={"budgets": [{"nodes": "100%"}], **disruption})
+    pool = plot.pool(
+        suffix, disruption={"consolidationPolicy": "WhenEmpty", "budgets": [{"nodes": "100%"}], **disruption}
+    )
     app = f"first{suffix}"
     plot.deploy(app, 1, pool=pool)
     plot.await_running(1, app)

@@ -1,6 +1,7 @@
 """Nodes on a small API server, and the disruption of them with its queues running."""
 
 import random
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -14,10 +15,11 @@ from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.commands import CommandQueue
-from provisioner.controllers.core.disruption import METHODS, Disruption, Method
+from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.view import VALIDATION
 from provisioner.support.workers import Pool
 from tests.support.clock import NOON
@@ -31,7 +33,13 @@ LONG_AGO = NOON - timedelta(hours=1)
 METRICS = Metrics()
 
 
-def command_queue(server: TinyServer, provider: object = None, *, stale: Any = lambda: "") -> CommandQueue:
+def command_queue(
+    server: TinyServer,
+    provider: object = None,
+    *,
+    stale: Any = lambda: "",
+    pause: Callable[[], Pause] = lambda: NOTHING,
+) -> CommandQueue:
     """A queue on the server's state; its threads are not started."""
     world, plans = server.world, Pool(1, "plans")
     writer = PlanWriter(world.cluster, server.writer, plans)
@@ -56,6 +64,7 @@ def command_queue(server: TinyServer, provider: object = None, *, stale: Any = l
         server.terminator(provider),
         world.clock,
         stale=stale,
+        pause=pause,
     )
 
 
@@ -74,15 +83,23 @@ class Stage:
 
     Attributes:
         behind: which watch is behind, in words.
+        pause: what is paused.
     """
 
     def __init__(
-        self, *machines: str, budget: str = "100%", after: str = "0s", methods: tuple[Method, ...] = METHODS
+        self,
+        *machines: str,
+        budget: str = "100%",
+        after: str = "0s",
+        methods: tuple[Method, ...] = METHODS,
+        consolidations: tuple[Method, ...] = CONSOLIDATIONS,
+        **disruption: Any,
     ) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.behind, self._methods = "", methods
-        self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}]})
+        self.pause = NOTHING
+        self.behind, self._methods, self._consolidations = "", methods, consolidations
+        self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}], **disruption})
         self._pods: dict[str, Pod] = {}
         self.cloud = FakeCloud(*(f"kwok://{name}" for name in machines or ("a",)))
         self.world.cluster.pool_changed(None, self._pool)
@@ -91,7 +108,7 @@ class Stage:
         self._begin()
 
     def _begin(self) -> None:
-        self.commands = command_queue(self.server, self.cloud, stale=lambda: self.behind)
+        self.commands = command_queue(self.server, self.cloud, stale=lambda: self.behind, pause=lambda: self.pause)
         self.ledger = BudgetLedger(self.world.cluster)
         self.disruption = Disruption(
             self.world.cluster,
@@ -103,7 +120,9 @@ class Stage:
             self.world.clock,
             stale=lambda: self.behind,
             worlds=Worlds(cast(CloudProvider, self.cloud)),
+            pause=lambda: self.pause,
             methods=self._methods,
+            consolidations=self._consolidations,
         )
         self.commands.start()
         self.disruption._tells.start()

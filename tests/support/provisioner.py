@@ -91,7 +91,7 @@ class InProcess:
         self._provider.stop()
         self._recorder.stop()
         self._connection.close()
-        assert self._caches.drifts == []
+        assert self._caches.drifts == [], "\n".join(self._caches.drifts)
 
     @property
     def caches(self) -> Caches:
@@ -134,7 +134,7 @@ class Plot:
         self,
         suffix: str = "",
         *,
-        cpu: int = 4,
+        cpu: int | tuple[int, ...] = 4,
         delay: str = "",
         ready: bool = True,
         node_class: bool = True,
@@ -143,7 +143,7 @@ class Plot:
         requirements: Iterable[Mapping[str, Any]] = (),
         **spec: Any,
     ) -> str:
-        """A pool of machines with `cpu` cores that removes empty ones at once unless `spec` says otherwise; its name."""
+        """A pool of machines with `cpu` cores that removes empty ones at once, and moves no pod, unless `spec` says otherwise; its name."""
         name = f"{self.name}{suffix}"
         self._pools.append(name)
         documents: list[Document] = []
@@ -157,13 +157,18 @@ class Plot:
                     "spec": own,
                 }
             )
+        sizes = [str(one) for one in (cpu if isinstance(cpu, tuple) else (cpu,))]
         always = [
-            {"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": [str(cpu)]},
+            {"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": sizes},
             {"key": names.ARCH_LABEL, "operator": "In", "values": ["amd64"]},
             {"key": names.OS_LABEL, "operator": "In", "values": ["linux"]},
         ]
         body = {
-            "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]},
+            "disruption": {
+                "consolidationPolicy": "WhenEmpty",
+                "consolidateAfter": "0s",
+                "budgets": [{"nodes": "100%"}],
+            },
             **spec,
             "template": {
                 "metadata": {"labels": {TEAM: name, **(labels or {})}},

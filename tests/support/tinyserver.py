@@ -14,6 +14,7 @@ from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.metrics import Metrics
+from provisioner.disruption.pause import NOTHING
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from tests.support import jsonpatch
@@ -62,6 +63,7 @@ class TinyServer:
         refuse: status to answer to writes of objects by name, instead of doing them.
         refuse_creates: status to answer to every creation; 0 creates.
         done: requests that changed something, as "METHOD kind/name".
+        pause: what is paused, for evictions.
         dies_after: how many of those there may be before everything raises `ServerDied`; None never dies.
     """
 
@@ -76,12 +78,15 @@ class TinyServer:
         self.done: list[str] = []
         self.dies_after: int | None = None
         self.tell = True
+        self.pause = NOTHING
         self.api = FakeApi(respond=self._answer, clock=world.clock)
         self.client = Client(self.api, world.clock)
         self.writer = ClaimWriter(self.client, world.cluster, lambda _: None)
         self.recorder = Told(self.client, world.clock)
         self.taints = DisruptedTaints(self.client, world.clock, told=self.writer.node_written)
-        self.evictions = Evictions(world.cluster, self.client, self.recorder, METRICS, world.clock, workers=1)
+        self.evictions = Evictions(
+            world.cluster, self.client, self.recorder, METRICS, world.clock, workers=1, pause=lambda: self.pause
+        )
         self._version = 1000
 
     def terminator(self, provider: object = None) -> Terminator:

@@ -429,6 +429,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("delete", "", "pods"): "pods whose machine ends before their grace period would",
         ("create patch", "", "events"): "telling",
         ("get create patch", LEASES, "leases"): "election",
+        (READ, "", "configmaps"): "whether disruption is paused",
     },
     ("dovetail-provisioner", "components/kwok"): {
         (READ, "karpenter.kwok.sh", "kwoknodeclasses"): "its classes",
@@ -657,6 +658,7 @@ def test_what_can_be_limited_to_a_name_is() -> None:
     assert limited == {
         ("dovetail-provisioner", "leases", LEASE_NAME),
         ("dovetail-provisioner", "configmaps", "dovetail-discounts"),
+        ("dovetail-provisioner", "configmaps", "dovetail-settings"),
         ("dovetail-provisioner", "configmaps", *kept_maps()),
         ("dovetail-webhook", "secrets", webhook_server.DEFAULT_SECRET),
         ("dovetail-webhook", "configmaps", "dovetail-defaults"),

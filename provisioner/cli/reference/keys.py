@@ -58,6 +58,12 @@ OWN: Final = (
         "Minimum number of nodes for a hostname spread with DoNotSchedule; overrides --hostname-spread-domains.",
     ),
     Key(
+        names.PAUSED,
+        "NodePool annotation",
+        "you",
+        "`true` pauses the disruption of nodes of the NodePool, including commands that have begun. Interruptions and deletions by users continue.",
+    ),
+    Key(
         names.STAMPED_ANNOTATION,
         "Pod annotation",
         "webhook",

@@ -15,17 +15,21 @@ class BudgetLedger:
     """Decides one after another, each on a fresh snapshot. Thread-safe.
 
     What commands have taken is in every snapshot; what others take counts from `take` until the snapshot shows it.
+
+    Args:
+        cluster: of whose nodes.
+        most: nodes of all pools together that may be disrupted at once; 0 for no such limit.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, *, most: int = 0) -> None:
+        self._cluster, self._most = cluster, most
         self._lock = threading.Lock()
         self._taken: set[str] = set()
 
     def at(self, snapshot: Snapshot) -> Ledger:
         """What budgets leave at an instant, for those who only plan; what they propose is admitted later."""
         with self._lock:
-            return Ledger(snapshot, frozenset(self._taken))
+            return Ledger(snapshot, frozenset(self._taken), most=self._most)
 
     def admit(
         self,
@@ -73,10 +77,15 @@ class BudgetLedger:
             self._taken.add(claim)
             return True
 
+    def seize(self, claim: str) -> None:
+        """Take one node away that no budget can keep; those who ask count it from now on. `release` it once the state shows it going."""
+        with self._lock:
+            self._taken.add(claim)
+
     def release(self, claim: str) -> None:
         """The state shows what became of it."""
         with self._lock:
             self._taken.discard(claim)
 
     def _fresh(self) -> Ledger:
-        return Ledger(self._cluster.snapshot(), self._taken)
+        return Ledger(self._cluster.snapshot(), self._taken, most=self._most)

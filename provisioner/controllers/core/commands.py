@@ -39,6 +39,7 @@ from provisioner.controllers.core.terminator import Sight, Terminator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.candidates import PodBudgets
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.progress import CandidateFacts, Facts, ReplacementState, Step, Verdict, next_step
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, verdict
@@ -68,6 +69,8 @@ WAIT_SECONDS: Final = 5.0
 #: A PodDisruptionBudget that allows nothing at the moment is looked at again after so long, in the caches first.
 BUDGET_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 1.0
+#: A command that is paused looks again after so long.
+PAUSED_SECONDS: Final = 0.5
 #: A node whose command was called off is left alone for so long: until then the caches have caught up.
 SPARED_SECONDS: Final = 30.0
 #: A pool whose replacement failed is left alone for so long, and twice as long each time it fails again.
@@ -107,6 +110,7 @@ class CommandQueue:
         terminator: lists pods at the API server.
         stale: which watch is behind, in words; no step is taken before all have caught up.
         timeout: without any progress, after which a command is called off.
+        pause: whose commands wait; one that is not written yet is forgotten.
     """
 
     def __init__(
@@ -124,7 +128,9 @@ class CommandQueue:
         *,
         stale: Callable[[], str],
         timeout: timedelta = TIMEOUT,
+        pause: Callable[[], Pause] = lambda: NOTHING,
     ) -> None:
+        self._pause = pause
         self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
         self._recorder, self._metrics, self._taints, self._terminator = recorder, metrics, taints, terminator
         self._clock, self._stale, self._timeout = clock, stale, timeout
@@ -265,11 +271,26 @@ class CommandQueue:
                 if command.written:
                     return Result(requeue_after=STALE_SECONDS)
                 return self._call_off(command, memory, stale)
+            if paused := self._paused(command.record):
+                return self._wait(command, memory, paused)
             if not command.written:
                 self._commit(command.record)
             return self._go_on(holder, memory)
         except ApiError as error:
             return self._failed(holder, memory, error)
+
+    def _paused(self, record: CommandRecord) -> str:
+        """What pauses a candidate of a command, "" where nothing does."""
+        pause = self._pause()
+        return next(filter(None, map(pause.why, self._pools(record))), "") if pause != NOTHING else ""
+
+    def _wait(self, command: Command, memory: _Memory, paused: str) -> Result:
+        """The command stays as it is, and the time does not count."""
+        if not command.written:
+            return self._call_off(command, memory, paused)
+        memory.looks = None
+        self._say(command.record.candidate_names, "DisruptionBlocked", paused)
+        return Result(requeue_after=PAUSED_SECONDS)
 
     def _failed(self, holder: str, memory: _Memory, error: ApiError) -> Result:
         command = self._cluster.command_held_by(holder)
@@ -507,7 +528,8 @@ class CommandQueue:
             node = self._cluster.node_of(claim)
             pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
             self._writer.delete(claim)
-            self._metrics.claim_disrupted(claim, record.reason.lower(), sum(map(is_reschedulable, pods)))
+            moving = sum(map(is_reschedulable, pods))
+            self._metrics.claim_disrupted(claim, record.reason.lower(), moving, policy=self._policy(record, claim))
             _log.info("Disrupting node", nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
@@ -518,6 +540,13 @@ class CommandQueue:
     def _count_decision(self, record: CommandRecord) -> None:
         decision = "replace" if record.replacements else "delete"
         self._metrics.decision(decision, record.reason.lower(), consolidation_type(record.method), self._pools(record))
+
+    def _policy(self, record: CommandRecord, claim: NodeClaim) -> str:
+        """The consolidationPolicy that a disruption followed; "" for drift, or where the NodePool is gone."""
+        if record.reason == names.REASON_DRIFTED:
+            return ""
+        pools = (view.pool for view in self._cluster.snapshot().pools if view.pool.metadata.name == claim.pool)
+        return next((pool.spec.disruption.consolidation_policy for pool in pools), "")
 
     def _pools(self, record: CommandRecord) -> list[str]:
         claims = (self._cluster.claim(name) for name in record.candidate_names)

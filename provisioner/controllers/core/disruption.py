@@ -1,7 +1,8 @@
 """Asks every disruption method each second, begins what budgets allow, and keeps the conditions that people read. Source: core spec 6.
 
 What a method proposes is pure (`disruption.methods`); the one ledger admits it (`budget_ledger`), and the queue of commands carries
-it out (`commands`). No method waits for another, and none is left out because another found something.
+it out (`commands`). No method waits for another, and none is left out because another found something. Consolidation takes longer,
+so it has a thread of its own, and passes of its own (`consolidation`).
 """
 
 import threading
@@ -13,26 +14,35 @@ from typing import Any, Final
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
-from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
+from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
+from provisioner.controllers.core.consolidation import TIMEOUTS, Looks, Passes, Stillness
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption import emptiness as empty
+from provisioner.disruption.allowance import soonest
 from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.consolidation import UNCONSOLIDATABLE
 from provisioner.disruption.emptiness import (
     consolidatable_at,
     emptiness,
     is_empty,
 )
+from provisioner.disruption.methods import consolidation_multi, consolidation_single, static_drift
 from provisioner.disruption.methods import drift as drifted
-from provisioner.disruption.proposal import Blocked
-from provisioner.disruption.view import VALIDATION, MethodAnswer, View
+from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.validation import standing
+from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
+from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
+from provisioner.options import Options
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import Machines
 from provisioner.state.cluster import Cluster
@@ -50,8 +60,18 @@ POD_EVENT_INTERVAL = timedelta(seconds=10)
 WORLD_SECONDS: Final = 10.0
 #: Threads of the queue that writes conditions: one call that hangs holds up one of them.
 TELLERS = 4
+#: Why consolidation leaves a node alone is said again after so long. Source: core spec 8.2.
+UNCONSOLIDATABLE_SECONDS: Final = 900.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
 _log = logs.get_logger(__name__)
+
+
+def settings_of(options: Options) -> Settings:
+    """How nodes are disrupted, as the program was started."""
+    return Settings(
+        spot_to_spot=options.feature_gates.spot_to_spot_consolidation,
+        acceptance=Acceptance(options.consolidation),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,7 @@ class Method:
         ask: what it would do now; pure.
         buys: it may replace nodes, so it leaves pools alone whose replacements have just failed.
         concerns: whether it has anything to look at; where it has not, nothing is prepared for it.
+        tells: it says of nodes why they stay; of two that look at the same nodes one does.
     """
 
     name: str
@@ -71,13 +92,20 @@ class Method:
     ask: Callable[[View], MethodAnswer]
     buys: bool = True
     concerns: Callable[[Snapshot], bool] = lambda _: True
+    tells: bool = True
 
 
 METHODS: Final = (
     Method(empty.METHOD, names.REASON_EMPTY, emptiness, buys=False),
+    Method(static_drift.METHOD, names.REASON_DRIFTED, static_drift.propose, concerns=static_drift.concerns),
     Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose, concerns=drifted.concerns),
 )
 """In the order in which they get what budgets allow."""
+CONSOLIDATIONS: Final = (
+    Method(consolidation_multi.METHOD, names.REASON_UNDERUTILIZED, consolidation_multi.propose, tells=False),
+    Method(consolidation_single.METHOD, names.REASON_UNDERUTILIZED, consolidation_single.propose),
+)
+"""Likewise; asked in a thread of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +149,9 @@ class _Asked:
 
 
 class Disruption:
-    """A loop that decides every second, and a queue that writes the Consolidatable condition and lastPodEventTime.
+    """A loop that decides every second, one that consolidates when something changed, and a queue that writes the Consolidatable condition and lastPodEventTime.
 
-    The loop waits for no call. What fails is logged, counted and tried again with back-off, each node by itself.
+    The loops wait for no call. What fails is logged, counted and tried again with back-off, each node by itself.
 
     Args:
         commands: begins and carries out.
@@ -131,6 +159,9 @@ class Disruption:
         worlds: what methods simulate in; without, only those that simulate nothing propose.
         stale: which watch is behind, in words; nothing is disrupted, nor healed, before all have caught up.
         methods: in the order in which they are asked.
+        consolidations: likewise, in the other thread.
+        settings: what the flags say.
+        pause: whose nodes are left alone for now.
     """
 
     def __init__(
@@ -146,7 +177,11 @@ class Disruption:
         stale: Callable[[], str],
         worlds: Worlds | None = None,
         methods: Sequence[Method] = METHODS,
+        consolidations: Sequence[Method] = CONSOLIDATIONS,
+        settings: Settings = Settings(),  # noqa: B008  (frozen)
+        pause: Callable[[], Pause] = lambda: NOTHING,
     ) -> None:
+        self._pause = pause
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._commands, self._ledger, self._clock = commands, ledger, clock
         self._stale, self._worlds, self._methods = stale, worlds, tuple(methods)
@@ -154,49 +189,65 @@ class Disruption:
         self._empty_since: dict[str, float] = {}
         self._untold: dict[str, _Telling] = {}
         self._was_stale = ""
+        self._was_paused = NOTHING
+        self._consolidations, self._settings = tuple(consolidations), settings
+        self._stillness, self._passes = Stillness(), Passes()
+        self._latest: Snapshot | None = None  # of the last pass of the first loop
+        self._types: tuple[float, tuple[object, ...]] | None = None
+        self._eligible: dict[str, dict[str, int]] = {}
+        self._preparing = threading.Lock()
         self._machines = Machines()
         self._prepared: _World | None = None
         self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
         self._unreached: dict[str, frozenset[str]] = {}
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
-        self._thread = threading.Thread(target=self._loop, name="disruption", daemon=True)
+        self._threads = (
+            threading.Thread(target=self._loop, args=("disruption", self.run_once), name="disruption", daemon=True),
+            threading.Thread(
+                target=self._loop, args=("consolidation", self.consolidate_once), name="consolidation", daemon=True
+            ),
+        )
 
     def start(self) -> None:
-        """Start the loop; commands that were begun before are gone on with."""
+        """Start the loops; commands that were begun before are gone on with."""
         self._tells.start()
         self._commands.start()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """End the loop after the pass that is under way."""
+        """End the loops after the passes that are under way."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(10)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(10)
         self._commands.stop()
         self._tells.stop(5.0)
 
-    def _loop(self) -> None:
-        pulse = heartbeat.pulse("disruption")
+    def _loop(self, name: str, run: Callable[[], object]) -> None:
+        pulse = heartbeat.pulse(name)
         pause = POLL_SECONDS
         while not self._stop.wait(pause):
             pulse.beat()
             began = self._clock.monotonic()
             try:
-                self.run_once()
+                run()
             except Exception:
-                _log.exception("A disruption pass failed; retrying with the next pass")
+                _log.exception("A disruption pass failed; retrying with the next pass", loop=name)
             pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
     def run_once(self) -> None:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
         if self._is_stale():
             return
-        snapshot = self._cluster.snapshot()
+        self._note_pause()
+        snapshot = self._latest = self._cluster.snapshot()
         self._commands.review(snapshot)
         self._untold = self._to_tell(snapshot)
         for name in self._untold:
             self._tells.offer(name)
         empty_for = self._note_empty(snapshot)
+        self._stillness.note(snapshot, self._clock.monotonic())
         self._metrics.eligible_nodes(names.REASON_EMPTY, len(empty_for))
         ledger = self._ledger.at(snapshot)
         for reason in BUDGET_REASONS:
@@ -220,15 +271,10 @@ class Disruption:
         """Ask one method, and begin what it proposes; the candidates that go by now, besides those of earlier methods (`before`)."""
         if not method.concerns(snapshot):
             self._asked.pop(method.name, None)
-            self._metrics.eligible_nodes(method.reason, 0)
+            self._note_eligible(method, 0)
             return set()
-        commands = [one.record for one in snapshot.commands]
-        under_way = frozenset(before).union(*(one.candidate_names for one in commands))
-        # a replacement waits, maybe empty, for its command
-        spared = self._commands.spared().union(*(one.replacement_names for one in commands))
-        if method.buys:
-            failing = self._commands.pools_backing_off()
-            spared |= {node.key.name for node in snapshot.nodes if node.pool in failing}
+        under_way = self._under_way(snapshot).union(before)
+        spared = self._spared(snapshot, buys=method.buys)
         prepared = self._world(snapshot) if method.buys else None
         around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
         things = (*around, snapshot.pod_budgets, snapshot.commands, prepared)
@@ -245,39 +291,134 @@ class Disruption:
             under_way=under_way,
             spared=spared,
             first=self._unreached.get(method.name, frozenset()),
+            settings=self._settings,
+            types_of=self._types_of,
         )
-        with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
-            answer = method.ask(view)
-        self._unreached[method.name] = answer.unreached
+        answer = self._ask(method, view)
         self._asked.pop(method.name, None)
         if not answer.proposals and not answer.unreached:
             self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
-        if method.reason != names.REASON_EMPTY:
-            self._metrics.eligible_nodes(method.reason, answer.eligible)
-        for blocked in answer.blocked:
-            self._say_blocked(blocked, snapshot)
-        begun = self._ledger.admit(
-            answer.proposals,
+        gone = {name for one in self._begin(answer.proposals, snapshot) for name in one.candidates}
+        ledger.spend(gone)
+        return gone
+
+    def _ask(self, method: Method, view: View) -> MethodAnswer:
+        """One question to a method; what it says of nodes that stay is told."""
+        with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
+            answer = method.ask(view)
+        self._unreached[method.name] = answer.unreached
+        if method.tells:
+            if method.reason != names.REASON_EMPTY:
+                self._note_eligible(method, answer.eligible)
+            for blocked in answer.blocked:
+                self._say_blocked(blocked, view.snapshot)
+        return answer
+
+    def _note_eligible(self, method: Method, nodes: int) -> None:
+        counts = self._eligible.setdefault(method.reason, {})
+        counts[method.name] = nodes
+        self._metrics.eligible_nodes(method.reason, sum(counts.values()))
+
+    def _begin(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> list[Proposal]:
+        """Begin what budgets allow."""
+        return self._ledger.admit(
+            proposals,
             lambda one: one.candidates,
             lambda one: one.reason,
             lambda one: self._commands.begin(one, snapshot),
         )
-        gone = {name for one in begun for name in one.candidates}
-        ledger.spend(gone)
-        return gone
+
+    def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
+        return frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands))
+
+    def _spared(self, snapshot: Snapshot, *, buys: bool) -> frozenset[str]:
+        """NodeClaims that are no candidates for now: replacements wait, maybe empty, for their command; others were called off, or their pool is paused or backs off."""
+        spared = self._commands.spared().union(*(one.record.replacement_names for one in snapshot.commands))
+        failing, pause = self._commands.pools_backing_off() if buys else frozenset(), self._pause()
+        if failing or pause != NOTHING:
+            mine = (node for node in snapshot.nodes if node.pool in failing or pause.why(node.pool))
+            spared = spared.union(node.key.name for node in mine)
+        return spared
+
+    # ------------------------------------------------------------------ consolidation
+
+    def consolidate_once(self) -> bool:
+        """One pass of consolidation, where one is due; whether it was made. Cost: seconds to minutes on a large cluster."""
+        started, snapshot = self._clock.monotonic(), self._latest
+        if self._worlds is None or snapshot is None or self._passes.rests(started) or self._stale():
+            return False
+        looks = self._looks(snapshot, started)
+        if not self._passes.is_due(looks, snapshot.at, started):
+            return False
+        settled, recheck = True, None
+        for method in self._consolidations:
+            if self._stop.is_set():
+                return True
+            try:
+                answer = self._consolidate(method, self._cluster.snapshot())
+            except Exception:
+                settled = False
+                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
+                continue
+            settled = settled and not answer.proposals and not answer.unreached
+            recheck = soonest(recheck, answer.recheck_at)
+        self._passes.ended(looks, recheck, started, self._clock.monotonic(), settled=settled)
+        return True
+
+    def _looks(self, snapshot: Snapshot, now: float) -> Looks:
+        """Everything that an answer of consolidation depends on, besides the time. Cost: O(nodes)."""
+        if self._types is None or now - self._types[0] >= WORLD_SECONDS:
+            self._types = now, tuple(self._types_of(view.pool) for view in snapshot.pools)
+        budgets = self._ledger.at(snapshot).budgets(names.REASON_UNDERUTILIZED)
+        return Looks.of(snapshot, self._types[1], (budgets, self._spared(snapshot, buys=True)))
+
+    def _consolidate(self, method: Method, snapshot: Snapshot) -> MethodAnswer:
+        """Ask one method of consolidation, and begin what still holds of it when it has answered."""
+        now, seconds = self._clock.monotonic(), TIMEOUTS[method.name]
+        view = View(
+            snapshot=snapshot,
+            prepared=self._world(snapshot),
+            allowed=self._ledger.at(snapshot).allowed,
+            under_way=self._under_way(snapshot),
+            spared=self._spared(snapshot, buys=method.buys),
+            restless=self._stillness.restless(snapshot, now),
+            first=self._unreached.get(method.name, frozenset()),
+            expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= seconds,
+            settings=self._settings,
+            types_of=self._types_of,
+        )
+        answer = self._ask(method, view)
+        if self._stop.is_set():
+            return answer
+        if answer.unreached:
+            self._metrics.consolidation_timed_out(consolidation_type(method.name))
+            _log.info(
+                "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass",
+                method=method.name,
+                nodes=len(answer.unreached),
+            )
+        if not self._stale():  # it took a while
+            self._begin(standing(answer.proposals, snapshot, self._cluster.snapshot()), snapshot)
+        if method.tells:
+            self._metrics.consolidation_potential(potential_usd_per_hour(view))
+        return answer
+
+    def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        return self._worlds.types_of(pool) if self._worlds is not None and self._worlds.manages(pool) else ()
 
     def _world(self, snapshot: Snapshot) -> Prepared | None:
         """The world of an instant, made from that of the last one; the same while nothing changes."""
         if self._worlds is None:
             return None
         around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
-        known, now = self._prepared, self._clock.monotonic()
-        old = known is None or now - known.at > WORLD_SECONDS
-        if known is None or old or any(one is not other for one, other in zip(known.around, around, strict=True)):
-            world = self._worlds.of(snapshot, self._machines).world
-            prepared = prepare(world, known.prepared if known is not None else None)
-            known = self._prepared = _World(around, now, prepared)
-        return known.prepared
+        with self._preparing:
+            known, now = self._prepared, self._clock.monotonic()
+            old = known is None or now - known.at > WORLD_SECONDS
+            if known is None or old or any(one is not other for one, other in zip(known.around, around, strict=True)):
+                world = self._worlds.of(snapshot, self._machines).world
+                prepared = prepare(world, known.prepared if known is not None else None)
+                known = self._prepared = _World(around, now, prepared)
+            return known.prepared
 
     def _is_stale(self) -> bool:
         why = self._stale()
@@ -288,7 +429,14 @@ class Disruption:
         self._was_stale = why
         if why:
             self._empty_since.clear()  # nobody saw what happened meanwhile
+            self._stillness.forget()
         return bool(why)
+
+    def _note_pause(self) -> None:
+        pause = self._pause()
+        if pause != self._was_paused:
+            _log.info("Disruption was paused or resumed", all=pause.everything, nodepools=sorted(pause.pools))
+        self._was_paused = pause
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:
         """For how long each machine is seen empty without a break; memory of this process only."""
@@ -367,4 +515,10 @@ class Disruption:
         node: Node | None = self._cluster.node_of(claim) if claim is not None else None
         if claim is not None and node is not None:
             for reference in (reference_of(claim), node_reference(node)):
-                self._recorder.publish(reference, "Normal", blocked.event, str(blocked))
+                if blocked.event == UNCONSOLIDATABLE:
+                    about = (reference.kind, reference.uid)
+                    self._recorder.publish(
+                        reference, "Normal", blocked.event, str(blocked), about, ttl=UNCONSOLIDATABLE_SECONDS
+                    )
+                else:
+                    self._recorder.publish(reference, "Normal", blocked.event, str(blocked))

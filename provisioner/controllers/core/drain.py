@@ -1,18 +1,20 @@
 """A drain: which pods leave a Node next, and `Evictions`, which asks them to. Source: core spec 7.2-7.4."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.command import is_marked
 from provisioner.apis.core import ObjectReference
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import pod_reference
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests
@@ -113,11 +115,23 @@ class Evictions:
 
     Works on the pods that it is given where the caches do not have them: they may be behind. What the API server has agreed to is remembered
     for the same reason: it says yes once more for a pod that ends already, and the pod would count as drained twice.
+
+    Args:
+        pause: which NodePools are paused: pods of nodes that a command of ours disrupts are not asked then. The drain offers them again.
     """
 
     def __init__(
-        self, cluster: Cluster, client: Client, recorder: Recorder, metrics: Metrics, clock: Clock, *, workers: int
+        self,
+        cluster: Cluster,
+        client: Client,
+        recorder: Recorder,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        workers: int,
+        pause: Callable[[], Pause] = lambda: NOTHING,
     ) -> None:
+        self._pause = pause
         self._cluster, self._client, self._recorder, self._metrics, self._clock = (
             cluster,
             client,
@@ -161,6 +175,8 @@ class Evictions:
             return DONE
         if not is_evictable(pod, self._clock.now()):
             return DONE  # the drain asks again when that changes
+        if self._is_paused(pod):
+            return DONE
         try:
             self._client.evict(pod.name, pod.namespace, pod.uid)
         except (NotFound, Conflict):
@@ -186,6 +202,13 @@ class Evictions:
         self._metrics.pod_drained(reason)
         self._recorder.publish(pod_reference(pod), "Normal", "Evicted", f"Evicted pod: {reason}")
         return DONE
+
+    def _is_paused(self, pod: Pod) -> bool:
+        node = self._cluster.node(pod.node_name)
+        claim = self._cluster.claim_of(node) if node is not None else None
+        if claim is None or not is_marked(claim) or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
+            return False
+        return bool(self._pause().why(claim.pool))
 
     def _delete(self, pod: Pod, deadline: datetime) -> Result:
         left = max(1, int((deadline - self._clock.now()).total_seconds()))

@@ -19,7 +19,7 @@ class Worlds:
         """The world at this instant; `machines` keeps machines from one instant to the next."""
         gathered = world_of(
             snapshot,
-            self._types,
+            self.types_of,
             self._provider.well_known_labels,
             self.manages,
             self._policies,
@@ -40,7 +40,8 @@ class Worlds:
         reference = pool.node_class_ref
         return (reference.group, reference.kind) in self._provider.node_class_kinds()
 
-    def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+    def types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """The provider's instance types of a NodePool; none where it cannot tell them."""
         try:
             return self._provider.instance_types(pool)
         except Exception as error:

@@ -40,15 +40,19 @@ class _Search:
 
     def answer(self) -> MethodAnswer:
         work = self._work
+        unreached: tuple[Candidate, ...] = ()
         for number, seed in enumerate(work.order):
             if self._left <= 0:
+                break
+            if work.over:
+                unreached = work.order[number:]
                 break
             if work.allowance.lacks(seed.node.pool) or not self._joins(seed):
                 continue
             best = self._grown(number)
             if best is not None:
                 work.accept(best, METHOD)
-        return work.answer()
+        return work.answer(unreached)
 
     def _grown(self, start: int) -> Move | None:
         """The best set that grows from one node."""
@@ -58,7 +62,7 @@ class _Search:
         spare: Candidate | None = None
         failed = 0
         for other in work.order[start + 1 : start + 1 + _LOOKS]:
-            if failed >= _PARTNERS or len(some) >= MOST:
+            if failed >= _PARTNERS or len(some) >= MOST or work.over:
                 break
             if not self._joins(other):
                 continue

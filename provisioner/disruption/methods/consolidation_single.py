@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.consolidation import Consolidation, Move
 from provisioner.disruption.view import MethodAnswer, View
 
@@ -14,7 +15,8 @@ NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disrupt
 def propose(view: View) -> MethodAnswer:
     """Every node that pays, each after those before it, within budgets: first those that need no new node, then by what they bring.
 
-    Every candidate is judged in every pass: by a question, or by the proof that no answer to it could pay.
+    Every candidate is judged in every pass: by a question, or by the proof that no answer to it could pay. Where time is up, the rest comes first
+    in the next pass.
 
     Differs: Karpenter proposes one node a pass and never makes two nodes of one.
 
@@ -24,7 +26,11 @@ def propose(view: View) -> MethodAnswer:
         return MethodAnswer()
     work = Consolidation(view, view.prepared)
     later: list[Move] = []
-    for one in work.order:
+    unreached: list[Candidate] = []
+    for number, one in enumerate(work.order):
+        if work.over:
+            unreached += work.order[number:]
+            break
         if not work.free(one) or work.allowance.lacks(one.node.pool):
             continue
         if not work.can_pay((one,)):
@@ -39,6 +45,9 @@ def propose(view: View) -> MethodAnswer:
             work.accept(found, METHOD)
     for move in sorted(later, key=lambda move: (-move.gain / move.some[0].cost, move.some[0].key)):
         (one,) = move.some
+        if work.over:
+            unreached.append(one)
+            continue
         if not work.free(one) or work.allowance.lacks(one.node.pool):
             continue
         found = work.judge((one,), max_new=NEW)
@@ -46,4 +55,4 @@ def propose(view: View) -> MethodAnswer:
             work.accept(found, METHOD)
         else:
             work.refuse(one, found)
-    return work.answer()
+    return work.answer(unreached)

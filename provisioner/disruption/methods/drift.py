@@ -43,7 +43,7 @@ def propose(view: View) -> MethodAnswer:
     if view.prepared is None:
         return MethodAnswer()
     budgets = PodBudgets(view.snapshot.pod_budgets)
-    found = candidates(view, budgets, eventual=True, only=_has_drifted)
+    found = candidates(view, budgets, eventual=True, only=has_drifted)
     drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
     blocked = list(found.blocked)
     allowance = Allowance(view, names.REASON_DRIFTED)
@@ -92,16 +92,17 @@ def propose(view: View) -> MethodAnswer:
 
 def concerns(snapshot: Snapshot) -> bool:
     """Whether any node has drifted; else there is nothing to ask."""
-    return any(node.claim is not None and _has_drifted(node.claim) for node in snapshot.nodes)
+    return any(node.claim is not None and has_drifted(node.claim) for node in snapshot.nodes)
 
 
-def _has_drifted(claim: NodeClaim) -> bool:
+def has_drifted(claim: NodeClaim) -> bool:
+    """Whether the claim's condition Drifted is True."""
     return is_true(claim.status.conditions, names.DRIFTED)
 
 
 def is_drifted(one: Candidate) -> bool:
-    """Whether the claim's condition Drifted is True."""
-    return _has_drifted(one.claim)
+    """Likewise, of a candidate."""
+    return has_drifted(one.claim)
 
 
 def in_order(some: Iterable[Candidate]) -> list[Candidate]:

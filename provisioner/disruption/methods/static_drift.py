@@ -4,14 +4,14 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
-from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType, by_price
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
-from provisioner.disruption.methods.drift import in_order, is_drifted
+from provisioner.disruption.methods.drift import has_drifted, in_order, is_drifted
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.state.snapshot import Snapshot
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
@@ -36,16 +36,16 @@ def propose(view: View) -> MethodAnswer:
     types = Types(view)
     allowance = Allowance(view, names.REASON_DRIFTED)
     proposals: list[Proposal] = []
+    eligible = 0
     blocked = [
         told
         for one in found.refused
-        if one.node.pool in pools
-        and one.node.claim is not None
-        and is_true(one.node.claim.status.conditions, names.DRIFTED)
+        if one.node.pool in pools and one.node.claim is not None and has_drifted(one.node.claim)
         if (told := one.blocked) is not None
     ]
     for name, pool in sorted(pools.items()):
         mine = in_order(one for one in found.eligible if one.node.pool == name and is_drifted(one))
+        eligible += len(mine)
         if not mine or _count(view, name) > (pool.spec.replicas or 0):
             continue
         template = _claim(pool, tuple(types.of_pool(name).values()))
@@ -61,10 +61,15 @@ def propose(view: View) -> MethodAnswer:
                 room = None if room is None else room - 1
                 proposals.append(_proposal(one, template))
     return MethodAnswer(
-        tuple(proposals),
-        (*blocked, *allowance.blocked),
-        soonest(found.recheck_at, allowance.recheck_at),
-        eligible=sum(1 for one in found.eligible if one.node.pool in pools and is_drifted(one)),
+        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at), eligible
+    )
+
+
+def concerns(snapshot: Snapshot) -> bool:
+    """Whether any node of a static pool has drifted; else there is nothing to ask."""
+    static = {one.pool.metadata.name for one in snapshot.pools if one.pool.spec.replicas is not None}
+    return bool(static) and any(
+        node.pool in static and node.claim is not None and has_drifted(node.claim) for node in snapshot.nodes
     )
 
 

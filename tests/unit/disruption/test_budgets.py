@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis import names
 from provisioner.apis.karpenter import Budget
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import allowed_disruptions
 from tests.support.clock import NOON
+from tests.support.cluster import World, claim, node, pool
 
 
 @dataclass(frozen=True)
@@ -60,3 +63,42 @@ def test_one_more_budget_never_allows_more(limits: list[int], extra: int, nodes:
         return allowed_disruptions(budgets, reason="Empty", nodes=nodes, consuming=0, now=NOON)
 
     assert allowed([*limits, extra]) <= allowed(limits)
+
+
+LIMITS = {0: (6, 3), 4: (4, 3), 2: (2, 2), 1: (1, 1)}
+"""By limit over all pools: how many of three nodes of each of two pools go one by one, and how many of one pool are allowed first."""
+
+
+@pytest.mark.parametrize(("most", "want"), LIMITS.items())
+def test_a_limit_over_all_pools_holds_beside_their_budgets(most: int, want: tuple[int, int]) -> None:
+    world = World()
+    wanted = [f"{name}-{number}" for number in range(3) for name in ("blue", "green")]
+    for name in ("blue", "green"):
+        world.cluster.pool_changed(None, pool(name, disruption={"budgets": [{"nodes": "100%"}]}))
+    for name in wanted:
+        labels = {names.NODEPOOL_LABEL: name.partition("-")[0]}
+        true = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+        world.cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", true=true, labels=labels))
+        world.cluster.node_changed(None, node(name, labels=labels))
+    ledger = BudgetLedger(world.cluster, most=most)
+    assert ledger.at(world.cluster.snapshot()).allowed("blue", "Drifted") == want[1]
+    begun = ledger.admit(wanted, lambda one: (one,), lambda _: "Drifted", lambda _: True)
+    assert begun == wanted[: want[0]]
+    assert ledger.admit([tuple(wanted)], lambda all_: all_, lambda _: "Drifted", lambda _: True) == (
+        [tuple(wanted)] if most == 0 else []
+    ), "together they are no exception"
+
+
+def test_the_limit_over_all_pools_counts_what_goes_already() -> None:
+    world = World()
+    world.cluster.pool_changed(None, pool("blue", disruption={"budgets": [{"nodes": "100%"}]}))
+    labels = {names.NODEPOOL_LABEL: "blue"}
+    for name in ("a", "b"):
+        true = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+        world.cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", true=true, labels=labels))
+        world.cluster.node_changed(None, node(name, labels=labels))
+    ledger = BudgetLedger(world.cluster, most=1)
+    ledger.seize("a")
+    assert ledger.admit(["b"], lambda one: (one,), lambda _: "Drifted", lambda _: True) == []
+    ledger.release("a")
+    assert ledger.admit(["b"], lambda one: (one,), lambda _: "Drifted", lambda _: True) == ["b"]

@@ -1,19 +1,24 @@
 """What stands against a command at the last moment."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.pods import Pod
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
-from provisioner.disruption.validation import Sighted, verdict
+from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.validation import Sighted, standing, verdict
 from provisioner.state.keys import NodeKey
 from tests.support.cluster import World, pod
+from tests.support.fleets import Fleet, pool, running, several
+from tests.support.problems import shape
 
 EMPTY, DRIFTED, UNDERUTILIZED = names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED
 WEB = pod("web", node="a", ready=True, labels={"app": "web"})
@@ -129,3 +134,61 @@ def test_what_never_ends_counts_before_what_does() -> None:
         DRIFTED, [first, second], pod_budgets(budget(minAvailable=1)), World().cluster.snapshot(), replaced=True
     )
     assert "Pod=default/kept" in found.objection
+
+
+# --- what was decided, a while later ------------------------------------------------------------------------------------
+
+
+def a_move() -> tuple[Fleet, Proposal]:
+    """Two half empty nodes, of which `a` goes and `b` takes its pod."""
+    fleet = Fleet()
+    fleet.node("a", several(1, "a"))
+    fleet.node("b", several(1, "b"))
+    return fleet, Proposal("Underutilized", "single", ("a",), placements={"b": fleet.nodes[0].pods})
+
+
+def changed_node(fleet: Fleet, at: int, **fields: Any) -> None:
+    fleet.nodes[at] = replace(fleet.nodes[at], **fields)
+
+
+def told_of(fleet: Fleet) -> None:
+    """A status is written."""
+    claim = fleet.nodes[0].claim
+    assert claim is not None
+    metadata = structs.replace(claim.metadata, resource_version="99")
+    changed_node(fleet, 0, claim=structs.replace(claim, metadata=metadata))
+
+
+def protected_now(fleet: Fleet) -> None:
+    claim = fleet.nodes[0].claim
+    assert claim is not None
+    metadata = structs.replace(claim.metadata, annotations={"a": "b"})
+    changed_node(fleet, 0, claim=structs.replace(claim, metadata=metadata))
+
+
+LATER: dict[str, tuple[Callable[[Fleet], object], bool]] = {
+    "nothing happened": (lambda _: None, True),
+    "the status of the claim was written": (told_of, True),
+    "another node came": (lambda fleet: fleet.node("c"), True),
+    "a pod came to the node that goes": (lambda fleet: changed_node(fleet, 0, pods=several(2, "a")), False),
+    "a pod came to the node that takes its pod": (lambda fleet: changed_node(fleet, 1, pods=several(2, "b")), False),
+    "the node that goes is nominated": (lambda fleet: changed_node(fleet, 0, nominated=True), False),
+    "the node that takes its pod goes": (lambda fleet: changed_node(fleet, 1, deleting=True), False),
+    "the node that takes its pod is gone": (lambda fleet: fleet.nodes.pop(1), False),
+    "the claim was annotated": (protected_now, False),
+    "the NodePool is another": (lambda fleet: fleet.pools.__setitem__(0, pool(weight=3)), False),
+    "a pod waits that fits on one of them": (lambda fleet: fleet.pending.append(running("new", node_name="")), False),
+    "a pod waits that fits on none of them": (
+        lambda fleet: fleet.pending.append(running("new", shape(cpu="64"), node_name="")),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LATER.values(), ids=LATER)
+def test_a_proposal_stands_while_nothing_about_its_nodes_changes(case: tuple[Callable[[Fleet], object], bool]) -> None:
+    change, stands = case
+    fleet, proposal = a_move()
+    then = fleet.snapshot()
+    change(fleet)
+    assert standing([proposal], then, fleet.snapshot()) == ((proposal,) if stands else ())

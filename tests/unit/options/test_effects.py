@@ -49,6 +49,8 @@ SEEN: dict[str, str] = {
     "hold_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_two_minutes_after_its_node_is_ready",
     "plan_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_a_quarter_of_an_hour_after_it_was_made_where_its_node_never_gets_ready",
     "command_timeout": f"{_WIRED.replace('test_options', 'test_disruption_commands')}::test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again",
+    "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
+    "consolidation": f"{_UNIT}controllers/core/test_consolidation.py::test_flags_become_settings",
     **dict.fromkeys(
         ("launch_timeout", "registration_timeout", "drain_timeout"),
         f"{_UNIT}controllers/core/test_lifecycle.py::test_flags_become_timeouts",
@@ -131,4 +133,4 @@ def test_every_gate_is_known_to_work_or_not() -> None:
     ).feature_gates
     said = Options(feature_gates=everything, aws_feature_gates=AwsFeatureGates(nodeclass_cel=True)).without_effect()
     silent = {name for name in str(everything).replace("=true", "").split(",") if not any(name in one for one in said)}
-    assert silent == {"NodeOverlay", "ReservedCapacity", "StaticCapacity"}
+    assert silent == {"NodeOverlay", "NodeRepair", "ReservedCapacity", "SpotToSpotConsolidation", "StaticCapacity"}

@@ -12,6 +12,7 @@ from provisioner.apis.command import Candidate, Phase, command_on, encode_comman
 from provisioner.apis.interruption import Interruption
 from provisioner.controllers.core.commands import BACKOFF_SECONDS, GIVE_UP_AFTER, TIMEOUT
 from provisioner.controllers.core.disruption import METHODS, WORLD_SECONDS, Method
+from provisioner.disruption.pause import Pause
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.scheduling.node_claims import NewClaim
@@ -192,6 +193,53 @@ def test_while_it_waits_its_replacement_keeps_its_room_and_is_not_empty(stages: 
         stage.disruption.run_once()
         stage.settle()
     assert stage.server.has("nodeclaims", name)
+
+
+PAUSES = {"its pool": Pause(pools=frozenset({"general"})), "everything": Pause(everything=True)}
+
+
+@pytest.mark.parametrize("pause", PAUSES.values(), ids=PAUSES)
+def test_a_command_of_a_paused_pool_waits_and_its_time_does_not_count(stage: Stage, pause: Pause) -> None:
+    name = begin(stage)
+    stage.pause = pause
+    stage.initialize(name)
+    for _ in range(4):
+        stage.world.clock.advance(TIMEOUT.total_seconds() / 2)
+        stage.disruption.run_once()
+        stage.settle()
+    assert not stage.goes()
+    assert stage.replacements() == [name], "its replacement is kept"
+    assert said(stage, "DisruptionBlocked")[0] == f"NodeClaim: {pause.why('general')}"
+    stage.pause = Pause()
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.goes()
+
+
+def test_nothing_begins_in_a_paused_pool(stage: Stage) -> None:
+    stage.pause = Pause(pools=frozenset({"general"}))
+    for _ in range(3):
+        stage.disruption.run_once()
+        stage.settle()
+        stage.world.clock.advance(WORLD_SECONDS + 1)
+    assert (stage.is_open(), stage.replacements()) == (True, [])
+    stage.pause = Pause()
+    begin(stage)
+
+
+def test_a_command_that_is_paused_before_it_is_written_is_forgotten(stage: Stage) -> None:
+    announce = stage.commands._creator.announce
+
+    def paused(*args: Any) -> NewClaim | None:
+        stage.pause = Pause(everything=True)
+        return announce(*args)
+
+    stage.commands._creator.announce = paused  # type: ignore[assignment,method-assign]
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.replacements() == []
+    assert stage.is_open()
+    assert stage.world.cluster.commands() == ()
 
 
 def lose(stage: Stage, name: str) -> None:

@@ -12,6 +12,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
 from provisioner.controllers.core.drain import LEAVING_SECONDS, deadline_of, drain_step, grace_end
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.values.taints import Toleration
 from tests.support import jsonpatch
 from tests.support.clock import NOON
@@ -295,3 +296,25 @@ def test_a_refused_eviction_is_not_hastened_by_asking_again() -> None:
         asking.ask(pod("p", node="n"))
     asked = [sent for sent in asking.server.api.sent if sent.path.endswith("/eviction")]
     assert len(asked) == 1
+
+
+MARKED = {names.COMMAND_MEMBER_ANNOTATION: "0123456789ab"}
+PAUSES: dict[str, tuple[Pause, dict[str, str], bool]] = {
+    "of a command, nothing is paused": (NOTHING, MARKED, False),
+    "of a command, its pool is paused": (Pause(pools=frozenset({"general"})), MARKED, True),
+    "of a command, everything is paused": (Pause(everything=True), MARKED, True),
+    "of a command, another pool is paused": (Pause(pools=frozenset({"other"})), MARKED, False),
+    "that a user deletes": (Pause(everything=True), {}, False),
+    "that is interrupted": (Pause(everything=True), {**MARKED, names.INTERRUPTION_ANNOTATION: "{}"}, False),
+}
+
+
+@pytest.mark.parametrize(("pause", "annotations", "held"), PAUSES.values(), ids=PAUSES)
+def test_a_pause_holds_the_pods_of_a_node(pause: Pause, annotations: dict[str, str], held: bool) -> None:
+    asking = Asking()
+    asking.server.pause = pause
+    asking.server.put(claim("a", provider_id="kwok://a", annotations=annotations), node("a"))
+    one = pod("p", node="a")
+    assert asking.ask(one) == ([] if held else ["POST evictions/p"])
+    asking.server.pause = NOTHING
+    assert asking.ask(one)[-1:] == ["POST evictions/p"], "and lets them go when it is over"

@@ -1,0 +1,165 @@
+"""Deletes nodes that have lived as long as they may, and nodes that are broken for good. Source: core spec 5, 6.15.
+
+Both are Karpenter's forceful disruptions: they ask no budget, but every budget counts them from the moment at which they begin. The drain that
+follows a deletion keeps PodDisruptionBudgets, except on a broken node, whose terminationGracePeriod is over at once.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import is_reschedulable
+from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import node_reference, reference_of
+from provisioner.disruption.costs import time_left
+from provisioner.disruption.expiration import decide_expirations
+from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
+from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.events import EventType, Recorder
+from provisioner.state.cluster import Cluster
+from provisioner.state.snapshot import Snapshot
+from provisioner.support import heartbeat, logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, KeyedQueue, Result
+
+POLL_SECONDS: Final = 2.0
+#: Threads that delete: one call that hangs holds up one of them.
+WORKERS: Final = 4
+STALE_SECONDS: Final = 1.0
+BLOCKED_SECONDS: Final = 900.0
+EXPIRED, UNHEALTHY = "Expired", "Unhealthy"
+_log = logs.get_logger(__name__)
+
+
+class ForcefulDisruption:
+    """A loop that decides every two seconds, and a queue that deletes; one key is a NodeClaim's name.
+
+    Args:
+        ledger: of the budgets; it is told, not asked.
+        policies: which conditions mean a broken node; none where the gate NodeRepair is off.
+        stale: which watch is behind, in words; nothing is deleted before all have caught up.
+        pause: whose nodes are left alone for now.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        writer: ClaimWriter,
+        recorder: Recorder,
+        metrics: Metrics,
+        ledger: BudgetLedger,
+        clock: Clock,
+        *,
+        policies: Sequence[RepairPolicy],
+        stale: Callable[[], str],
+        pause: Callable[[], Pause] = lambda: NOTHING,
+    ) -> None:
+        self._pause = pause
+        self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
+        self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
+        self._repairs: dict[str, Repair] = {}
+        self._stop = threading.Event()
+        self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
+        self._thread = threading.Thread(target=self._loop, name="forceful-disruption", daemon=True)
+
+    def start(self) -> None:
+        """Start the loop."""
+        self.queue.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop after the pass that is under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(10)
+        self.queue.stop(5.0)
+
+    def _loop(self) -> None:
+        pulse = heartbeat.pulse("forceful-disruption")
+        while not self._stop.wait(POLL_SECONDS):
+            pulse.beat()
+            try:
+                self.run_once()
+            except Exception:
+                _log.exception("An expiration and node repair pass failed; retrying with the next pass")
+
+    def run_once(self) -> None:
+        """Decide on one snapshot; waits for no call. Cost: O(nodes)."""
+        if self._stale():
+            return
+        snapshot = self._cluster.snapshot()
+        repairs = self._decide_repairs(snapshot)
+        self._repairs = {one.key: one for one in repairs.repair}
+        for blocked in repairs.blocked:
+            self._say(blocked.key, "Warning", blocked.event, str(blocked), BLOCKED_SECONDS)
+        for name in (*decide_expirations(snapshot).delete, *self._repairs):
+            self.queue.offer(name)
+
+    def _decide_repairs(self, snapshot: Snapshot) -> RepairDecision:
+        if not self._policies:
+            return RepairDecision()
+        found = {node.name: self._cluster.node(node.name) for node in snapshot.nodes if node.name}
+        conditions = {name: node.status.conditions for name, node in found.items() if node is not None}
+        return decide_repairs(snapshot, self._policies, conditions)
+
+    def reconcile(self, name: str) -> Result:
+        """Delete one NodeClaim, where it still is to be deleted."""
+        if self._stale():
+            return Result(requeue_after=STALE_SECONDS)
+        claim, repair = self._cluster.claim(name), self._repairs.get(name)
+        if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
+            return DONE
+        if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool):
+            return DONE  # the next pass asks again
+        self._ledger.seize(name)
+        try:
+            if repair is not None:
+                claim = self._ended_now(claim)
+            self._writer.delete(claim)  # told to the state at once, where it counts from then on
+        except NotFound:
+            return DONE
+        except ApiError as error:
+            _log.warning("A NodeClaim could not be deleted; retrying", nodeclaim=name, error=str(error))
+            return Result(failed=True)
+        finally:
+            self._ledger.release(name)
+        self._tell(claim, repair)
+        return DONE
+
+    def _is_expired(self, claim: NodeClaim) -> bool:
+        left = time_left(claim, self._clock.now())
+        return left is not None and left.total_seconds() <= 0
+
+    def _ended_now(self, claim: NodeClaim) -> NodeClaim:
+        """Its drain is over at once: pods of a broken node do not run."""
+        known, now = deadline_of(claim), self._clock.now()
+        if known is not None and known <= now:
+            return claim
+        text = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
+
+    def _tell(self, claim: NodeClaim, repair: Repair | None) -> None:
+        reason = EXPIRED if repair is None else UNHEALTHY
+        node = self._cluster.node_of(claim)
+        pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
+        self._metrics.claim_disrupted(claim, reason.lower(), sum(map(is_reschedulable, pods)))
+        if repair is not None:
+            self._metrics.unhealthy_disrupted(claim, repair.condition)
+        self._say(claim.name, "Normal", "DisruptionTerminating", f"Disrupting Node: {reason}", 0.0)
+        what = f"{repair.condition}={repair.status}" if repair is not None else claim.spec.expire_after
+        _log.info("Disrupting node", nodeclaim=claim.name, reason=reason.lower(), because=what)
+
+    def _say(self, name: str, kind: EventType, reason: str, message: str, ttl: float) -> None:
+        claim = self._cluster.claim(name)
+        node = self._cluster.node_of(claim) if claim is not None else None
+        if claim is not None:
+            self._recorder.publish(reference_of(claim), kind, reason, message, ttl=ttl)
+        if node is not None:
+            self._recorder.publish(node_reference(node), kind, reason, message, ttl=ttl)

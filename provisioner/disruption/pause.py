@@ -1,0 +1,54 @@
+"""Which NodePools nobody disrupts for now, because a user said so. Pure.
+
+Differs: Karpenter has no pause; budgets of 0 do not stop what has begun.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool
+
+PAUSED: Final = "paused"
+"""The key of the ConfigMap."""
+_NOT: Final = frozenset({"", "false"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What is paused at one instant.
+
+    Attributes:
+        everything: all NodePools are.
+        pools: names of those that are themselves.
+    """
+
+    everything: bool = False
+    pools: frozenset[str] = frozenset()
+
+    def why(self, pool: str) -> str:
+        """What pauses the nodes of a NodePool, as users read it; "" where nothing does."""
+        if self.everything:
+            return f'Disruption is paused by the key "{PAUSED}" of ConfigMap "{names.SETTINGS_CONFIGMAP}"'
+        if pool in self.pools:
+            return f'Disruption is paused by the annotation "{names.PAUSED}" of NodePool "{pool}"'
+        return ""
+
+
+NOTHING: Final = Pause()
+
+
+def pause_of(pools: Iterable[NodePool], settings: Mapping[str, str]) -> Pause:
+    """What is paused. A value that is neither `true` nor `false` pauses: whoever wrote it wants something to stop.
+
+    Args:
+        pools: every NodePool.
+        settings: `data` of the ConfigMap; empty where there is none.
+    """
+    paused = (one.metadata.name for one in pools if _says(one.metadata.annotations.get(names.PAUSED, "")))
+    return Pause(_says(settings.get(PAUSED, "")), frozenset(paused))
+
+
+def _says(value: str) -> bool:
+    return value.strip().lower() not in _NOT

@@ -1,0 +1,331 @@
+"""Consolidation from the pass to the end of a node: when it looks, whom it leaves alone, and what it does not begin."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUTS
+from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Method, settings_of
+from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
+from provisioner.options import Options
+from provisioner.support.metrics import REGISTRY
+from tests.support.cluster import claim, node, pod
+from tests.support.disrupting import ALL_TRUE, LONG_AGO, Stage
+
+SMALL, LARGE = "c-4x-amd64-linux", "c-32x-amd64-linux"
+WEB: dict[str, Any] = {"ready": True, "phase": "Running", "scheduled": True, "labels": {"app": "web"}}
+
+
+@pytest.fixture
+def stages() -> Iterator[Callable[..., Stage]]:
+    made: list[Stage] = []
+
+    def make(*machines: str, **options: Any) -> Stage:
+        made.append(Stage(*machines, **options))
+        return made[-1]
+
+    yield make
+    for stage in made:
+        stage.stop()
+
+
+Make = Callable[..., Stage]
+
+
+def busy(stage: Stage, name: str, *pods: str, kind: str = SMALL, cpu: str = "1") -> None:
+    """A node of a type, as a provider labels it, with pods on it."""
+    labels = {
+        names.NODEPOOL_LABEL: "general",
+        names.INSTANCE_TYPE_LABEL: kind,
+        names.ZONE_LABEL: "test-zone-a",
+        names.CAPACITY_TYPE_LABEL: "on-demand",
+        names.ARCH_LABEL: "amd64",
+        names.OS_LABEL: "linux",
+    }
+    made = claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE, since=LONG_AGO, planned=kind, labels=labels)
+    stage.cloud.there.add(f"kwok://{name}")
+    stage.server.put(made, node(name, labels=labels, kind=kind))
+    for one in pods:
+        stage.bind(pod(one, cpu=cpu, **WEB), name)
+
+
+def look(stage: Stage, seconds: float = STILL_SECONDS + 1) -> bool:
+    """The nodes are noted, so much time passes, and a pass is made where one is due."""
+    stage.disruption.run_once()
+    stage.world.clock.advance(seconds)
+    stage.disruption.run_once()
+    made = stage.disruption.consolidate_once()
+    stage.settle()
+    return made
+
+
+def two(stages: Make, **options: Any) -> Stage:
+    stage = stages("a", "b", **options)
+    busy(stage, "a", "web-a")
+    busy(stage, "b", "web-b")
+    return stage
+
+
+def left(stage: Stage, *those: str) -> list[str]:
+    return [name for name in those or ("a", "b") if not stage.goes(name)]
+
+
+def said(stage: Stage, reason: str) -> list[str]:
+    told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
+    return [f"{event[0]}/{event[1]}: {message}" for event, message in told if event[3] == reason]
+
+
+def test_flags_become_settings() -> None:
+    flags = ["--consolidation=karpenter", "--feature-gates=SpotToSpotConsolidation=true"]
+    assert settings_of(Options.parse(flags, {})) == Settings(spot_to_spot=True, acceptance=Acceptance.KARPENTER)
+    assert settings_of(Options()) == Settings(spot_to_spot=False, acceptance=Acceptance.SAVING)
+
+
+def test_every_method_is_asked_in_the_order_of_karpenter() -> None:
+    assert [one.name for one in METHODS] == ["empty", "static_drift", "drift"]
+    assert [one.name for one in CONSOLIDATIONS] == ["multi", "single"]
+
+
+def decisions(decision: str, kind: str) -> float:
+    labels = {"decision": decision, "reason": "underutilized", "consolidation_type": kind}
+    return REGISTRY.get_sample_value("karpenter_voluntary_disruption_decisions_total", labels) or 0.0
+
+
+def disrupted(policy: str) -> float:
+    labels = {
+        "reason": "underutilized",
+        "nodepool": "general",
+        "capacity_type": "on-demand",
+        "consolidation_policy": policy,
+        "termination_mode": "graceful",
+    }
+    return REGISTRY.get_sample_value("karpenter_nodeclaims_disrupted_total", labels) or 0.0
+
+
+def test_a_node_whose_pods_fit_on_another_goes(stages: Make) -> None:
+    stage, before = two(stages), decisions("delete", "single")
+    of_policy = disrupted("when_empty_or_underutilized")
+    assert look(stage)
+    (stays,) = left(stage)
+    goes = "b" if stays == "a" else "a"
+    assert stage.world.cluster.is_planned(f"web-{goes}")
+    assert [one.name for one in stage.world.view(stays).assigned] == [f"web-{goes}"]
+    assert decisions("delete", "single") == before + 1
+    assert disrupted("when_empty_or_underutilized") == of_policy + 1
+    assert said(stage, "DisruptionTerminating") == [
+        f"NodeClaim/{goes}: Disrupting Node: Underutilized",
+        f"Node/{goes}: Disrupting Node: Underutilized",
+    ]
+
+
+def test_a_node_that_is_too_large_is_replaced_first(stages: Make) -> None:
+    stage = stages("a")
+    busy(stage, "a", "web", kind=LARGE)
+    look(stage)
+    (name,) = stage.replacements()
+    assert left(stage, "a") == ["a"], "it goes before its replacement is there"
+    stage.initialize(name)
+    stage.settle()
+    assert stage.goes("a")
+
+
+KEPT: dict[str, dict[str, Any]] = {
+    "a budget of none": {"budget": "0"},
+    "a budget of none for this reason": {"budgets": [{"nodes": "0", "reasons": ["Underutilized"]}, {"nodes": "100%"}]},
+    "consolidateAfter Never": {"after": "Never"},
+    "consolidateAfter that is not over": {"after": "2h"},
+    "the policy WhenEmpty": {"consolidationPolicy": "WhenEmpty"},
+}
+
+
+@pytest.mark.parametrize("options", KEPT.values(), ids=KEPT)
+def test_what_a_pool_says_holds(stages: Make, options: dict[str, Any]) -> None:
+    stage = two(stages, **options)
+    assert look(stage)
+    assert left(stage) == ["a", "b"]
+    assert stage.server.done == [one for one in stage.server.done if one.startswith("PATCH nodeclaims")]
+
+
+def test_a_node_is_left_alone_until_it_has_been_still_for_a_while(stages: Make) -> None:
+    stage = two(stages)
+    assert look(stage, STILL_SECONDS - 1)
+    assert left(stage) == ["a", "b"]
+    stage.bind(pod("late-a", cpu="100m", **WEB), "a")
+    stage.bind(pod("late-b", cpu="100m", **WEB), "b")
+    assert look(stage, STILL_SECONDS - 1)
+    assert left(stage) == ["a", "b"], "a pod came a moment ago"
+    assert look(stage)
+    assert len(left(stage)) == 1
+
+
+def test_nothing_goes_while_a_watch_is_behind_and_all_are_restless_afterwards(stages: Make) -> None:
+    stage = two(stages)
+    stage.disruption.run_once()
+    stage.world.clock.advance(STILL_SECONDS + 1)
+    stage.behind = "pods were last heard of 80 s ago"
+    stage.disruption.run_once()
+    assert not stage.disruption.consolidate_once()
+    stage.behind = ""
+    stage.disruption.run_once()
+    stage.disruption.consolidate_once()
+    stage.settle()
+    assert left(stage) == ["a", "b"], "what happened meanwhile was not seen"
+
+
+def test_a_paused_pool_is_left_alone_by_every_method(stages: Make) -> None:
+    stage = stages("empty", "a", "b")
+    busy(stage, "a", "web-a")
+    busy(stage, "b", "web-b")
+    stage.pause = Pause(pools=frozenset({"general"}))
+    look(stage)
+    look(stage)
+    assert left(stage, "empty", "a", "b") == ["empty", "a", "b"]
+    stage.pause = NOTHING
+    assert look(stage), "a pause that ends is seen at once"
+    assert len(left(stage, "empty", "a", "b")) == 1
+
+
+class Asked:
+    """A method that counts its passes and answers what it is told to."""
+
+    def __init__(self, answer: Callable[[View], MethodAnswer] = lambda _: MethodAnswer()) -> None:
+        self.views: list[View] = []
+        self._answer = answer
+
+    def __call__(self, view: View) -> MethodAnswer:
+        self.views.append(view)
+        return self._answer(view)
+
+    @property
+    def method(self) -> tuple[Method, ...]:
+        return (Method("single", names.REASON_UNDERUTILIZED, self),)
+
+
+def test_nothing_is_asked_again_while_nothing_changes(stages: Make) -> None:
+    asked = Asked()
+    stage = two(stages, consolidations=asked.method)
+    assert look(stage)
+    stage.settle()
+    assert not look(stage, PASS_SECONDS / 2), "too early"
+    look(stage)  # what was told about the nodes since has changed them
+    count = len(asked.views)
+    for _ in range(5):
+        assert not look(stage, 2 * PASS_SECONDS)
+    assert len(asked.views) == count
+    stage.bind(pod("late", cpu="100m", **WEB), "a")
+    assert look(stage, 1)
+    assert len(asked.views) == count + 1
+    assert look(stage, MOST_SECONDS), "prices and hours change without an event"
+
+
+FLEET = 20
+
+
+def test_a_consolidated_fleet_is_looked_at_once_in_five_minutes(stages: Make) -> None:
+    """The two methods run twice in ten minutes, whatever a budget of none holds back; each second costs a comparison."""
+    count = 0
+
+    def counted(method: Method) -> Method:
+        def ask(view: View) -> MethodAnswer:
+            nonlocal count
+            count += 1
+            return method.ask(view)
+
+        return replace(method, ask=ask)
+
+    stage = stages(
+        "n0", budgets=[{"nodes": "0", "reasons": ["Underutilized"]}], consolidations=tuple(map(counted, CONSOLIDATIONS))
+    )
+    for number in range(FLEET):
+        busy(stage, f"n{number}", f"web-{number}", cpu="1" if number < FLEET / 2 else "3")
+    look(stage)
+    look(stage)  # what was told about the nodes since has changed them
+    settled, before = count, stage.world.clock.monotonic()
+    while stage.world.clock.monotonic() - before < 2 * MOST_SECONDS:
+        stage.world.clock.advance(10)
+        stage.disruption.run_once()
+        stage.disruption.consolidate_once()
+    assert (settled, count - settled) == (4, 4)
+
+
+def test_a_budget_that_opens_by_the_clock_is_seen_at_once(stages: Make) -> None:
+    """Noon has passed two minutes when it does."""
+    stage = two(stages, budgets=[{"nodes": "0", "schedule": "0 11 * * *", "duration": "1h2m"}, {"nodes": "100%"}])
+    look(stage)
+    look(stage)
+    assert left(stage) == ["a", "b"]
+    assert not look(stage, 2 * PASS_SECONDS), "nothing has changed, and the window is closed"
+    assert look(stage, 80), "the budget's window is over"
+    assert len(left(stage)) == 1
+
+
+def test_what_was_decided_is_not_begun_where_a_pod_came_meanwhile_that_may_want_the_room(stages: Make) -> None:
+    single = CONSOLIDATIONS[-1].ask
+    stage: Stage
+
+    def while_a_pod_comes(view: View) -> MethodAnswer:
+        stage.world.add(pod("new", cpu="2"))
+        return single(view)
+
+    asked = Asked(while_a_pod_comes)
+    stage = two(stages, consolidations=asked.method)
+    look(stage)
+    assert len(asked.views) == 1
+    assert left(stage) == ["a", "b"]
+
+
+def test_a_node_that_a_waiting_pod_fits_on_stays(stages: Make) -> None:
+    stage = two(stages)
+    stage.world.add(pod("new", cpu="2"), pod("newer", cpu="2"))
+    look(stage)
+    assert left(stage) == ["a", "b"]
+
+
+def timeouts() -> float:
+    name = "karpenter_voluntary_disruption_consolidation_timeouts_total"
+    return REGISTRY.get_sample_value(name, {"consolidation_type": "single"}) or 0.0
+
+
+def test_a_pass_that_runs_out_of_time_is_counted_and_the_next_begins_with_the_rest(stages: Make) -> None:
+    single = CONSOLIDATIONS[-1].ask
+    stage: Stage
+
+    def slow(view: View) -> MethodAnswer:
+        stage.world.clock.advance(TIMEOUTS["single"])
+        return single(view)
+
+    asked = Asked(slow)
+    stage = two(stages, consolidations=asked.method)
+    before = timeouts()
+    look(stage)
+    assert timeouts() == before + 1
+    assert left(stage) == ["a", "b"], "nobody was judged"
+    assert look(stage, TIMEOUTS["single"] + 1), "an unfinished pass is no reason to rest"
+    assert asked.views[1].first == {"a", "b"}
+
+
+def test_why_a_node_stays_is_said_once_of_each_object_and_the_potential_is_told(stages: Make) -> None:
+    stage = two(stages, consolidationPolicy="WhenEmpty")
+    look(stage)
+    text = 'NodePool "general" has consolidation policy WhenEmpty, but node is not empty'
+    assert said(stage, "Unconsolidatable") == [
+        f"{kind}/{name}: {text}" for name in ("a", "b") for kind in ("NodeClaim", "Node")
+    ]
+    potential = REGISTRY.get_sample_value("dovetail_consolidation_potential_usd_per_hour")
+    assert potential is not None
+    assert potential > 0
+
+
+def test_a_method_that_fails_leaves_the_other_alone(stages: Make, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_: View) -> MethodAnswer:
+        raise RuntimeError("no")
+
+    broken = replace(CONSOLIDATIONS[0], ask=fails)
+    stage = two(stages, consolidations=(broken, CONSOLIDATIONS[1]))
+    look(stage)
+    assert len(left(stage)) == 1
+    assert [record.levelname for record in caplog.records if "method failed" in record.message] == ["ERROR"]

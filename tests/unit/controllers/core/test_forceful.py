@@ -1,0 +1,190 @@
+"""Expiration and node repair: what is deleted, what counts it, and what keeps it back."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.controllers.core.forceful import ForcefulDisruption
+from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.support.metrics import REGISTRY
+from tests.support.clock import NOON
+from tests.support.cluster import claim, node
+from tests.support.disrupting import ALL_TRUE, METRICS, Stage
+from tests.support.eventually import eventually
+
+POLICY = RepairPolicy(names.READY, names.FALSE, timedelta(minutes=10))
+
+
+@pytest.fixture
+def stages() -> Iterator[Callable[..., tuple[Stage, ForcefulDisruption]]]:
+    made: list[tuple[Stage, ForcefulDisruption]] = []
+
+    def make(
+        *machines: str, policies: tuple[RepairPolicy, ...] = (), **options: Any
+    ) -> tuple[Stage, ForcefulDisruption]:
+        stage = Stage(*machines, **options)
+        server = stage.server
+        forceful = ForcefulDisruption(
+            stage.world.cluster,
+            server.writer,
+            server.recorder,
+            METRICS,
+            stage.ledger,
+            stage.world.clock,
+            policies=policies,
+            stale=lambda: stage.behind,
+            pause=lambda: stage.pause,
+        )
+        forceful.queue.start()
+        made.append((stage, forceful))
+        return made[-1]
+
+    yield make
+    for stage, forceful in made:
+        forceful.stop()
+        stage.stop()
+
+
+Make = Callable[..., tuple[Stage, ForcefulDisruption]]
+
+
+def expiring(stage: Stage, name: str, after: str) -> None:
+    made = claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE)
+    spec = msgspec.structs.replace(made.spec, expire_after=after)
+    changed: NodeClaim = msgspec.structs.replace(made, spec=spec)
+    stage.server.put(changed, node(name, labels={names.NODEPOOL_LABEL: "general"}))
+
+
+def turn(forceful: ForcefulDisruption) -> None:
+    forceful.run_once()
+    eventually(forceful.queue.idle, "what was decided is done", 10.0, 0.005)
+
+
+def disrupted(reason: str) -> float:
+    labels = {
+        "reason": reason,
+        "nodepool": "general",
+        "capacity_type": "",
+        "consolidation_policy": "",
+        "termination_mode": "graceful",
+    }
+    return REGISTRY.get_sample_value("karpenter_nodeclaims_disrupted_total", labels) or 0.0
+
+
+def test_a_node_goes_when_its_time_is_over_whatever_budgets_say(stages: Make) -> None:
+    stage, forceful = stages("a", "b", budget="0")
+    expiring(stage, "a", "1h")
+    before = disrupted("expired")
+    stage.world.clock.advance(3599)
+    turn(forceful)
+    assert not stage.goes("a")
+    stage.world.clock.advance(1)
+    turn(forceful)
+    assert (stage.goes("a"), stage.goes("b")) == (True, False)
+    assert disrupted("expired") == before + 1
+    assert stage.server.recorder.messages == ["Disrupting Node: Expired"] * 2
+
+
+def test_nothing_expires_while_a_watch_is_behind(stages: Make) -> None:
+    stage, forceful = stages("a")
+    expiring(stage, "a", "1h")
+    stage.world.clock.advance(3600)
+    stage.behind = "nodes were last heard of 80 s ago"
+    turn(forceful)
+    assert not stage.goes("a")
+
+
+def test_an_expired_node_counts_against_the_budget_from_the_moment_it_begins(stages: Make) -> None:
+    stage, forceful = stages("a", "b", budget="1")
+    expiring(stage, "a", "1h")
+    stage.world.clock.advance(3600)
+    counted: list[int] = []
+    respond = stage.server.api.respond
+    assert respond is not None
+
+    def look(sent: Any) -> Any:
+        if sent.method == "DELETE":
+            counted.append(stage.ledger.at(stage.world.cluster.snapshot()).allowed("general", names.REASON_EMPTY))
+        return respond(sent)
+
+    stage.server.api.respond = look
+    assert stage.ledger.at(stage.world.cluster.snapshot()).allowed("general", names.REASON_EMPTY) == 1
+    turn(forceful)
+    assert counted == [0]
+
+
+def test_a_deletion_that_fails_is_tried_again_and_gives_the_budget_back_meanwhile(stages: Make) -> None:
+    stage, forceful = stages("a", "b", budget="1")
+    expiring(stage, "a", "1h")
+    stage.world.clock.advance(3600)
+    stage.server.refuse["a"] = 500
+    turn(forceful)
+    assert not stage.goes("a")
+    assert stage.ledger.at(stage.world.cluster.snapshot()).allowed("general", names.REASON_EMPTY) == 1
+    del stage.server.refuse["a"]
+    stage.world.clock.advance(10)
+    eventually(lambda: stage.goes("a"), "it is tried again", 10.0, 0.01)
+
+
+def break_node(stage: Stage, *those: str) -> None:
+    for name in those:
+        stage.server.put(node(name, ready=False, labels={names.NODEPOOL_LABEL: "general"}))
+
+
+def test_a_broken_node_ends_at_once(stages: Make) -> None:
+    stage, forceful = stages(*"abcde", policies=(POLICY,), budget="0")
+    break_node(stage, "a")
+    stage.world.clock.advance(599)
+    turn(forceful)
+    assert not stage.goes("a")
+    stage.world.clock.advance(1)
+    ends: list[str] = []
+    respond = stage.server.api.respond
+    assert respond is not None
+
+    def look(sent: Any) -> Any:
+        if sent.method == "DELETE":
+            ends.append(stage.server.claim("a").metadata.annotations[names.TERMINATION_TIMESTAMP])
+        return respond(sent)
+
+    stage.server.api.respond = look
+    turn(forceful)
+    assert [stage.goes(name) for name in "abcde"] == [True, False, False, False, False]
+    assert ends == [(NOON + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")]
+    labels = {"condition": "ready", "nodepool": "general", "capacity_type": "", "image_id": ""}
+    assert REGISTRY.get_sample_value("karpenter_nodeclaims_unhealthy_disrupted_total", labels) == 1
+
+
+def test_where_too_many_are_broken_none_is_repaired_and_it_is_said(stages: Make) -> None:
+    stage, forceful = stages(*"abcde", policies=(POLICY,))
+    break_node(stage, "a", "b")
+    stage.world.clock.advance(600)
+    turn(forceful)
+    assert not any(stage.goes(name) for name in "abcde")
+    assert ("Node", "a", "Warning", "NodeRepairBlocked") in stage.server.recorder.events
+
+
+def test_without_policies_no_node_is_repaired(stages: Make) -> None:
+    stage, forceful = stages(*"abcde")
+    break_node(stage, "a")
+    stage.world.clock.advance(3600)
+    turn(forceful)
+    assert not stage.goes("a")
+
+
+def test_nothing_expires_while_its_pool_is_paused(stages: Make) -> None:
+    stage, forceful = stages("a")
+    expiring(stage, "a", "1h")
+    stage.world.clock.advance(3600)
+    stage.pause = Pause(pools=frozenset({"general"}))
+    turn(forceful)
+    assert not stage.goes("a")
+    stage.pause = NOTHING
+    turn(forceful)
+    assert stage.goes("a")
