@@ -1,8 +1,25 @@
-"""What every test may use; the fixtures themselves are in tests/support."""
+"""What every test may use; the fixtures themselves are in tests/support.
+
+Hypothesis' profile is `fast` unless HYPOTHESIS_PROFILE says otherwise. How long an example takes to be drawn says how crowded the machine is, no more.
+"""
+
+import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.support.plane"]
+
+settings.register_profile(
+    "fast",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -60,7 +60,7 @@ class Program:
         self._caches = Caches(self._connection, options, self._clock)
         self._recorder = Recorder(self._client, "karpenter", self._clock)
         self._metrics = Metrics()
-        self._metrics.sync(lambda: not stale(self._caches.all), self._clock.monotonic)
+        self._metrics.sync(lambda: not stale(self._caches.awaited), self._clock.monotonic)
         self._cloud = self._make_cloud()
         self._caches.use_types(self._cloud.types)
         self._controllers: Controllers | None = None

@@ -179,16 +179,17 @@ class Caches:
         if options.feature_gates.node_overlay:  # the CRD may be missing where it is off
             self.overlay_objects = self._reflect(resources.NODEOVERLAYS, "overlay", self.overlays.changed)
             around.append(self.overlay_objects)
-        self.all: tuple[Reflector[Any], ...] = (
+        #: What the program waits for, and is not ready without. Without the settings it only disrupts nothing.
+        self.awaited: tuple[Reflector[Any], ...] = (
             self.nodes,
             self.pools,
             self.claims,
             self.daemons,
             self.pods,
             self.classes,
-            self.settings,
             *around,
         )
+        self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings)
         #: What voluntary disruption is decided from.
         self.behind_disruption = (
             self.nodes,
@@ -218,7 +219,8 @@ class Caches:
     def pause(self) -> Pause:
         """Which NodePools nobody disrupts for now. Cost: O(pools)."""
         settings = self.settings.store.get(self._settings_key)
-        return pause_of(self.pools.store.list(), settings.data if settings is not None else {})
+        nothing: dict[str, str] | None = {} if self.settings.synced.is_set() else None
+        return pause_of(self.pools.store.list(), settings.data if settings is not None else nothing)
 
     def class_generation(self, name: str) -> int | None:
         """The generation of the provider's NodeClass of that name; None where there is none."""
@@ -243,7 +245,7 @@ class Caches:
             for reflector in self.all:
                 reflector.start()
             told_at = self._clock.monotonic()
-            while waiting := wait_for_sync(self.all, SYNC_LOOK_SECONDS):
+            while waiting := wait_for_sync(self.awaited, SYNC_LOOK_SECONDS):
                 if stopping.is_set():
                     return False
                 if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
@@ -258,7 +260,7 @@ class Caches:
 
     def problem(self) -> str:
         """What is wrong with the caches, "" when nothing is."""
-        return behind(self.all, silent=STALE_AFTER_SECONDS, failing=STALE_AFTER_SECONDS)
+        return behind(self.awaited, silent=STALE_AFTER_SECONDS, failing=STALE_AFTER_SECONDS)
 
     def bad_objects(self) -> str:
         """The objects that cannot be read as they are, for people; "" when there is none. The others are served all the same."""

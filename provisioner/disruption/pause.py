@@ -22,13 +22,17 @@ class Pause:
     Attributes:
         everything: all NodePools are.
         pools: names of those that are themselves.
+        unread: everything is, because nobody knows what the ConfigMap says.
     """
 
     everything: bool = False
     pools: frozenset[str] = frozenset()
+    unread: bool = False
 
     def why(self, pool: str) -> str:
         """What pauses the nodes of a NodePool, as users read it; "" where nothing does."""
+        if self.unread:
+            return f'Disruption waits, because the provisioner has not read ConfigMap "{names.SETTINGS_CONFIGMAP}" yet; its Role must allow to list and watch it'
         if self.everything:
             return f'Disruption is paused by the key "{PAUSED}" of ConfigMap "{names.SETTINGS_CONFIGMAP}"'
         if pool in self.pools:
@@ -39,15 +43,16 @@ class Pause:
 NOTHING: Final = Pause()
 
 
-def pause_of(pools: Iterable[NodePool], settings: Mapping[str, str]) -> Pause:
+def pause_of(pools: Iterable[NodePool], settings: Mapping[str, str] | None) -> Pause:
     """What is paused. A value that is neither `true` nor `false` pauses: whoever wrote it wants something to stop.
 
     Args:
         pools: every NodePool.
-        settings: `data` of the ConfigMap; empty where there is none.
+        settings: `data` of the ConfigMap; empty where there is none, None while that is not known.
     """
     paused = (one.metadata.name for one in pools if _says(one.metadata.annotations.get(names.PAUSED, "")))
-    return Pause(_says(settings.get(PAUSED, "")), frozenset(paused))
+    unread = settings is None
+    return Pause(unread or _says((settings or {}).get(PAUSED, "")), frozenset(paused), unread)
 
 
 def _says(value: str) -> bool:

@@ -435,7 +435,12 @@ class Disruption:
     def _note_pause(self) -> None:
         pause = self._pause()
         if pause != self._was_paused:
-            _log.info("Disruption was paused or resumed", all=pause.everything, nodepools=sorted(pause.pools))
+            _log.info(
+                "Disruption was paused or resumed",
+                all=pause.everything,
+                nodepools=sorted(pause.pools),
+                settings_unread=pause.unread,
+            )
         self._was_paused = pause
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:

@@ -40,3 +40,11 @@ def test_whatever_is_not_false_pauses(value: str, paused: bool) -> None:
 
 def test_without_a_word_nothing_is_paused() -> None:
     assert pause_of([pool("blue")], {"other": "true"}) == NOTHING == Pause()
+
+
+def test_settings_that_nobody_has_read_pause_everything() -> None:
+    found = pause_of([pool("blue")], None)
+    assert found.everything
+    assert found.why("blue").startswith(
+        'Disruption waits, because the provisioner has not read ConfigMap "dovetail-settings"'
+    )

@@ -59,7 +59,7 @@ def test_a_claim_is_looked_at_every_ten_minutes_and_says_what_was_found() -> Non
         assert server.done == []
         world.clock.advance(PERIOD_SECONDS)
         checks.queue.add("other")  # wakes the queue, whose clock stands still
-        eventually(lambda: server.done, "the check is written")
+        eventually(lambda: server.recorder.events, "the check is written, then told")
         told = condition(server.claim("a").status.conditions, names.CONSISTENT_STATE_FOUND)
         assert told is not None
         assert (told.status, told.reason) == ("False", names.CONSISTENCY_CHECK_FAILED)
