@@ -105,7 +105,7 @@ def test_ports_lease_logs_and_profiling_follow_their_flags(plane: DevCluster, cl
         running.stop()
 
 
-def test_one_observability_flag_leaves_single_objects_out(plane: DevCluster, tmp_path: Path) -> None:
+def test_one_observability_flag_leaves_single_objects_out(plane: DevCluster, client: Client, tmp_path: Path) -> None:
     figures, probes = two_ports()
     running = Running(
         plane,
