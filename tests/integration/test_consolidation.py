@@ -9,11 +9,9 @@ from provisioner.apis import names
 from provisioner.apis.meta import condition
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
 from provisioner.kube.resources import NODEPOOLS, PDBS
-from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.provisioner import SECONDS, InProcess, Plot, prepare
+from tests.support.provisioner import SECONDS, InProcess, Plot
 
 pytestmark = pytest.mark.plane
 
@@ -30,17 +28,8 @@ def plane() -> Iterator[DevCluster]:
 
 
 @pytest.fixture(scope="module")
-def kube(plane: DevCluster) -> Iterator[Client]:
-    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
-    client = Client(connection, SystemClock())
-    prepare(client)
-    yield client
-    connection.close()
-
-
-@pytest.fixture(scope="module")
-def program(plane: DevCluster, kube: Client) -> Iterator[InProcess]:
-    del kube  # the CRDs are there
+def program(plane: DevCluster, client: Client) -> Iterator[InProcess]:
+    del client  # the CRDs are there
     one = InProcess(str(plane.kubeconfig))
     one.start()
     yield one
@@ -48,9 +37,9 @@ def program(plane: DevCluster, kube: Client) -> Iterator[InProcess]:
 
 
 @pytest.fixture
-def plot(program: InProcess, kube: Client) -> Iterator[Plot]:
+def plot(program: InProcess, client: Client) -> Iterator[Plot]:
     del program  # it runs
-    one = Plot(kube)
+    one = Plot(client)
     yield one
     one.clear()
 

@@ -1,7 +1,8 @@
 """Nodes on a small API server, and the disruption of them with its queues running."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
 
@@ -208,3 +209,20 @@ class Stage:
 
     def stop(self) -> None:
         self.disruption.stop()
+
+
+Make = Callable[..., Stage]
+
+
+@contextmanager
+def staged() -> Iterator[Make]:
+    """What makes stages, which all end with it."""
+    made: list[Stage] = []
+
+    def make(*machines: str, **options: Any) -> Stage:
+        made.append(Stage(*machines, **options))
+        return made[-1]
+
+    yield make
+    for stage in made:
+        stage.stop()

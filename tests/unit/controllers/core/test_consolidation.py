@@ -14,26 +14,16 @@ from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
 from provisioner.options import Options
 from provisioner.support.metrics import REGISTRY
 from tests.support.cluster import claim, node, pod
-from tests.support.disrupting import ALL_TRUE, LONG_AGO, Stage
+from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage, staged
 
 SMALL, LARGE = "c-4x-amd64-linux", "c-32x-amd64-linux"
 WEB: dict[str, Any] = {"ready": True, "phase": "Running", "scheduled": True, "labels": {"app": "web"}}
 
 
 @pytest.fixture
-def stages() -> Iterator[Callable[..., Stage]]:
-    made: list[Stage] = []
-
-    def make(*machines: str, **options: Any) -> Stage:
-        made.append(Stage(*machines, **options))
-        return made[-1]
-
-    yield make
-    for stage in made:
-        stage.stop()
-
-
-Make = Callable[..., Stage]
+def stages() -> Iterator[Make]:
+    with staged() as make:
+        yield make
 
 
 def busy(stage: Stage, name: str, *pods: str, kind: str = SMALL, cpu: str = "1") -> None:

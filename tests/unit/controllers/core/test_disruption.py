@@ -16,7 +16,7 @@ from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import pod
-from tests.support.disrupting import Stage
+from tests.support.disrupting import Make, Stage, staged
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, Sent
 
@@ -24,19 +24,9 @@ PROTECTED = {names.DO_NOT_DISRUPT: "true"}
 
 
 @pytest.fixture
-def stages() -> Iterator[Callable[..., Stage]]:
-    made: list[Stage] = []
-
-    def make(*machines: str, **options: Any) -> Stage:
-        made.append(Stage(*machines, **options))
-        return made[-1]
-
-    yield make
-    for stage in made:
-        stage.stop()
-
-
-Make = Callable[..., Stage]
+def stages() -> Iterator[Make]:
+    with staged() as make:
+        yield make
 
 
 def test_an_empty_machine_goes_after_a_look_at_the_api_server(stages: Make) -> None:
