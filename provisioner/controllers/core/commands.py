@@ -285,9 +285,13 @@ class CommandQueue:
         return next(filter(None, map(pause.why, self._pools(record))), "") if pause != NOTHING else ""
 
     def _wait(self, command: Command, memory: _Memory, paused: str) -> Result:
-        """The command stays as it is, and the time does not count."""
+        """The command stays as it is, and the time does not count; one that cannot come to its end any more is called off, which evicts nothing."""
         if not command.written:
             return self._call_off(command, memory, paused)
+        memory.looks = None
+        following = next_step(command.record, self._facts(command.record, memory, None))
+        if following.step is Step.ROLL_BACK:
+            return self._call_off(command, memory, following.why)
         memory.looks = None
         self._say(command.record.candidate_names, "DisruptionBlocked", paused)
         return Result(requeue_after=PAUSED_SECONDS)
@@ -642,7 +646,9 @@ class CommandQueue:
         for name in record.candidate_names:
             self.heals.add(name)
         text = f"Canceled the disruption ({record.reason}), the node accepts pods again: {why}"
-        self._say(record.candidate_names, "DisruptionBlocked", text)
+        claims = (self._cluster.claim(name) for name in record.candidate_names)
+        staying = [one.name for one in claims if one is not None and one.metadata.deletion_timestamp is None]
+        self._say(staying, "DisruptionBlocked", text)
         _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
