@@ -541,6 +541,8 @@ class Controllers:
             manages=lambda pool: (pool.node_class_ref.group, pool.node_class_ref.kind) in provider.node_class_kinds(),
             stale=lambda: stale((caches.pools, caches.claims, caches.pods)),
             chance=random.Random(),
+            ledger=ledger,
+            pause=caches.pause,
         )
         self._overlays = OverlayStatus(client, caches.overlays, clock, caches.overlay_objects)
         self._transitions = Transitions(recorder, clock)
