@@ -9,6 +9,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.eviction import refuses
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
@@ -151,15 +152,14 @@ class PodBudgets:
     def refusal(self, pods: Iterable[Pod], now: datetime) -> tuple[Obstacle, str] | None:
         """What the first pod that a budget holds back is held by; None where every pod can be evicted.
 
-        Only pods that the drain would evict are asked. A budget with `unhealthyPodEvictionPolicy: AlwaysAllow` lets pods go that are not Ready.
+        Only pods that the drain would evict are asked; those that are starting too, though the Eviction API asks no budget for them.
         """
         for pod in pods:
             mine = self.of(pod) if is_evictable(pod, now) else ()
             if len(mine) > 1:
                 return Obstacle.SEVERAL_POD_BUDGETS, "Eviction does not support multiple PDBs"
             for one in mine:
-                unhealthy = one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready
-                if one.status.disruptions_allowed <= 0 and not unhealthy:
+                if refuses(one, pod):
                     name = f"{one.metadata.namespace}/{one.metadata.name}"
                     return Obstacle.POD_BUDGET, f"Pdb prevents pod evictions (PodDisruptionBudget={name})"
         return None

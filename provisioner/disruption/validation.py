@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.eviction import forbids_for_ever, refuses
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
@@ -156,12 +157,9 @@ def _blocked_by(pod: Pod, mine: tuple[PodDisruptionBudget, ...]) -> Verdict | No
     if len(mine) > 1:
         return Verdict(f"Eviction does not support multiple PDBs (Pod={pod.key})")
     for one in mine:
-        if one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready:
+        if not refuses(one, pod):
             continue
         name = f"{one.metadata.namespace}/{one.metadata.name}"
         text = f"Pdb prevents pod evictions (PodDisruptionBudget={name})"
-        if one.spec.max_unavailable in (0, "0%") or one.spec.min_available == "100%":
-            return Verdict(text)
-        if one.status.disruptions_allowed <= 0:
-            return Verdict(text, waits=True)
+        return Verdict(text, waits=not forbids_for_ever(one))
     return None

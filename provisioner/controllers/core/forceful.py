@@ -145,7 +145,8 @@ class ForcefulDisruption:
 
     def _has_old_deadline(self, claim: NodeClaim) -> bool:
         """Whether the claim stays, though it says that its drain is over: a repair that came to nothing wrote it, and whatever ends
-        the node later would delete its pods at once."""
+        the node later would delete its pods at once.
+        """
         known = deadline_of(claim) if names.TERMINATION_TIMESTAMP in claim.metadata.annotations else None
         return (
             known is not None

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
 from provisioner.disruption.candidates import Obstacle, PodBudgets, candidates
 from tests.support.clock import NOON
+from tests.support.cluster import pod_budget
 from tests.support.fleets import Fleet, budget, running
 from tests.support.problems import shape
 
@@ -25,6 +27,20 @@ def with_budgets(*allowed: int, pod: dict[str, Any] | None = None, **spec: Any) 
     def made(fleet: Fleet) -> None:
         fleet.node("n", [running("w", WEB, **(pod or {}))])
         fleet.budgets = [budget(f"pdb-{number}", "web", each, **spec) for number, each in enumerate(allowed)]
+
+    return made
+
+
+def counted(
+    healthy: int, *, allowed: int = 0, generation: int = 1, pod: dict[str, Any] | None = None
+) -> Callable[[Fleet], None]:
+    """One budget that demands three healthy pods."""
+
+    def made(fleet: Fleet) -> None:
+        fleet.node("n", [running("w", WEB, **(pod or {}))])
+        one = pod_budget("pdb", healthy=healthy, required=3, allowed=allowed, selector={}, minAvailable=3)
+        metadata = msgspec.structs.replace(one.metadata, generation=generation)
+        fleet.budgets = [msgspec.structs.replace(one, metadata=metadata)]
 
     return made
 
@@ -93,6 +109,21 @@ CASES: dict[str, tuple[Callable[[Fleet], object], Obstacle | None, str]] = {
         with_budgets(0, unhealthyPodEvictionPolicy="AlwaysAllow"),
         Obstacle.POD_BUDGET,
         "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb-0)",
+    ),
+    "row 93: IfHealthyBudget lets a pod go that is not ready while the others are enough": (
+        counted(3, pod={"ready": False}),
+        None,
+        "",
+    ),
+    "row 93: IfHealthyBudget holds it while they are not": (
+        counted(2, pod={"ready": False}),
+        Obstacle.POD_BUDGET,
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb)",
+    ),
+    "row 93: a changed budget allows nothing before it is counted anew": (
+        counted(3, allowed=1, generation=2),
+        Obstacle.POD_BUDGET,
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb)",
     ),
     "row 93: a budget holds no pod that is ending": (with_budgets(0, pod={"deleted": NOON}), None, ""),
 }

@@ -26,9 +26,11 @@ KEPT = pod("kept", node="a", annotations={names.DO_NOT_DISRUPT: "true"})
 AGENT = pod("agent", node="a", kind="DaemonSet", ready=True, labels={"app": "web"})
 
 
-def budget(name: str = "web", *, allowed: int = 0, namespace: str = "default", **spec: Any) -> PodDisruptionBudget:
+def budget(
+    name: str = "web", *, allowed: int = 0, namespace: str = "default", generation: int = 0, **spec: Any
+) -> PodDisruptionBudget:
     body = {
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "generation": generation},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
         "status": {"disruptionsAllowed": allowed},
     }
@@ -78,7 +80,16 @@ CASES = {
     "a budget that allows one": Case("", budgets=(budget(allowed=1, minAvailable=1),)),
     "a budget of another namespace": Case("", budgets=(budget(namespace="other", maxUnavailable=0),)),
     "a budget that never allows any": Case(
-        "Pdb prevents pod evictions (PodDisruptionBudget=default/web)", budgets=(budget(allowed=1, maxUnavailable=0),)
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/web)", budgets=(budget(maxUnavailable=0),)
+    ),
+    "a budget that was changed to allow none, and is not counted anew yet": Case(
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/web)",
+        budgets=(budget(allowed=1, generation=2, maxUnavailable=0),),
+    ),
+    "a budget that was changed": Case(
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/web)",
+        budgets=(budget(allowed=1, generation=2, minAvailable=1),),
+        waits=True,
     ),
     "a budget that allows none now": Case(
         "Pdb prevents pod evictions (PodDisruptionBudget=default/web)", budgets=(budget(minAvailable=1),), waits=True

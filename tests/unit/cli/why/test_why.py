@@ -48,7 +48,7 @@ def wire_pod(name: str, cpu: str = "1", *, on: str = "", **changes: Any) -> dict
             ],
         },
         "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]},
-        "status": {"phase": "Running", "startTime": NOON.isoformat()}
+        "status": {"phase": "Running", "startTime": NOON.isoformat(), **READY}
         if on
         else {"phase": "Pending", "conditions": told},
     }
