@@ -16,7 +16,7 @@ from provisioner.controllers.core.drain import deadline_of
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import blockers
 from provisioner.disruption.budgets import Ledger
-from provisioner.disruption.candidates import PodBudgets, refusal
+from provisioner.disruption.candidates import PodBudgets, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.methods import consolidation_single, drift, static_drift
 from provisioner.disruption.proposal import Proposal
@@ -146,7 +146,7 @@ def _judged(local: Local, node: NodeView, shown: str, answer: Callable[..., Node
     )
     pools = {one.pool.name: one.pool for one in snapshot.pools}
     reasons = []
-    found = refusal(node, view, pools, budgets, eventual=False)
+    found = refusal(node, view, pools, budgets, awaited_nodes(snapshot), eventual=False)
     if found is not None:
         kind = "".join(part.title() for part in found.obstacle.split("-"))
         reasons.append(Reason(type=kind, message=found.message, until=found.until))

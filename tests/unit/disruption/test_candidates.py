@@ -49,6 +49,11 @@ def seen(**more: Any) -> Callable[[Fleet], object]:
     return lambda fleet: fleet.node("n", [running("w")], **more)
 
 
+def preempting(fleet: Fleet) -> None:
+    fleet.node("n", [running("victim", deleted=NOON)])
+    fleet.pending = [running("w", nominated_node_name="node-n")]
+
+
 def without_pool(fleet: Fleet) -> None:
     fleet.node("n")
     fleet.pools = []
@@ -63,6 +68,7 @@ CASES: dict[str, tuple[Callable[[Fleet], object], Obstacle | None, str]] = {
     "not initialized": (seen(initialized=False), Obstacle.NOT_INITIALIZED, "Node isn't initialized"),
     "deleting": (seen(deleting=True), Obstacle.DELETING, "Node is deleting or marked for deletion"),
     "nominated": (seen(nominated=True), Obstacle.NOMINATED, "Node is nominated for a pending pod"),
+    "nominated by kube-scheduler": (preempting, Obstacle.NOMINATED, "Node is nominated for a pending pod"),
     "row 92: protected itself": (
         seen(do_not_disrupt=True),
         Obstacle.NODE_PROTECTED,

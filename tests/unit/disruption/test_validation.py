@@ -16,7 +16,7 @@ from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, standing, verdict
 from provisioner.state.keys import NodeKey
-from tests.support.cluster import World, pod
+from tests.support.cluster import World, node, pod
 from tests.support.fleets import Fleet, pool, running, several
 from tests.support.problems import shape
 
@@ -115,6 +115,27 @@ CASES = {
         budgets=(budget(minAvailable="100%", unhealthyPodEvictionPolicy="AlwaysAllow"),),
     ),
 }
+
+
+TAINTS = ({"key": "node.kubernetes.io/unschedulable", "effect": names.NO_SCHEDULE},)
+NOT_READY = "node b, on which pod default/web is to run, is not ready"
+BAD: dict[str, tuple[dict[str, Any], bool, Verdict]] = {
+    "is cordoned": ({"taints": TAINTS}, True, Verdict("pod default/web fits on no other node")),
+    "is not ready": ({"ready": False}, False, Verdict(NOT_READY)),
+    "is not ready, and was bought for it": ({"ready": False}, True, Verdict(NOT_READY, waits=True)),
+}
+
+
+@pytest.mark.parametrize(("bad", "replaced", "want"), BAD.values(), ids=BAD)
+def test_a_place_on_a_node_that_takes_no_pods_now_is_none(bad: dict[str, Any], replaced: bool, want: Verdict) -> None:
+    world = World()
+    world.machine("a")
+    world.machine("b")
+    world.add(WEB)
+    assert world.cluster.assign(NodeKey("b"), [WEB]) == []
+    world.cluster.node_changed(world.cluster.node("b"), node("b", labels={names.NODEPOOL_LABEL: "general"}, **bad))
+    found = verdict(UNDERUTILIZED, [Sighted("a", (WEB,))], pod_budgets(), world.cluster.snapshot(), replaced=replaced)
+    assert found == want
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
