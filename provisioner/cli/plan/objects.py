@@ -24,7 +24,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.apis.validation import pool_problems
-from provisioner.cli.plan.documents import DocumentError, documents
+from provisioner.cli.documents import DocumentError, documents
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
 from provisioner.cloudprovider.aws import labels
 from provisioner.kube import resources
