@@ -33,7 +33,7 @@ from provisioner.kube.resources import Resource
 MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000
 _KWOK: Final = "karpenter.kwok.sh"
-_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+_AT: Final = re.compile(r"^(?:ValidationError: )?(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
