@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from provisioner.apis import names
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePoolChanged, SurroundingChanged
@@ -18,8 +19,8 @@ from provisioner.kube.config import Connection
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from tests.support.clock import FakeClock
-from tests.support.cluster import pool
-from tests.support.kube import FakeApi
+from tests.support.cluster import claim, pool
+from tests.support.kube import FakeApi, ok
 from tests.support.overlays import overlay
 from tests.support.problems import storage_class
 
@@ -41,9 +42,9 @@ def test_what_is_forgotten_is_found_before_anything_starts() -> None:
     calls.check()
 
 
-def controllers() -> Controllers:
+def controllers(api: FakeApi | None = None) -> Controllers:
     clock, options = FakeClock(), Options()
-    api = FakeApi(clock=clock)
+    api = api or FakeApi(clock=clock)
     client, caches = Client(api, clock), Caches(cast(Connection, api), options, clock)
     provider = KwokProvider(client, caches.nodes.store, caches.classes.store, clock)
     return Controllers(caches, client, KwokCloud(provider), Recorder(client, "test", clock), Metrics(), options, clock)
@@ -70,3 +71,12 @@ def test_waiting_pods_are_planned_again_when(change: Change, want: bool) -> None
     made = controllers()
     made._heard(change)
     assert wanted(made._provisioning.intake) == want
+
+
+def test_a_claim_of_kwok_whose_machine_vanished_is_deleted() -> None:
+    api = FakeApi(respond=lambda _: ok({"metadata": {"name": "lost", "uid": "u"}}))
+    made = controllers(api)
+    state = made._caches.cluster
+    state.claim_changed(None, claim("lost", provider_id="kwok://lost", true=(names.LAUNCHED, names.REGISTERED)))
+    made._ends.garbage.once()
+    assert [(sent.method, sent.path.rsplit("/", 1)[-1]) for sent in api.sent] == [("DELETE", "lost")]
