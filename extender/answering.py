@@ -5,7 +5,7 @@ answer, but for `preempt`: a veto is given once. Whatever goes wrong inside, and
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from extender import meters, placement
+from extender import messages, meters, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import decode_member
@@ -220,9 +220,9 @@ class Answerer:
     def _breaker_changed(self, is_open: bool) -> None:
         meters.BREAKER_OPEN.set(is_open)
         if is_open:
-            _log.warning("Passing all nodes temporarily because filtering takes too long", slow_seconds=SLOW_SECONDS)
+            _log.warning(messages.PASSING_ALL_NODES, slow_seconds=SLOW_SECONDS)
         else:
-            _log.info("Filtering nodes again")
+            _log.info(messages.FILTERING_NODES_AGAIN)
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
         meters.REQUESTS.labels(verb, "failed").inc()

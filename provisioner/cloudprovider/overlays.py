@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT, NodeOverlay
+from provisioner.cloudprovider import messages
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, Machine, Offering
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -448,7 +449,7 @@ class Overlays:
             return self._types(pool)
         except Exception as error:
             _log.warning(
-                "Failed to get the instance types of a NodePool; conflicts of NodeOverlays in it are not detected",
+                messages.FAILED_TO_GET_INSTANCE_TYPES,
                 nodepool=pool.name,
                 error=str(error),
             )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from botocore.exceptions import BotoCoreError, ClientError
 
 from provisioner.cloudprovider.errors import CloudError
+from provisioner.controllers import messages
 from provisioner.kube.errors import ApiError
 from provisioner.support import heartbeat, logs
 
@@ -41,9 +42,9 @@ class Poller:
         try:
             return self._poll()
         except (ApiError, CloudError, BotoCoreError, ClientError) as error:
-            _log.warning("Polling failed; retrying", what=self._name, error=str(error))
+            _log.warning(messages.POLLING_FAILED, what=self._name, error=str(error))
         except Exception:
-            _log.exception("Polling failed; retrying", what=self._name)
+            _log.exception(messages.POLLING_FAILED, what=self._name)
         return self._retry
 
     def _loop(self) -> None:

@@ -17,6 +17,7 @@ from provisioner.apis.reports import Report
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.overlays import Overlays, overlaid
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers import messages
 from provisioner.controllers.clouds import Cloud, Parts, TypesByPool
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
@@ -214,7 +215,7 @@ class Caches:
     def _drifted(self, difference: str) -> None:
         self.drifts.append(difference)
         del self.drifts[:-MOST_DRIFTS]
-        _log.error("The cluster state differs from the watched objects; please report this bug", difference=difference)
+        _log.error(messages.CLUSTER_STATE_DIFFERS, difference=difference)
 
     def pause(self) -> Pause:
         """Which NodePools nobody disrupts for now. Cost: O(pools)."""
@@ -250,7 +251,7 @@ class Caches:
                     return False
                 if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
                     told_at = self._clock.monotonic()
-                    _log.info("Waiting for caches to sync", missing=", ".join(str(one.resource) for one in waiting))
+                    _log.info(messages.WAITING_FOR_CACHES, missing=", ".join(str(one.resource) for one in waiting))
         self.effects(self.cluster.settle())
         return True
 
@@ -635,7 +636,7 @@ class Controllers:
         ended = stop_all((part.stop for part in parts), STOP_SECONDS)
         ended &= stop_all((pool.close for pool in (self._creates, self._notes, self._workers)), WRITERS_STOP_SECONDS)
         if not ended:
-            _log.warning("Stopped before all work had finished; the next leader continues it")
+            _log.warning(messages.STOPPED_WITH_WORK_LEFT)
 
     def reported(self, reports: tuple[Report, ...]) -> None:
         """The extender left these pods without a node."""
@@ -751,12 +752,10 @@ class Controllers:
         self._metrics.plan_miss(effect.cause)
         pod, stop = effect.pod, effect.stop
         said = pod.scheduled_message or "nothing"
-        _log.info(
-            "Pod was not bound to its planned node", pod=pod.key, node=str(effect.key), cause=effect.cause, said=said
-        )
+        _log.info(messages.POD_NOT_BOUND_AS_PLANNED, pod=pod.key, node=str(effect.key), cause=effect.cause, said=said)
         if stop is not None:
             _log.warning(
-                "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned",
+                messages.PAUSED_LAUNCHING_NODES,
                 pod=pod.key,
                 misses=stop.misses,
                 seconds=stop.seconds,
@@ -766,7 +765,7 @@ class Controllers:
     def _drop(self, name: str) -> None:
         claim = self._cluster.claim(name)
         if claim is not None and claim.metadata.uid and not claim.status.provider_id:
-            _log.info("Deleting NodeClaim because its pods were scheduled to other nodes", nodeclaim=name)
+            _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=name)
             self._writer.delete(claim)
 
     def _keep_house(self) -> None:
@@ -779,4 +778,4 @@ class Controllers:
                 self._scheduler_liveness.look()
                 self._metrics.state(self._cluster.snapshot())
             except Exception:
-                _log.exception("Housekeeping failed; retrying")
+                _log.exception(messages.HOUSEKEEPING_FAILED)

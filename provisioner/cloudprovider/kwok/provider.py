@@ -22,6 +22,7 @@ from provisioner.cloudprovider.errors import (
     MachineNotFoundError,
     NodeClassNotReadyError,
 )
+from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import Catalogue, generated
 from provisioner.cloudprovider.types import InstanceType, Machine, Offering, RepairPolicy, by_price
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -234,7 +235,7 @@ class KwokProvider:
         uids = {claim.metadata.uid for claim in every}
         for node in self._nodes.list():
             if self._is_orphan(node, uids):
-                _log.warning("Deleting the Node of a NodeClaim that no longer exists", node=node.metadata.name)
+                _log.warning(messages.DELETING_NODE_WITHOUT_NODECLAIM, node=node.metadata.name)
                 self._delete(node)
 
     # ------------------------------------------------------------------ what there is
@@ -371,7 +372,7 @@ class KwokProvider:
         except AlreadyExists:
             created = None  # by an earlier try; if by somebody else, registration will say so
         except ApiError as error:
-            _log.warning("Failed to create a Node; retrying", node=node_name, error=str(error))
+            _log.warning(messages.FAILED_TO_CREATE_NODE, node=node_name, error=str(error))
             return Result(failed=True)
         with self._lock:
             cancelled = node_name not in self._launches
@@ -405,7 +406,7 @@ class KwokProvider:
         try:
             capacity, allocatable = Resources.parse(claim.status.capacity), Resources.parse(claim.status.allocatable)
         except QuantityError as error:
-            _log.warning("Failed to resume a NodeClaim", nodeclaim=claim.metadata.name, error=str(error))
+            _log.warning(messages.FAILED_TO_RESUME_NODECLAIM, nodeclaim=claim.metadata.name, error=str(error))
             return
         try:
             delay = self._registration_delay(claim.spec.node_class_ref)

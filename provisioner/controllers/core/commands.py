@@ -31,6 +31,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_evictable, is_reschedulable
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
@@ -213,12 +214,10 @@ class CommandQueue:
         try:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
         except Exception as error:
-            _log.exception("Failed to start a disruption; continuing with the others", command=record.id)
+            _log.exception(messages.FAILED_TO_START_DISRUPTION, command=record.id)
             why = f"{type(error).__name__}: {error}"
         if why:
-            _log.info(
-                "Rejected a disruption before it started; the next pass decides again", command=record.id, reason=why
-            )
+            _log.info(messages.REJECTED_DISRUPTION, command=record.id, reason=why)
             self._forget(record, memory)
             return False
         with self._lock:
@@ -305,7 +304,7 @@ class CommandQueue:
         if not waits and self.queue.failures(holder) >= GIVE_UP_AFTER:
             return self._call_off(command, memory, str(error))
         _log.warning(
-            "A request to the API server failed during a disruption; retrying",
+            messages.REQUEST_FAILED_DURING_DISRUPTION,
             command=command.record.id,
             nodeclaim=holder,
             error=str(error),
@@ -359,7 +358,7 @@ class CommandQueue:
                     return None  # its replacements are not known yet; `begin` queues it
                 memory = self._memories[first.record.id] = _Memory()
                 _log.info(
-                    "Resuming a disruption that was started earlier",
+                    messages.RESUMING_DISRUPTION,
                     command=first.record.id,
                     reason=first.record.reason,
                 )
@@ -433,7 +432,7 @@ class CommandQueue:
         if record.replacements:
             self._count_decision(record)
         _log.info(
-            "Started a disruption",
+            messages.STARTED_DISRUPTION,
             command=record.id,
             reason=record.reason,
             method=record.method,
@@ -499,7 +498,7 @@ class CommandQueue:
                 self._refused(memory, name, error)
 
     def _refused(self, memory: _Memory, name: str, error: object) -> None:
-        _log.warning("Failed to create a replacement NodeClaim", nodeclaim=name, error=str(error))
+        _log.warning(messages.FAILED_TO_CREATE_REPLACEMENT, nodeclaim=name, error=str(error))
         memory.failed.add(name)
 
     def _remembered(self, record: CommandRecord, name: str) -> NewClaim | None:
@@ -530,7 +529,7 @@ class CommandQueue:
             self._writer.delete(claim)
             moving = sum(map(is_reschedulable, pods))
             self._metrics.claim_disrupted(claim, record.reason.lower(), moving, policy=self._policy(record, claim))
-            _log.info("Disrupting node", nodeclaim=name, command=record.id, reason=record.reason.lower())
+            _log.info(messages.DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
         for pool in self._pools(record):
@@ -643,7 +642,7 @@ class CommandQueue:
             self.heals.add(name)
         text = f"Canceled the disruption ({record.reason}), the node accepts pods again: {why}"
         self._say(record.candidate_names, "DisruptionBlocked", text)
-        _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
+        _log.info(messages.CANCELED_DISRUPTION, command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
     def _note_failure(self, record: CommandRecord, memory: _Memory) -> None:
@@ -708,11 +707,9 @@ class CommandQueue:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning(
-                "Failed to roll back a disruption that no command carries out; retrying", node=key, error=str(error)
-            )
+            _log.warning(messages.FAILED_TO_ROLL_BACK_DISRUPTION, node=key, error=str(error))
             return Result(failed=True)
-        _log.info("Rolled back a disruption that no command carries out", nodeclaim=key)
+        _log.info(messages.ROLLED_BACK_DISRUPTION, nodeclaim=key)
         return DONE
 
     # ------------------------------------------------------------------ telling

@@ -17,6 +17,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
@@ -233,7 +234,7 @@ class Disruption:
             try:
                 run()
             except Exception:
-                _log.exception("A disruption pass failed; retrying with the next pass", loop=name)
+                _log.exception(messages.DISRUPTION_PASS_FAILED, loop=name)
             pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
     def run_once(self) -> None:
@@ -258,7 +259,7 @@ class Disruption:
             try:
                 begun |= self._run(method, snapshot, ledger, empty_for, begun)
             except Exception:
-                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
+                _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
 
     def _run(
         self,
@@ -358,7 +359,7 @@ class Disruption:
                 answer = self._consolidate(method, self._cluster.snapshot())
             except Exception:
                 settled = False
-                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
+                _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
                 continue
             settled = settled and not answer.proposals and not answer.unreached
             recheck = soonest(recheck, answer.recheck_at)
@@ -393,7 +394,7 @@ class Disruption:
         if answer.unreached:
             self._metrics.consolidation_timed_out(consolidation_type(method.name))
             _log.info(
-                "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass",
+                messages.CONSOLIDATION_PASS_TIMED_OUT,
                 method=method.name,
                 nodes=len(answer.unreached),
             )
@@ -423,9 +424,9 @@ class Disruption:
     def _is_stale(self) -> bool:
         why = self._stale()
         if why and not self._was_stale:
-            _log.warning("Suspended voluntary disruption until the caches are current", reason=why)
+            _log.warning(messages.SUSPENDED_VOLUNTARY_DISRUPTION, reason=why)
         elif self._was_stale and not why:
-            _log.info("Resumed voluntary disruption because the caches are current")
+            _log.info(messages.RESUMED_VOLUNTARY_DISRUPTION)
         self._was_stale = why
         if why:
             self._empty_since.clear()  # nobody saw what happened meanwhile
@@ -436,7 +437,7 @@ class Disruption:
         pause = self._pause()
         if pause != self._was_paused:
             _log.info(
-                "Disruption was paused or resumed",
+                messages.DISRUPTION_PAUSE_CHANGED,
                 all=pause.everything,
                 nodepools=sorted(pause.pools),
                 settings_unread=pause.unread,
@@ -490,7 +491,7 @@ class Disruption:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
+            _log.warning(messages.FAILED_TO_UPDATE_NODECLAIM_STATUS, nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 

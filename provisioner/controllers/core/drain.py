@@ -12,6 +12,7 @@ from provisioner.apis.core import ObjectReference
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
+from provisioner.controllers.core import messages
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import pod_reference
 from provisioner.disruption.pause import NOTHING, Pause
@@ -185,7 +186,7 @@ class Evictions:
         except TooManyRequests as error:
             self._metrics.eviction("429")
             self._refused(pod, f"evicting pod violates a PDB (Pod={pod.key})")
-            _log.debug("Eviction refused", pod=pod.key, error=str(error))
+            _log.debug(messages.EVICTION_REFUSED, pod=pod.key, error=str(error))
             return Result(failed=True)
         except ServerError as error:
             self._metrics.eviction(str(error.status))
@@ -194,7 +195,7 @@ class Evictions:
             return Result(failed=True)
         except ApiError as error:
             self._metrics.eviction(str(error.status))
-            _log.info("Eviction failed; retrying", pod=pod.key, error=str(error))
+            _log.info(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
             return Result(failed=True)
         self._agreed(uid, None)
         self._metrics.eviction("200")
@@ -217,7 +218,7 @@ class Evictions:
         except (NotFound, Conflict):
             return DONE
         except ApiError as error:
-            _log.info("Failed to delete a pod; retrying", pod=pod.key, error=str(error))
+            _log.info(messages.FAILED_TO_DELETE_POD, pod=pod.key, error=str(error))
             self._deadlines[pod.uid] = deadline
             return Result(failed=True)
         self._agreed(pod.uid, deadline)

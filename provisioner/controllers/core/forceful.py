@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import is_reschedulable
 from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of
@@ -88,7 +89,7 @@ class ForcefulDisruption:
             try:
                 self.run_once()
             except Exception:
-                _log.exception("An expiration and node repair pass failed; retrying with the next pass")
+                _log.exception(messages.FORCEFUL_PASS_FAILED)
 
     def run_once(self) -> None:
         """Decide on one snapshot; waits for no call. Cost: O(nodes)."""
@@ -126,7 +127,7 @@ class ForcefulDisruption:
         except NotFound:
             return DONE
         except ApiError as error:
-            _log.warning("A NodeClaim could not be deleted; retrying", nodeclaim=name, error=str(error))
+            _log.warning(messages.NODECLAIM_COULD_NOT_BE_DELETED, nodeclaim=name, error=str(error))
             return Result(failed=True)
         finally:
             self._ledger.release(name)
@@ -154,7 +155,7 @@ class ForcefulDisruption:
             self._metrics.unhealthy_disrupted(claim, repair.condition)
         self._say(claim.name, "Normal", "DisruptionTerminating", f"Disrupting Node: {reason}", 0.0)
         what = f"{repair.condition}={repair.status}" if repair is not None else claim.spec.expire_after
-        _log.info("Disrupting node", nodeclaim=claim.name, reason=reason.lower(), because=what)
+        _log.info(messages.DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)
 
     def _say(self, name: str, kind: EventType, reason: str, message: str, ttl: float) -> None:
         claim = self._cluster.claim(name)

@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of, merged
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import is_reschedulable
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
@@ -104,7 +105,7 @@ class Interruptions:
             except NotFound:
                 return False
         _log.info(
-            "Instance is being interrupted",
+            messages.INSTANCE_IS_BEING_INTERRUPTED,
             nodeclaim=claim.name,
             reason=wanted.reason,
             evicts=wanted.evicts,
@@ -123,7 +124,7 @@ class Interruptions:
         if known is None or known.has_begun(self._clock.now()):
             return False
         self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: None})
-        _log.info("Interruption was canceled", nodeclaim=claim.name, reason=known.reason)
+        _log.info(messages.INTERRUPTION_CANCELED, nodeclaim=claim.name, reason=known.reason)
         return True
 
     def _loop(self) -> None:
@@ -137,7 +138,7 @@ class Interruptions:
                 wait = BUSY_SECONDS if self.run_once().close else POLL_SECONDS
             except Exception:
                 wait = POLL_SECONDS
-                _log.exception("Handling interruptions failed; retrying")
+                _log.exception(messages.HANDLING_INTERRUPTIONS_FAILED)
 
     def run_once(self) -> InterruptionDecision:
         """One pass over one snapshot."""
@@ -168,7 +169,7 @@ class Interruptions:
         for outcome in run_parallel(self._workers, take, steps, patience=self._patience):
             if isinstance(outcome.error, ApiError | StillRunningError):
                 _log.warning(
-                    "Failed to handle an interrupted NodeClaim; retrying",
+                    messages.FAILED_TO_HANDLE_INTERRUPTED_NODECLAIM,
                     nodeclaim=outcome.item[1],
                     error=str(outcome.error),
                 )
@@ -201,7 +202,7 @@ class Interruptions:
             return
         finally:
             self._ledger.release(key)
-        _log.info("Tainted an interrupted Node", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
+        _log.info(messages.TAINTED_INTERRUPTED_NODE, nodeclaim=key, node=node.metadata.name, reason=mark.reason)
 
     def _evict(self, key: str, mark: Interruption) -> None:
         claim = self._cluster.claim(key)
@@ -216,7 +217,7 @@ class Interruptions:
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         self._metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
         self._say(key, "Warning", "TerminatingOnInterruption", "Interruption triggered termination")
-        _log.info("Terminating an interrupted NodeClaim", nodeclaim=key, reason=mark.reason)
+        _log.info(messages.TERMINATING_INTERRUPTED_NODECLAIM, nodeclaim=key, reason=mark.reason)
 
     def _say(self, key: str, kind: EventType, reason: str, message: str) -> None:
         claim = self._cluster.claim(key)

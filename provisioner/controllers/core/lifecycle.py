@@ -25,7 +25,7 @@ from provisioner.cloudprovider.errors import (
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.types import CloudProviderView, Machine
-from provisioner.controllers.core import registration
+from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of, grace_end
 from provisioner.controllers.core.fallback import Fallback
@@ -163,9 +163,7 @@ class Lifecycle:
 
     def _launch(self, claim: NodeClaim) -> Result:
         if self._cluster.is_unneeded(claim.metadata.name):
-            _log.info(
-                "Deleting NodeClaim because its pods were scheduled to other nodes", nodeclaim=claim.metadata.name
-            )
+            _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
             self._writer.delete(claim)
             return DONE
         waited = self._waited(claim, names.LAUNCHED)
@@ -244,7 +242,7 @@ class Lifecycle:
             allocatable=machine.allocatable.to_wire(),
         )
         _log.info(
-            "Launched NodeClaim",
+            messages.LAUNCHED_NODECLAIM,
             nodeclaim=claim.metadata.name,
             provider_id=machine.provider_id,
             instance_type=machine.instance_type,
@@ -314,7 +312,7 @@ class Lifecycle:
     # ------------------------------------------------------------------ the end
 
     def _give_up(self, claim: NodeClaim, reason: str, *, unhealthy: bool) -> Result:
-        _log.warning("Deleting NodeClaim", nodeclaim=claim.metadata.name, reason=reason)
+        _log.warning(messages.DELETING_NODECLAIM, nodeclaim=claim.metadata.name, reason=reason)
         if unhealthy:
             self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), False)
         self._metrics.claim_disrupted(claim, reason)
@@ -341,7 +339,7 @@ class Lifecycle:
             return retry_of(error)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
-                "A request to the API server failed during the termination of a NodeClaim; retrying",
+                messages.REQUEST_FAILED_DURING_TERMINATION,
                 nodeclaim=claim.name,
                 error=str(error),
             )
@@ -378,7 +376,7 @@ class Lifecycle:
         others = [one for other in rivals.claims if other != name and (one := self._cluster.claim(other)) is not None]
         if any(one.metadata.deletion_timestamp is None or one.metadata.name > name for one in others):
             _log.warning(
-                "Removing a NodeClaim without terminating its instance, which belongs to another NodeClaim",
+                messages.REMOVING_NODECLAIM_WITHOUT_INSTANCE,
                 nodeclaim=name,
                 rivals=str(rivals),
             )

@@ -17,6 +17,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_terminal
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
@@ -118,7 +119,7 @@ class Nominations:
                 self._note(pod, claim.name, node.metadata.name)
                 found += 1
         if found:
-            _log.info("Adopted nominations of a previous leader", pods=found)
+            _log.info(messages.ADOPTED_NOMINATIONS, pods=found)
 
     def nominate(self, machines: Iterable[tuple[NodeClaim, Node]], patience: float | None = None) -> Counter[str]:
         """Nominate the pods that these machines were made for, as far as they may be; before the first is let in.
@@ -267,9 +268,7 @@ class Nominations:
             if not entry.writes:
                 self._forget(entry)
         except ApiError as error:
-            _log.info(
-                "Failed to nominate a pod; continuing without a nomination", pod=pod.key, node=node, error=str(error)
-            )
+            _log.info(messages.FAILED_TO_NOMINATE_POD, pod=pod.key, node=node, error=str(error))
         self._metrics.nomination(outcome)
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
@@ -285,7 +284,7 @@ class Nominations:
             delay = min(_RETRY_CAP_SECONDS, _RETRY_SECONDS * 2**one.failures)
             one.failures, one.retry_at = one.failures + 1, self._clock.monotonic() + delay
             _log.warning(
-                "Failed to withdraw a nomination; retrying",
+                messages.FAILED_TO_WITHDRAW_NOMINATION,
                 pod=one.pod.key, node=one.node, seconds=delay, error=str(error),
             )  # fmt: skip
         else:

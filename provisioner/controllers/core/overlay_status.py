@@ -9,6 +9,7 @@ from provisioner.apis.conditions import OVERLAY_CONDITIONS
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.cloudprovider.overlays import Overlays
+from provisioner.controllers.core import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
@@ -89,7 +90,7 @@ class OverlayStatus:
         if conditions != overlay.status.conditions:
             if problem is not None:
                 _log.warning(
-                    "The NodeOverlay is not applied", nodeoverlay=name, reason=problem.reason, message=problem.message
+                    messages.NODEOVERLAY_NOT_APPLIED, nodeoverlay=name, reason=problem.reason, message=problem.message
                 )
             body = {"metadata": {"uid": meta.uid}, "status": {"conditions": msgspec.to_builtins(conditions)}}
             try:
@@ -97,8 +98,6 @@ class OverlayStatus:
             except NotFound:
                 return DONE
             except ApiError as error:
-                _log.warning(
-                    "Failed to write the status of a NodeOverlay; retrying", nodeoverlay=name, error=str(error)
-                )
+                _log.warning(messages.FAILED_TO_WRITE_NODEOVERLAY_STATUS, nodeoverlay=name, error=str(error))
                 return Result(failed=True)
         return Result(requeue_after=RECHECK_SECONDS)

@@ -10,7 +10,7 @@ from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.core import events
+from provisioner.controllers.core import events, messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.intake import counts_by_time
 from provisioner.controllers.core.plans import PlanWriter
@@ -125,7 +125,7 @@ class Provisioner:
         seconds = self._clock.monotonic() - started
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(
-                "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch",
+                messages.REACHED_SOLVE_DEADLINE,
                 scheduling_id=decision,
                 solve_deadline_seconds=self._deadline,
             )
@@ -140,7 +140,7 @@ class Provisioner:
             result.usd_per_hour,
         )
         _log.info(
-            "Planned pending pods",
+            messages.PLANNED_PENDING_PODS,
             scheduling_id=decision,
             pods=batch.pods,
             claims=batch.claims,
@@ -213,14 +213,14 @@ class Provisioner:
             new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name))
         except NoFreeNameError as error:
             _log.error(
-                "Failed to find an unused name for a NodeClaim; planning its pods again",
+                messages.FAILED_TO_FIND_UNUSED_NAME,
                 nodepool=planned.pool,
                 error=str(error),
             )
             self._retry(f"names/{planned.pool}")
             return
         if new is None:
-            _log.info("Skipped a NodeClaim because its pods were scheduled while it was planned", nodepool=planned.pool)
+            _log.info(messages.SKIPPED_OVERTAKEN_NODECLAIM, nodepool=planned.pool)
         else:
             self._workers.submit(lambda: self._create(planned, new))
 
@@ -248,7 +248,7 @@ class Provisioner:
         """Room for pods on an existing or in-flight node, written into the plan of its claim."""
         claim = node.claim
         if self._cluster.assign(node.key, pods):
-            _log.info("A node was removed while pods were planned for it; planning them again", node=str(node.key))
+            _log.info(messages.PLANNED_NODE_REMOVED, node=str(node.key))
             self._retry(f"refused/{node.key}")
             return
         self._plans.changed(node.key)

@@ -18,6 +18,7 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nominations import Nominations
 from provisioner.controllers.metrics import Metrics
@@ -261,7 +262,7 @@ class Registrar:
             try:
                 self._do(wave)
             except Exception as error:
-                _log.exception("Registering a batch of NodeClaims failed; retrying", claims=len(wave))
+                _log.exception(messages.REGISTERING_BATCH_FAILED, claims=len(wave))
                 for name in wave:
                     self._retry(name, error)
             pulse.rest()
@@ -330,7 +331,7 @@ class Registrar:
             wait = doubling(count, base=RETRY_BASE_SECONDS, cap=RETRY_CAP_SECONDS, chance=self._chance)
             self._delayed[name] = self._clock.monotonic() + wait
             self._changed.notify_all()
-        _log.warning("Registration failed; retrying", nodeclaim=name, error=str(error), seconds=round(wait, 1))
+        _log.warning(messages.REGISTRATION_FAILED, nodeclaim=name, error=str(error), seconds=round(wait, 1))
 
     def _let_in(self, claim: NodeClaim, node: Node) -> None:
         name = claim.metadata.name

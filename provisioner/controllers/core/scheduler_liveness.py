@@ -10,6 +10,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.events import Told
 from provisioner.controllers.references import pod_reference
 from provisioner.kube.events import Recorder
@@ -76,12 +77,12 @@ class SchedulerLiveness:
             self._silent = bool(left)
             if left:
                 _log.warning(
-                    "A scheduler has processed no pod for a minute while pods wait for it; check that it runs",
+                    messages.SCHEDULER_IS_SILENT,
                     scheduler=self._scheduler,
                     pods=len(left),
                 )
             else:
-                _log.info("No pods wait for the silent scheduler anymore", scheduler=self._scheduler)
+                _log.info(messages.NO_PODS_WAIT_FOR_SILENT_SCHEDULER, scheduler=self._scheduler)
         text = (
             f'Scheduler "{self._scheduler}" of the pod has processed no pod for {SILENCE_SECONDS:.0f} s. '
             "Check that the scheduler runs, or recreate the pod without this schedulerName"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.metrics import Metrics
@@ -172,9 +173,7 @@ class StaticCapacity:
                 return self._delete(pool, decision)
             return self._create(pool, decision)
         except ApiError as error:
-            _log.warning(
-                "Failed to bring a static NodePool to spec.replicas; retrying", nodepool=name, error=str(error)
-            )
+            _log.warning(messages.FAILED_TO_SCALE_STATIC_NODEPOOL, nodepool=name, error=str(error))
             return Result(failed=True)
 
     def _caught_up(self, pool: NodePool) -> bool:
@@ -195,7 +194,7 @@ class StaticCapacity:
             self._writer.delete(claim)
             self._metrics.claim_disrupted(claim, "scaled_down")
             _log.info(
-                "Deleting a NodeClaim of a static NodePool",
+                messages.DELETING_STATIC_NODECLAIM,
                 nodeclaim=name,
                 nodepool=pool.name,
                 replicas=pool.spec.replicas,
@@ -219,9 +218,7 @@ class StaticCapacity:
         try:
             announced = [self._announce(pool) for _ in range(min(decision.create, MOST_A_PASS))]
         except (NoFreeNameError, RequirementError) as error:
-            _log.error(
-                "Failed to make a NodeClaim of a static NodePool; retrying", nodepool=pool.name, error=str(error)
-            )
+            _log.error(messages.FAILED_TO_MAKE_STATIC_NODECLAIM, nodepool=pool.name, error=str(error))
             return Result(requeue_after=LIMITED_RECHECK_SECONDS)
         asked = run_parallel(
             self._workers,
@@ -231,7 +228,7 @@ class StaticCapacity:
         )
         errors = [one.error for one in asked if one.error is not None]
         _log.info(
-            "Created NodeClaims of a static NodePool",
+            messages.CREATED_STATIC_NODECLAIMS,
             nodepool=pool.name,
             replicas=pool.spec.replicas,
             created=len(asked) - len(errors),

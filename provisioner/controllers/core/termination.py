@@ -14,6 +14,7 @@ from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import Evictions, deadline_of, drain_step
@@ -129,7 +130,7 @@ class Termination:
             return Result(requeue_after=0.1)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
-                "A request to the API server failed during the draining of a Node; retrying",
+                messages.REQUEST_FAILED_DURING_DRAINING,
                 node=name,
                 error=str(error),
             )

@@ -24,6 +24,7 @@ from provisioner.apis.pods import Pod, is_drainable
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, NodeFacts, decode_facts, read_node
 from provisioner.controllers.core.drain import DrainStep, Evictions, drain_step
 from provisioner.controllers.references import node_reference, reference_of
@@ -331,7 +332,7 @@ class Terminator:
             every = survey(self._client, resources.VOLUMEATTACHMENTS, decode=_decode_attachment).objects
         except Forbidden as error:  # manifests of an older version: no instance may run for ever for that
             _log.warning(
-                "Not waiting for volumes to detach, because listing VolumeAttachments is forbidden; apply the current RBAC manifests",
+                messages.NOT_WAITING_FOR_VOLUMES_DETACH,
                 error=str(error),
             )
             return found

@@ -2,6 +2,7 @@
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.core import messages
 from provisioner.scheduling.world import DEFAULTS, Gathered, Machines, Policies, world_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
@@ -46,7 +47,7 @@ class Worlds:
             return self._provider.instance_types(pool)
         except Exception as error:
             _log.warning(
-                "Ignoring a NodePool because its instance types are unknown",
+                messages.IGNORING_NODEPOOL_OF_UNKNOWN_TYPES,
                 nodepool=pool.metadata.name,
                 error=str(error),
             )

@@ -13,6 +13,7 @@ from provisioner.cloudprovider.aws.interruption import health, notices
 from provisioner.cloudprovider.aws.interruption.health import Category, Finding
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.controllers.core.interruption import Interruptions, tell
+from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.interruption_queue import claims_by_instance
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
@@ -72,7 +73,7 @@ class HealthPoller:
             failure = classify_exception(error)
             if failure.kind is not Kind.DENIED:
                 raise
-            _log.error("Instance health is not monitored because the permission is missing", error=str(failure))
+            _log.error(messages.INSTANCE_HEALTH_NOT_MONITORED, error=str(failure))
             return DENIED_SECONDS
         claims = claims_by_instance(self._cluster.claims())
         mine = [finding for finding in found.findings if finding.instance in claims]
@@ -99,7 +100,7 @@ class HealthPoller:
         try:
             new = self._interruptions.mark(claim, mark)
         except ApiError as error:
-            _log.warning("Failed to annotate a NodeClaim; retrying", nodeclaim=claim.name, error=str(error))
+            _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
             return
         if new:
             tell(self._recorder, self._cluster, claim, saying.type, saying.reason, saying.message)
@@ -108,4 +109,4 @@ class HealthPoller:
         try:
             self._interruptions.call_off(claim)
         except ApiError as error:
-            _log.warning("Failed to cancel an interruption; retrying", nodeclaim=claim.name, error=str(error))
+            _log.warning(messages.FAILED_TO_CANCEL_INTERRUPTION, nodeclaim=claim.name, error=str(error))

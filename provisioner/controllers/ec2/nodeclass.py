@@ -29,6 +29,7 @@ from provisioner.cloudprovider.aws.nodeclass.validation import INVALID_USER_DATA
 from provisioner.cloudprovider.aws.nodeclass.verdicts import Finding
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -213,7 +214,7 @@ class NodeClassController:
             body = {"metadata": guard, "status": status}
             self._client.patch(resources.EC2NODECLASSES, node_class.name, body, subresource="status")
             _log.info(
-                "Updated the status of an EC2NodeClass",
+                messages.UPDATED_EC2NODECLASS_STATUS,
                 nodeclass=node_class.name,
                 ready=_ready(conditions),
                 changed=", ".join(sorted(status)),
@@ -346,7 +347,7 @@ class NodeClassController:
         guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
         self._client.patch(resources.EC2NODECLASSES, node_class.name, {"metadata": {**guard, "finalizers": left}})
         _userdata_bytes.replace(node_class.name, ())
-        _log.info("Cleaned up EC2NodeClass", nodeclass=node_class.name)
+        _log.info(messages.CLEANED_UP_EC2NODECLASS, nodeclass=node_class.name)
         return DONE
 
 
@@ -365,7 +366,7 @@ class ProfileCollector:
         for claim in self._client.list(resources.NODECLAIMS):
             used.add(claim.metadata.annotations.get(ec2.INSTANCE_PROFILE_ANNOTATION, ""))
         for name in self._profiles.collect(used):
-            _log.info("Deleted an unused instance profile", profile=name)
+            _log.info(messages.DELETED_UNUSED_INSTANCE_PROFILE, profile=name)
         return COLLECT_SECONDS
 
 

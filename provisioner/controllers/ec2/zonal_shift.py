@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.cloudprovider.aws import labels
+from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube.events import EventType, Recorder
 from provisioner.support import logs
@@ -76,7 +77,7 @@ class ZonalShiftController:
         for zone in sorted(ended):
             self._tell(zone, "Normal", CLEARED, "the zonal shift has ended; instances are launched in this zone again")
         if begun or ended:
-            _log.info("Zonal shifts changed", shifted=sorted(shifted))
+            _log.info(messages.ZONAL_SHIFTS_CHANGED, shifted=sorted(shifted))
             self._changed(shifted)
         return POLL_SECONDS
 

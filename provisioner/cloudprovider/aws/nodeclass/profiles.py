@@ -20,6 +20,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.structural import fnv
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
+from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.answer_cache import Remembered
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.errors import CloudError, Retry
@@ -293,7 +294,7 @@ class Profiles:
             try:
                 self._call("AddRoleToInstanceProfile", set(), InstanceProfileName=profile.name, RoleName=role)
             except DiscoveryError as error:
-                _log.warning("Failed to restore the role of an instance profile", name=profile.name, error=str(error))
+                _log.warning(messages.FAILED_TO_RESTORE_ROLE, name=profile.name, error=str(error))
 
     def _get(self, name: str) -> Profile | None:
         try:
