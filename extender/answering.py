@@ -196,10 +196,10 @@ class Answerer:
             if not complaint:
                 return judge()
             meters.PASSED.labels("stale").inc()
-            self._log("Passing all nodes because the state of the extender is out of date", why=complaint)
+            self._log(messages.PASSING_ALL_NODES_STALE, why=complaint)
         except Exception as error:
             meters.PASSED.labels("error").inc()
-            self._log("Passing all nodes because a request failed", error=error, verb=verb)
+            self._log(messages.PASSING_ALL_NODES_FAILED, error=error, verb=verb)
         finally:
             self.breaker.record(self._board.clock.monotonic() - began)
         return "echoed", echo()
@@ -226,7 +226,7 @@ class Answerer:
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
         meters.REQUESTS.labels(verb, "failed").inc()
-        self._log("Failed to read a request", verb=verb, problem=str(error))
+        self._log(messages.FAILED_TO_READ_REQUEST, verb=verb, problem=str(error))
         match verb:
             case "prioritize":
                 return encode_scores(())

@@ -163,7 +163,7 @@ class Reporter:
                     self._send(batch)
             except Exception as error:  # the thread outlives whatever a peer does
                 meters.REPORTS.labels("failed").inc(len(batch))
-                self._log("Failed to send reports; retrying", error)
+                self._log(messages.FAILED_TO_SEND_REPORTS, error)
 
     def _send(self, batch: list[Report]) -> None:
         url = self._url

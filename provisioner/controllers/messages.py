@@ -2,6 +2,16 @@
 
 from typing import Final
 
+from provisioner.values.message import EventMessage
+
+
+def unreadable_object(kind: str, problem: str) -> EventMessage:
+    """On the object itself, where its name can be read."""
+    return EventMessage(
+        "Warning", "UnreadableObject", f"This {kind} cannot be read and is ignored until it is corrected: {problem}"
+    )
+
+
 # leadership.py
 WRITE_STILL_IN_FLIGHT: Final = "A write is still in flight; letting the Lease expire instead of releasing it"
 LEADER_ELECTION_FAILED: Final = "Leader election failed"

@@ -89,7 +89,6 @@ STOP_SECONDS = 5.0
 WRITERS_STOP_SECONDS = 2.0
 WATCHES_STOP_SECONDS = 2.0
 BAD_OBJECTS_NAMED = 5
-UNREADABLE = "UnreadableObject"
 HOUSEKEEPING_PATIENCE_SECONDS = 300.0
 EXPIRE_SECONDS = 1.0
 POOL_DELAY_SECONDS = 1.0
@@ -726,9 +725,7 @@ class Controllers:
                     namespace=identity.namespace,
                     uid=identity.uid,
                 ),
-                "Warning",
-                UNREADABLE,
-                f"This {resource.kind} cannot be read and is ignored until it is corrected: {problem}",
+                *messages.unreadable_object(resource.kind, problem),
             )
 
     # ------------------------------------------------------------------ effects

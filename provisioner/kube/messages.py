@@ -22,6 +22,8 @@ FAILED_TO_RELEASE_LEASE: Final = "Failed to release the Lease"
 RELEASED_LEASE: Final = "Released the Lease"
 
 # watch.py
+IGNORING_OBJECT: Final = "Ignoring an object that cannot be read"
+IGNORING_PARTS_OF_OBJECT: Final = "Ignoring parts of an object that cannot be read"
 WATCH_FAILED: Final = "Watch failed; retrying"
 RESOURCE_VERSION_TOO_OLD: Final = "The resource version is too old; listing all objects again"
 LIST_WITH_UNREADABLE_IDENTITY: Final = (

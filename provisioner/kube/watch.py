@@ -674,7 +674,7 @@ class Reflector(Generic[T]):
         is_news = known is None or known.problem != text  # its owner may change it as often as he likes
         _log.log(
             logging.WARNING if is_news else logging.DEBUG,
-            "Ignoring an object that cannot be read" if left_out else "Ignoring parts of an object that cannot be read",
+            messages.IGNORING_OBJECT if left_out else messages.IGNORING_PARTS_OF_OBJECT,
             resource=str(self.resource),
             object=key or "unknown",
             error=text,

@@ -58,6 +58,7 @@ from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import EventMessage
 
 #: A command of which nothing has changed for so long is called off.
 TIMEOUT: Final = timedelta(minutes=10)
@@ -232,7 +233,7 @@ class CommandQueue:
             except NoFreeNameError as error:
                 return str(error)
             if new is None:
-                return f"its pods no longer need a replacement from NodePool {planned.pool}"
+                return messages.pods_need_no_replacement(planned.pool)
             memory.new[new.name] = new
         replacements = tuple(Replacement(new.name, new.body) for new in memory.new.values())
         whole = msgspec.structs.replace(record, replacements=replacements)
@@ -240,13 +241,13 @@ class CommandQueue:
             encode_command(whole)
         except CommandTooLargeError as error:
             return str(error)
-        return "" if self._cluster.command_begun(whole) else "another command was started first"
+        return "" if self._cluster.command_begun(whole) else messages.OTHER_COMMAND_FIRST
 
     def _placed(self, proposal: Proposal, snapshot: Snapshot, memory: _Memory) -> str:
         keys = {str(node.key): node.key for node in snapshot.nodes}
         for name, pods in proposal.placements.items():
             if self._cluster.assign(keys[name], pods):
-                return f"node {name} no longer accepts pods"
+                return messages.node_left(name)
         memory.placed = tuple(keys[name] for name in proposal.placements)
         return ""
 
@@ -288,7 +289,7 @@ class CommandQueue:
         if not command.written:
             return self._call_off(command, memory, paused)
         memory.looks = None
-        self._say(command.record.candidate_names, "DisruptionBlocked", paused)
+        self._say(command.record.candidate_names, messages.disruption_blocked(paused))
         return Result(requeue_after=PAUSED_SECONDS)
 
     def _failed(self, holder: str, memory: _Memory, error: ApiError) -> Result:
@@ -340,7 +341,7 @@ class CommandQueue:
                     self._tell_replacements(record, following.names)
                     return Result(requeue_after=WAIT_SECONDS)
                 case Step.AWAIT_BUDGET:
-                    self._say(record.candidate_names, "DisruptionBlocked", following.why)
+                    self._say(record.candidate_names, messages.disruption_blocked(following.why))
                     return Result(requeue_after=BUDGET_SECONDS)
                 case Step.AWAIT_END | Step.DONE:
                     return DONE
@@ -418,7 +419,7 @@ class CommandQueue:
         if memory.looks is None or memory.looks[0] != (looks, steps):
             memory.looks = ((looks, steps), now)
         seconds = now - memory.looks[1]
-        return f"no progress for {seconds:.0f} s" if seconds >= self._timeout.total_seconds() else ""
+        return messages.no_progress(seconds) if seconds >= self._timeout.total_seconds() else ""
 
     # ------------------------------------------------------------------ steps
 
@@ -469,10 +470,7 @@ class CommandQueue:
     def _with_reason(self, claim: NodeClaim, reason: str) -> tuple[Condition, ...]:
         return CLAIM_CONDITIONS.set(
             claim.status.conditions,
-            names.DISRUPTION_REASON,
-            names.TRUE,
-            reason,
-            reason,
+            *messages.disruption_reason(reason),
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
@@ -523,7 +521,7 @@ class CommandQueue:
             claim = self._cluster.claim(name)
             if claim is None:
                 continue
-            self._say((name,), "DisruptionTerminating", f"Disrupting Node: {record.reason}")
+            self._say((name,), messages.disrupting_node(record.reason))
             node = self._cluster.node_of(claim)
             pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
             self._writer.delete(claim)
@@ -619,7 +617,7 @@ class CommandQueue:
         for name in sorted({pod.namespace for pod in pods if is_evictable(pod, self._clock.now())}):
             answer = survey(self._client, resources.PDBS, decode=resources.PDBS.decode, namespace=name)
             found[name] = tuple(answer.objects)
-            bad = bad or next((f"PodDisruptionBudget {one} cannot be decoded" for one in answer.unreadable), "")
+            bad = bad or next((messages.budget_unreadable(str(one)) for one in answer.unreadable), "")
         return PodBudgets(found), bad
 
     # ------------------------------------------------------------------ calling off
@@ -640,8 +638,7 @@ class CommandQueue:
         self._note_failure(record, memory)
         for name in record.candidate_names:
             self.heals.add(name)
-        text = f"Canceled the disruption ({record.reason}), the node accepts pods again: {why}"
-        self._say(record.candidate_names, "DisruptionBlocked", text)
+        self._say(record.candidate_names, messages.disruption_canceled(record.reason, why))
         _log.info(messages.CANCELED_DISRUPTION, command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
@@ -720,20 +717,20 @@ class CommandQueue:
             if claim is None:
                 continue
             if is_true(claim.status.conditions, names.LAUNCHED):
-                reason, text = "DisruptionWaitingReadiness", "Waiting on readiness to continue disruption"
+                message = messages.WAITING_ON_READINESS
             else:
-                reason, text = "DisruptionLaunching", f"Launching NodeClaim: {record.reason}"
-            self._recorder.publish(reference_of(claim), "Normal", reason, text)
+                message = messages.launching_replacement(record.reason)
+            self._recorder.publish(reference_of(claim), *message)
 
-    def _say(self, those: Iterable[str], reason: str, message: str) -> None:
+    def _say(self, those: Iterable[str], message: EventMessage) -> None:
         """One event about each of these claims and its Node."""
         for name in those:
             claim = self._cluster.claim(name)
             node = self._cluster.node_of(claim) if claim is not None else None
             if claim is not None:
-                self._recorder.publish(reference_of(claim), "Normal", reason, message)
+                self._recorder.publish(reference_of(claim), *message)
             if node is not None:
-                self._recorder.publish(node_reference(node), "Normal", reason, message)
+                self._recorder.publish(node_reference(node), *message)
 
 
 def consolidation_type(method: str) -> str:
@@ -755,7 +752,7 @@ def _maker(planned: PlannedClaim, command: str) -> Callable[[str], NewClaim]:
 
 def _unknown(sight: Sight) -> str:
     if len(sight.nodes) > 1:
-        return f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have the same provider ID"
+        return messages.same_provider_id(sight.nodes[0].metadata.name, sight.nodes[1].metadata.name)
     return next(iter((*sight.unreadable, *sight.strangers)), "")
 
 

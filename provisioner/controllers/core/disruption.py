@@ -503,19 +503,17 @@ class Disruption:
             return CLAIM_CONDITIONS.clear(conditions, names.CONSOLIDATABLE)
         return CLAIM_CONDITIONS.set(
             conditions,
-            names.CONSOLIDATABLE,
-            names.TRUE,
-            names.CONSOLIDATABLE,
-            "",
+            *messages.CONSOLIDATABLE,
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
+        message = messages.not_disruptable(blocked.event, str(blocked))
         if not blocked.key:
             found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
             if found is not None:
-                self._recorder.publish(reference_of(found), "Normal", blocked.event, str(blocked), ttl=60.0)
+                self._recorder.publish(reference_of(found), *message, ttl=60.0)
             return
         claim = self._cluster.claim(blocked.key)
         node: Node | None = self._cluster.node_of(claim) if claim is not None else None
@@ -523,8 +521,6 @@ class Disruption:
             for reference in (reference_of(claim), node_reference(node)):
                 if blocked.event == UNCONSOLIDATABLE:
                     about = (reference.kind, reference.uid)
-                    self._recorder.publish(
-                        reference, "Normal", blocked.event, str(blocked), about, ttl=UNCONSOLIDATABLE_SECONDS
-                    )
+                    self._recorder.publish(reference, *message, about, ttl=UNCONSOLIDATABLE_SECONDS)
                 else:
-                    self._recorder.publish(reference, "Normal", blocked.event, str(blocked))
+                    self._recorder.publish(reference, *message)

@@ -113,10 +113,7 @@ class DriftController:
             return
         conditions = CLAIM_CONDITIONS.set(
             claim.status.conditions,
-            names.DRIFTED,
-            names.TRUE,
-            reason,
-            reason,
+            *messages.drifted(reason),
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )

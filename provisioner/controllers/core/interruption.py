@@ -21,12 +21,13 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.kube.errors import ApiError, NotFound
-from provisioner.kube.events import EventType, Recorder
+from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import StillRunningError, run_parallel
+from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 1.0
 #: While a machine is being closed its pods are planned as soon as the watch shows the taint.
@@ -177,7 +178,7 @@ class Interruptions:
                 raise outcome.error
         self._ask_for_plans(decision)
         for held in decision.held:
-            self._say(held.key, "Normal", "DisruptionBlocked", str(held))
+            self._say(held.key, messages.disruption_blocked(str(held)))
         return decision
 
     def _ask_for_plans(self, decision: InterruptionDecision) -> None:
@@ -216,17 +217,17 @@ class Interruptions:
         node = self._cluster.node_of(claim)
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         self._metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
-        self._say(key, "Warning", "TerminatingOnInterruption", "Interruption triggered termination")
+        self._say(key, messages.TERMINATING_ON_INTERRUPTION)
         _log.info(messages.TERMINATING_INTERRUPTED_NODECLAIM, nodeclaim=key, reason=mark.reason)
 
-    def _say(self, key: str, kind: EventType, reason: str, message: str) -> None:
+    def _say(self, key: str, message: EventMessage) -> None:
         claim = self._cluster.claim(key)
         if claim is not None:
-            tell(self._recorder, self._cluster, claim, kind, reason, message)
+            publish(self._recorder, self._cluster, claim, message)
 
 
-def tell(recorder: Recorder, cluster: Cluster, claim: NodeClaim, kind: EventType, reason: str, message: str) -> None:
+def publish(recorder: Recorder, cluster: Cluster, claim: NodeClaim, message: EventMessage) -> None:
     """Publish one event about a claim and, where it has one, about its Node."""
     node = cluster.node_of(claim)
     for reference in (reference_of(claim), *((node_reference(node),) if node is not None else ())):
-        recorder.publish(reference, kind, reason, message)
+        recorder.publish(reference, *message)

@@ -23,7 +23,7 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
-from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS, NominationPolicy, Withdrawal, withdrawal
+from provisioner.scheduling.nomination import NominationPolicy, Withdrawal, withdrawal
 from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
@@ -47,10 +47,9 @@ _RETRY_SECONDS: Final = 1.0
 _RETRY_CAP_SECONDS: Final = 32.0
 _NAMED: Final = 5
 _WITHDRAWN: Final = {
-    Withdrawal.NOT_BOUND: f"Withdrawing the nominations of pods that were not bound within {WITHDRAW_AFTER_SECONDS:g} s"
-    " of their Node becoming ready; kube-scheduler places them on its own",
-    Withdrawal.NOT_PLANNED: "Withdrawing the nominations of pods that are no longer planned for that Node",
-    Withdrawal.COUNTED_BY_SPREAD: "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts",
+    Withdrawal.NOT_BOUND: messages.NOMINATIONS_NOT_BOUND,
+    Withdrawal.NOT_PLANNED: messages.NOMINATIONS_NOT_PLANNED,
+    Withdrawal.COUNTED_BY_SPREAD: messages.NOMINATIONS_COUNTED_BY_SPREAD,
 }
 _log = logs.get_logger(__name__)
 

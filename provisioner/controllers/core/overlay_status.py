@@ -4,7 +4,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from provisioner.apis import names
 from provisioner.apis.conditions import OVERLAY_CONDITIONS
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
@@ -80,10 +79,11 @@ class OverlayStatus:
         problem = self._overlays.problem(name)
         conditions = OVERLAY_CONDITIONS.set(
             conditions,
-            names.VALIDATION_SUCCEEDED,
-            names.TRUE if problem is None else names.FALSE,
-            names.VALIDATION_SUCCEEDED if problem is None else problem.reason,
-            "" if problem is None else problem.message,
+            *(
+                messages.VALIDATION_SUCCEEDED
+                if problem is None
+                else messages.overlay_invalid(problem.reason, problem.message)
+            ),
             generation=meta.generation,
             now=now,
         )

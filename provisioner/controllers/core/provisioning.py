@@ -33,6 +33,7 @@ from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
+from provisioner.values.message import EventMessage
 
 _log = logs.get_logger(__name__)
 
@@ -188,7 +189,7 @@ class Provisioner:
     def _complain(self, snapshot: Snapshot, result: Result) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
-        empty: dict[str, str] = {}
+        empty: dict[str, EventMessage] = {}
         complaints: list[tuple[Pod, str]] = []
         unready = events.unready(view.pool for view in snapshot.pools if self._worlds.manages(view.pool))
         for unplaced in result.unplaced:
@@ -203,10 +204,10 @@ class Provisioner:
             if (stop := snapshot.stopped.get(pod.shape.key)) is not None
         ]
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
-            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
+            self._recorder.publish(pod_reference(pod), *messages.failed_scheduling(text), ttl=0)
         for view in snapshot.pools:
             if (about := empty.get(view.pool.name)) is not None:
-                self._recorder.publish(reference_of(view.pool), "Warning", "NoCompatibleInstanceTypes", about, ttl=60.0)
+                self._recorder.publish(reference_of(view.pool), *about, ttl=60.0)
 
     def _announce(self, planned: PlannedClaim) -> None:
         try:
@@ -236,13 +237,13 @@ class Provisioner:
                 self._nominate(f"nodeclaim/{new.name}", planned.pods)
 
     def _say_refused(self, planned: PlannedClaim, error: ApiError) -> None:
-        text = f"could not create a NodeClaim: {error.message}"
         dedupe = (planned.pool,)  # the message names the claim
         if isinstance(planned.template, NodePool):
-            self._recorder.publish(reference_of(planned.template), "Warning", "FailedCreate", text, dedupe, ttl=60.0)
+            message = messages.claim_refused(error.message)
+            self._recorder.publish(reference_of(planned.template), *message, dedupe, ttl=60.0)
+        message = messages.claim_refused_for_pod(planned.pool, error.message)
         for pod in planned.pods:
-            why = f'Failed to schedule pod, NodePool "{planned.pool}": {text}'
-            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", why, (pod.uid,), ttl=300.0)
+            self._recorder.publish(pod_reference(pod), *message, (pod.uid,), ttl=300.0)
 
     def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
         """Room for pods on an existing or in-flight node, written into the plan of its claim."""
@@ -257,4 +258,4 @@ class Provisioner:
 
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
+            self._recorder.publish(pod_reference(pod), *messages.nominated(target))

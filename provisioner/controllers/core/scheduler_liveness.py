@@ -19,7 +19,6 @@ from provisioner.support.clock import Clock
 
 SILENCE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
-EVENT_REASON: Final = "SchedulerNotRunning"
 
 WITHOUT_SCHEDULER = metrics.gauge(
     "dovetail_pods_without_scheduler",
@@ -62,7 +61,7 @@ class SchedulerLiveness:
             self._sign_at = self._clock.monotonic()
 
     def look(self) -> None:
-        """Count and tell the pods that nobody looks at. May be called as often as one likes."""
+        """Count, and publish events about, the pods that nobody looks at. May be called as often as one likes."""
         now = self._clock.monotonic()
         if now < self._look_at:
             return
@@ -83,12 +82,9 @@ class SchedulerLiveness:
                 )
             else:
                 _log.info(messages.NO_PODS_WAIT_FOR_SILENT_SCHEDULER, scheduler=self._scheduler)
-        text = (
-            f'Scheduler "{self._scheduler}" of the pod has processed no pod for {SILENCE_SECONDS:.0f} s. '
-            "Check that the scheduler runs, or recreate the pod without this schedulerName"
-        )
-        for pod, sentence in self._told.due(((pod, text) for pod in left), now):
-            self._recorder.publish(pod_reference(pod), "Warning", EVENT_REASON, sentence, ttl=0)
+        message = messages.scheduler_not_running(self._scheduler, SILENCE_SECONDS)
+        for pod, _ in self._told.due(((pod, message.text) for pod in left), now):
+            self._recorder.publish(pod_reference(pod), *message, ttl=0)
 
     def _is_unseen(self, pod: Pod) -> bool:
         return pod.shape.scheduler_name == self._scheduler and not pod.scheduled_reason and not pod.scheduled

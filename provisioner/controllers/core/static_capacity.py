@@ -153,13 +153,8 @@ class StaticCapacity:
         if pool is None or not pool.is_static or not self._manages(pool):
             return DONE
         if not self._enabled:
-            text = (
-                "spec.replicas has no effect because the feature gate StaticCapacity is disabled; "
-                "start the provisioner with --feature-gates=StaticCapacity=true"
-            )
-            self._recorder.publish(
-                reference_of(pool), "Warning", "StaticCapacityDisabled", text, ttl=TELL_SECONDS * 0.9
-            )
+            message = messages.STATIC_CAPACITY_DISABLED
+            self._recorder.publish(reference_of(pool), *message, ttl=TELL_SECONDS * 0.9)
             return Result(requeue_after=TELL_SECONDS)
         if self._stale():
             return Result(requeue_after=STALE_SECONDS)
@@ -199,17 +194,13 @@ class StaticCapacity:
                 nodepool=pool.name,
                 replicas=pool.spec.replicas,
             )
-            text = f'Terminating the node because NodePool "{pool.name}" has more nodes than spec.replicas ({pool.spec.replicas})'
-            self._recorder.publish(reference_of(claim), "Normal", "DisruptionTerminating", text)
+            self._recorder.publish(reference_of(claim), *messages.scaled_down(pool.name, pool.spec.replicas))
         return Result(requeue_after=STALE_SECONDS if len(decision.delete) > MOST_A_PASS else RECHECK_SECONDS)
 
     def _create(self, pool: NodePool, decision: StaticDecision) -> Result:
         if decision.refused:
-            text = (
-                f"{decision.refused} of {pool.spec.replicas} nodes (spec.replicas) are missing because "
-                f"limits.nodes is {decision.limit}; raise the limit or lower spec.replicas"
-            )
-            self._recorder.publish(reference_of(pool), "Warning", "NodeLimitReached", text, ttl=300.0)
+            message = messages.node_limit_reached(decision.refused, pool.spec.replicas, decision.limit)
+            self._recorder.publish(reference_of(pool), *message, ttl=300.0)
         idle = Result(requeue_after=LIMITED_RECHECK_SECONDS if decision.refused else RECHECK_SECONDS)
         if not decision.create or not is_true(pool.status.conditions, names.READY):
             return idle
@@ -236,8 +227,8 @@ class StaticCapacity:
         )
         refused = next((one for one in errors if isinstance(one, REFUSALS)), None)
         if refused is not None:
-            text = f"Failed to create a NodeClaim: {refused.message}"
-            self._recorder.publish(reference_of(pool), "Warning", "FailedCreate", text, (pool.name,), ttl=60.0)
+            message = messages.static_claim_refused(refused.message)
+            self._recorder.publish(reference_of(pool), *message, (pool.name,), ttl=60.0)
             return Result(requeue_after=REFUSED_SECONDS)
         if errors:
             return Result(failed=True)

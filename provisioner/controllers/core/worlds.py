@@ -28,11 +28,7 @@ class Worlds:
             self._provider.reservation_label,
         )
         for one in gathered.unreadable:
-            text = (
-                "Ignoring a NodePool that cannot be read"
-                if one.left_out
-                else "Ignoring an unreadable field of a NodePool"
-            )
+            text = messages.IGNORING_UNREADABLE_NODEPOOL if one.left_out else messages.IGNORING_UNREADABLE_FIELD
             _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
         return gathered
 

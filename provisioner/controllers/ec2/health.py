@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws import messages as aws_messages
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.interruption import health, notices
 from provisioner.cloudprovider.aws.interruption.health import Category, Finding
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.interruption import Interruptions, tell
+from provisioner.controllers.core.interruption import Interruptions, publish
 from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.interruption_queue import claims_by_instance
 from provisioner.kube.errors import ApiError
@@ -96,14 +97,14 @@ class HealthPoller:
             if finding.category is Category.EVENT
             else notices.impaired(str(finding.category), now)
         )
-        saying = notices.UNHEALTHY if finding.category is not Category.EVENT else notices.PLANNED
+        message = aws_messages.UNHEALTHY if finding.category is not Category.EVENT else aws_messages.MAINTENANCE
         try:
             new = self._interruptions.mark(claim, mark)
         except ApiError as error:
             _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
             return
         if new:
-            tell(self._recorder, self._cluster, claim, saying.type, saying.reason, saying.message)
+            publish(self._recorder, self._cluster, claim, message)
 
     def _call_off(self, claim: NodeClaim) -> None:
         try:

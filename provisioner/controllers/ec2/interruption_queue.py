@@ -22,7 +22,7 @@ from provisioner.cloudprovider.aws.interruption.queue import Received
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.interruption import Interruptions, tell
+from provisioner.controllers.core.interruption import Interruptions, publish
 from provisioner.controllers.ec2 import messages
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
@@ -156,8 +156,7 @@ class QueueReader:
 
     def _act(self, notice: Notice, claim: NodeClaim) -> None:
         now = self._clock.now()
-        saying = notices.SAYINGS[notice.kind]
-        tell(self._recorder, self._cluster, claim, saying.type, saying.reason, saying.message)
+        publish(self._recorder, self._cluster, claim, notices.EVENTS[notice.kind])
         wanted = notices.interruption(notice, self._settings, now)
         new = wanted is not None and self._interruptions.mark(claim, wanted)
         if notice.kind is Kind.SPOT_INTERRUPTED and new:  # once: telling it twice would double the back-off

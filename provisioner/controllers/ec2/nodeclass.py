@@ -40,10 +40,6 @@ from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.support.workers import DONE, Result
 
-NODECLASS_DRIFT: Final = "NodeClassDrift"
-WAITING: Final = "WaitingOnNodeClaimTermination"
-CLEAN_UP_FAILED: Final = "CleanUpFailed"
-WARNING: Final = "NodeClassWarning"
 COLLECT_SECONDS: Final = 1800.0
 _WAIT_SECONDS: Final = 600.0
 _RETRY_SECONDS: Final = 10.0
@@ -170,10 +166,7 @@ class NodeClassController:
         if former and ec2.HASH_ANNOTATION not in stamp and not drifted and is_true(conditions, names.LAUNCHED):
             marked = CLAIM_CONDITIONS.set(
                 conditions,
-                names.DRIFTED,
-                names.TRUE,
-                NODECLASS_DRIFT,
-                f"created from another version of EC2NodeClass {node_class.name}",
+                *messages.nodeclass_drift(node_class.name),
                 generation=claim.metadata.generation,
                 now=self._clock.now(),
             )
@@ -205,10 +198,10 @@ class NodeClassController:
             status["capacityReservations"] = None
         reference = reference_of(node_class)
         for one in verdicts.worsened(before, conditions):
-            self._recorder.publish(reference, "Warning", one.reason, f"{one.type}: {one.message}")
+            self._recorder.publish(reference, *messages.nodeclass_problem(one.reason, one.type, one.message))
         for finding in findings:
             for text in finding.warnings:
-                self._recorder.publish(reference, "Warning", WARNING, text, ttl=_SAID_FOR_SECONDS)
+                self._recorder.publish(reference, *messages.nodeclass_warning(text), ttl=_SAID_FOR_SECONDS)
         if status:
             guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
             body = {"metadata": guard, "status": status}
@@ -328,20 +321,14 @@ class NodeClassController:
         reference = reference_of(node_class)
         if waiting:
             more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
-            text = f"Waiting on NodeClaim termination for {', '.join(waiting[:_NAMED])}{more}"
-            self._recorder.publish(reference, "Normal", WAITING, text)
+            self._recorder.publish(reference, *messages.waiting_on_termination(", ".join(waiting[:_NAMED]), more))
             return Result(requeue_after=_WAIT_SECONDS)
         try:
             if not self._isolated:
                 self._profiles.delete_all(node_class)
             self._templates.drop(node_class.name)
         except CloudError as error:
-            self._recorder.publish(
-                reference,
-                "Warning",
-                CLEAN_UP_FAILED,
-                f"Failed to clean up AWS resources; retrying in {_RETRY_SECONDS:g} s: {error}",
-            )
+            self._recorder.publish(reference, *messages.clean_up_failed(_RETRY_SECONDS, str(error)))
             return Result(requeue_after=_RETRY_SECONDS)
         left = [one for one in node_class.metadata.finalizers if one != ec2.TERMINATION_FINALIZER]
         guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}

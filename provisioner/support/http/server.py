@@ -581,7 +581,7 @@ class HttpServer:
             messages.REQUEST_NOT_ANSWERED_IN_TIME,
             server=self.name,
             target=ticket.request.target,
-            why="the request was waiting for a thread" if waits else "the handler has not finished",
+            why=messages.WAITED_FOR_THREAD if waits else messages.HANDLER_NOT_FINISHED,
         )
         self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
 
