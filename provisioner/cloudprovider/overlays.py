@@ -365,7 +365,7 @@ class Overlays:
             return None
         return Problem(
             names.CONFLICT,
-            f'NodeOverlay "{other}" of the same weight changes the same instance types; give one of them another weight',
+            messages.overlay_conflict(other),
         )
 
     def applied(self, pool: str, types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:

@@ -178,9 +178,8 @@ class _Use:
 
 def _uses(module: ModuleType) -> dict[str, _Use]:
     """By name, the log calls of the package that write a text, or hand it to what does."""
-    assert module.__file__ is not None
     found: defaultdict[str, _Use] = defaultdict(_Use)
-    home = Path(module.__file__)
+    home = Path(inspect.getfile(module))
     for path in sorted(home.parent.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         if path == home:

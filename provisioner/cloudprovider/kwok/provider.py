@@ -24,6 +24,7 @@ from provisioner.cloudprovider.errors import (
 )
 from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import Catalogue, generated
+from provisioner.cloudprovider.messages import nodeclass_not_found, nodeclass_terminating
 from provisioner.cloudprovider.types import InstanceType, Machine, Offering, RepairPolicy, by_price
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import NODES, Resource
@@ -260,13 +261,9 @@ class KwokProvider:
         """Ready unless it is missing, being deleted, or its own Ready condition says otherwise."""
         node_class = self._node_classes.get(reference.name)
         if (reference.group, reference.kind) not in self.node_class_kinds() or node_class is None:
-            return (
-                names.FALSE,
-                names.NODECLASS_NOT_FOUND,
-                f"{reference.kind} {reference.name} does not exist; create it",
-            )
+            return nodeclass_not_found(reference.kind, reference.name)[1:]
         if node_class.metadata.deletion_timestamp is not None:
-            return names.FALSE, names.NODECLASS_TERMINATING, f"{reference.kind} {reference.name} is being deleted"
+            return nodeclass_terminating(reference.kind, reference.name)[1:]
         ready = condition(node_class.status.conditions, names.READY)
         if ready is None or ready.status == names.TRUE:
             return names.TRUE, names.READY, ""

@@ -480,9 +480,7 @@ class CommandQueue:
         for name in those:
             new = memory.new.get(name) or self._remembered(record, name)
             if new is None:
-                self._refused(
-                    memory, name, "the record of the command does not contain a valid NodeClaim with this name"
-                )
+                self._refused(memory, name, messages.RECORD_WITHOUT_CLAIM)
                 continue
             if self._cluster.claim(name) is None:
                 self._cluster.announce(new.claim, new.pods)

@@ -444,6 +444,7 @@ def pods_need_no_replacement(pool: str) -> str:
     return f"its pods no longer need a replacement from NodePool {pool}"
 
 
+RECORD_WITHOUT_CLAIM: Final = "the record of the command does not contain a valid NodeClaim with this name"
 OTHER_COMMAND_FIRST: Final = "another command was started first"
 
 

@@ -19,6 +19,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
+from provisioner.cloudprovider.aws.nodeclass import messages as texts
 from provisioner.cloudprovider.aws.nodeclass import verdicts
 from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
 from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
@@ -244,10 +245,8 @@ class NodeClassController:
             return verdicts.after_failure(node_class, kind, error, reason)
         except NotKnownYet as error:
             if verdicts.holds(node_class, kind):
-                return Finding(
-                    kind, names.TRUE, message=f"using the previous result: {error}", look_again=_RETRY_SECONDS
-                )
-            return Finding(kind, names.UNKNOWN, "ClusterNotKnown", str(error), look_again=_RETRY_SECONDS)
+                return Finding(*texts.using_previous_result(kind, str(error)), look_again=_RETRY_SECONDS)
+            return Finding(*texts.cluster_not_known(kind, str(error)), look_again=_RETRY_SECONDS)
 
     def _images(self, node_class: EC2NodeClass) -> Finding:
         minor = self._around.cluster().minor
@@ -279,9 +278,7 @@ class NodeClassController:
         try:
             return verdicts.of_profile(self._profiles.ensure(node_class))
         except ProfileError as error:
-            return Finding(
-                ec2.INSTANCE_PROFILE_READY, names.FALSE, error.reason, error.message, look_again=verdicts.MINUTE
-            )
+            return Finding(*texts.profile_problem(error.reason, error.message), look_again=verdicts.MINUTE)
 
     def _validation(self, node_class: EC2NodeClass, findings: Sequence[Finding]) -> Finding:
         cluster = self._around.cluster()
@@ -299,7 +296,7 @@ class NodeClassController:
                 return _invalid(of_size.reason, of_size.message, verdict.warnings)
             rehearsed = Rehearsed() if self._rehearsal is None else self._rehearsal.run(node_class, pools, cluster)
         except UserDataError as error:
-            return _invalid(INVALID_USER_DATA, f"spec.userData: {error}", verdict.warnings)
+            return _invalid(INVALID_USER_DATA, texts.in_field("spec.userData", str(error)), verdict.warnings)
         warnings = (*verdict.warnings, *of_size.warnings, *rehearsed.warnings)
         if rehearsed.reason == ec2.INSTANCE_PROFILE_NOT_FOUND:
             self._profiles.doubt(node_class)
@@ -405,9 +402,7 @@ def changes(
 
 
 def _invalid(reason: str, message: str, warnings: tuple[str, ...]) -> Finding:
-    return Finding(
-        ec2.VALIDATION_SUCCEEDED, names.FALSE, reason, message, look_again=_VALIDATE_SECONDS, warnings=warnings
-    )
+    return Finding(*texts.invalid(reason, message), look_again=_VALIDATE_SECONDS, warnings=warnings)
 
 
 def _ready(conditions: tuple[Condition, ...]) -> str:

@@ -236,8 +236,7 @@ class Profiles:
         if not self.naming.ours(profile, node_class):
             raise ProfileError(
                 "InstanceProfileNotOurs",
-                f"the instance profile {name} for spec.role already exists and was not created for this EC2NodeClass; delete it, or set "
-                "spec.instanceProfile",
+                messages.profile_not_ours(name),
             )
         self._attach(profile, role, made=made)
         return name
@@ -282,7 +281,7 @@ class Profiles:
                     self._put_back(profile)
                 raise ProfileError(
                     "RoleNotFound",
-                    f'spec.role: role "{role}" does not exist in this account; create it, or correct the name',
+                    messages.role_not_found(role),
                 ) from error
             found = self._get(profile.name)
             if found is None or role not in found.roles:

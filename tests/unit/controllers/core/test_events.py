@@ -40,8 +40,10 @@ def test_a_pool_without_any_instance_type_is_told_itself() -> None:
         "empty": (
             "Warning",
             "NoCompatibleInstanceTypes",
-            "NodePool requirements filtered out all compatible available instance types: "
-            "the provider offers no instance types",
+            (
+                "NodePool requirements filtered out all compatible available instance types: "
+                "the provider offers no instance types"
+            ),
         )
     }
 
