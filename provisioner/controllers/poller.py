@@ -3,8 +3,6 @@
 import threading
 from collections.abc import Callable
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers import messages
 from provisioner.kube.errors import ApiError
@@ -20,10 +18,19 @@ class Poller:
         name: of the thread, and in the log.
         poll: does the work; seconds until it should be done again.
         retry: seconds after a failure.
+        expected: what `poll` may raise besides ApiError and CloudError without its trace being of use to anybody.
     """
 
-    def __init__(self, name: str, poll: Callable[[], float], retry: float = 10.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        poll: Callable[[], float],
+        retry: float = 10.0,
+        *,
+        expected: tuple[type[Exception], ...] = (),
+    ) -> None:
         self._name, self._poll, self._retry = name, poll, retry
+        self._expected: tuple[type[Exception], ...] = (ApiError, CloudError, *expected)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
@@ -41,7 +48,7 @@ class Poller:
         """One round; seconds until the next one, whatever happened."""
         try:
             return self._poll()
-        except (ApiError, CloudError, BotoCoreError, ClientError) as error:
+        except self._expected as error:
             _log.warning(messages.POLLING_FAILED, what=self._name, error=str(error))
         except Exception:
             _log.exception(messages.POLLING_FAILED, what=self._name)

@@ -100,6 +100,8 @@ def _assigned(function: Function) -> dict[str, list[ast.expr]]:
                         found.setdefault(one.id, []).append(value)
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 found.setdefault(name, []).append(value)
+            case _:
+                pass
     return found
 
 
@@ -120,8 +122,8 @@ def _literals(node: ast.AST, *, words: bool = False) -> Iterator[tuple[int, str]
             yield from _literals(node.body, words=words)
             yield from _literals(node.orelse, words=words)
         case _:
-            for one in ast.iter_child_nodes(node):
-                yield from _literals(one, words=words)
+            for child in ast.iter_child_nodes(node):
+                yield from _literals(child, words=words)
 
 
 def _is_format(node: ast.Call) -> bool:
