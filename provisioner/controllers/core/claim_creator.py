@@ -41,7 +41,7 @@ class ClaimCreator:
 
     Args:
         effects: carries out what the state wants done (see `provisioner.state.effects`).
-        created: is told every claim that exists now.
+        created: called with every claim that exists now.
         plans: brings a plan up to date to which pods were added while the claim was written.
         chance: draws names.
     """
@@ -83,7 +83,7 @@ class ClaimCreator:
         raise NoFreeNameError(pool)
 
     def create(self, new: NewClaim, reason: str = "provisioned") -> NodeClaim | None:
-        """Write an announced claim; where that fails the state is told that it never came to be.
+        """Write an announced claim; where that fails the state learns that it never came to be.
 
         Args:
             new: what was announced.

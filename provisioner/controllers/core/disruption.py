@@ -304,7 +304,7 @@ class Disruption:
         return gone
 
     def _ask(self, method: Method, view: View) -> MethodAnswer:
-        """One question to a method; what it says of nodes that stay is told."""
+        """One question to a method; what it says of nodes that stay is published."""
         with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
         self._unreached[method.name] = answer.unreached

@@ -44,7 +44,7 @@ class ForcefulDisruption:
     """A loop that decides every two seconds, and a queue that deletes; one key is a NodeClaim's name.
 
     Args:
-        ledger: of the budgets; it is told, not asked.
+        ledger: of the budgets; it is informed, not asked.
         policies: which conditions mean a broken node; none where the gate NodeRepair is off.
         stale: which watch is behind, in words; nothing is deleted before all have caught up.
         pause: whose nodes are left alone for now.

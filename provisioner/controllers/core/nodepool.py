@@ -27,7 +27,7 @@ from provisioner.support.workers import DONE, Result
 from provisioner.values.message import ConditionMessage
 from provisioner.values.resources import Resources
 
-#: Zero is told for these, so that `kubectl get` shows 0 and not nothing.
+#: Zero is written for these, so that `kubectl get` shows 0 and not nothing.
 _ALWAYS_TOLD = (names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE, names.NODES)
 _RING = 4
 _SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}

@@ -73,7 +73,7 @@ class Batch:
 class Provisioner:
     """Runs one batch after another; creating the claims of one never holds up the next.
 
-    A claim is told to the state before it is written, so the next batch plans around it at once; a create that
+    The state learns of a claim before it is written, so the next batch plans around it at once; a create that
     fails takes that back and the pods are planned again.
     """
 

@@ -2,7 +2,7 @@
 
 Source: spec/karpenter-aws.md 5.8.
 Differs: a refusal is asked again after a minute, not after half an hour, so a policy that was mended is seen; what a dry run says about capacity or the
-    request itself is told as a warning and does not fail the class; no type that fits is a warning, not a crash.
+    request itself is reported as a warning and does not fail the class; no type that fits is a warning, not a crash.
 """
 
 import hashlib
