@@ -23,6 +23,12 @@ from provisioner.values.message import ConditionMessage, EventMessage
 PACKAGES: Final = (provisioner, webhook, extender, certs)
 PARSERS: Final = frozenset({"provisioner.cloudprovider.aws.interruption.messages"})
 """Modules of this name that parse messages of others instead of publishing texts."""
+REASONS: Final = (
+    "scheduling.reasons",
+    "disruption.blockers",
+    "disruption.candidates",
+    "disruption.interruption",
+)
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 _OWN: Final = "provisioner.cli"  # prints to a terminal
 
@@ -58,9 +64,10 @@ def text() -> str:
         "Messages",
         "The texts of events, conditions and logs, by the package that publishes them, each by its name in the package's\n"
         "`messages.py`. Words in braces stand for what is said there. A part is a piece of other texts, or of a field.\n"
-        "Reasons why a pod gets no node, or why a node is not disrupted, are values of `scheduling` and `disruption`, which write\n"
-        "themselves.\n",
+        "Reasons why a pod gets no node, or why a node is not disrupted, are values of `scheduling` and `disruption`; their texts\n"
+        "are at the end.\n",
         *parts,
+        f"## Reasons\n\n{table(('value', 'module', 'text'), _reasons())}",
     )
 
 
@@ -85,6 +92,17 @@ def entries() -> Iterator[Entry]:
                     yield _constant(name, node.target.id, getattr(module, node.target.id), used)
             elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 yield _function(name, node, module)
+
+
+def _reasons() -> Iterator[tuple[str, str, str]]:
+    """The values of pure packages that write themselves: class, module and what `str` makes of it."""
+    for name in REASONS:
+        home = importlib.import_module(f"provisioner.{name}")
+        for node in ast.parse(inspect.getsource(home)).body:
+            for method in node.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_") else ():
+                if isinstance(method, ast.FunctionDef) and method.name == "__str__":
+                    returned = (one.value for one in ast.walk(method) if isinstance(one, ast.Return) and one.value)
+                    yield code(node.name), name, " / ".join(_said(one, home) for one in returned).replace("self.", "")
 
 
 def modules() -> Iterator[ModuleType]:
