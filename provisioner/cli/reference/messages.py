@@ -98,11 +98,12 @@ def _reasons() -> Iterator[tuple[str, str, str]]:
     """The values of pure packages that write themselves: class, module and what `str` makes of it."""
     for name in REASONS:
         home = importlib.import_module(f"provisioner.{name}")
-        for node in ast.parse(inspect.getsource(home)).body:
-            for method in node.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_") else ():
+        classes = (node for node in ast.parse(inspect.getsource(home)).body if isinstance(node, ast.ClassDef))
+        for kind in classes:
+            for method in () if kind.name.startswith("_") else kind.body:
                 if isinstance(method, ast.FunctionDef) and method.name == "__str__":
                     returned = (one.value for one in ast.walk(method) if isinstance(one, ast.Return) and one.value)
-                    yield code(node.name), name, " / ".join(_said(one, home) for one in returned).replace("self.", "")
+                    yield code(kind.name), name, " / ".join(_said(one, home) for one in returned).replace("self.", "")
 
 
 def modules() -> Iterator[ModuleType]:
