@@ -23,9 +23,11 @@ REPORTS_DISABLED: Final = "Reports of the extender are disabled until the certif
 # poller.py
 POLLING_FAILED: Final = "Polling failed; retrying"
 
-# program.py
+# caches.py
 CLUSTER_STATE_DIFFERS: Final = "The cluster state differs from the watched objects; please report this bug"
 WAITING_FOR_CACHES: Final = "Waiting for caches to sync"
+
+# program.py
 STOPPED_WITH_WORK_LEFT: Final = "Stopped before all work had finished; the next leader continues it"
 POD_NOT_BOUND_AS_PLANNED: Final = "Pod was not bound to its planned node"
 PAUSED_LAUNCHING_NODES: Final = "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned"
