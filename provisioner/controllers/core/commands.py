@@ -285,13 +285,18 @@ class CommandQueue:
         return next(filter(None, map(pause.why, self._pools(record))), "") if pause != NOTHING else ""
 
     def _wait(self, command: Command, memory: _Memory, paused: str) -> Result:
-        """The command stays as it is, and the time does not count; one that cannot come to its end any more is called off, which evicts nothing."""
+        """The command stays as it is, and the time does not count; one that cannot come to its end as it was decided is called off."""
         if not command.written:
             return self._call_off(command, memory, paused)
         memory.looks = None
-        following = next_step(command.record, self._facts(command.record, memory, None))
+        facts = self._facts(command.record, memory, None)
+        following = next_step(command.record, facts)
+        coming = any(state is ReplacementState.COMING for _, state in facts.replacements)
         if following.step is Step.ROLL_BACK:
             return self._call_off(command, memory, following.why)
+        if following.step is Step.AWAIT_END and coming and command.record.phase is Phase.COMMITTED:
+            # a user deleted it, and no pause holds the drain of that
+            return self._call_off(command, memory, f"NodeClaim {command.record.holder} is being deleted")
         memory.looks = None
         self._say(command.record.candidate_names, messages.disruption_blocked(paused))
         return Result(requeue_after=PAUSED_SECONDS)

@@ -268,6 +268,34 @@ def test_pods_of_a_node_that_a_user_deletes_during_a_pause_do_not_wait_for_a_rep
     assert not any("accepts pods again" in one for one in said(stage, "DisruptionBlocked")), "it is going"
 
 
+def test_a_pause_does_not_hold_the_drain_of_a_node_that_a_user_deletes_before_its_replacement_is_there(
+    stage: Stage,
+) -> None:
+    name = begin(stage)
+    stage.pause = stage.server.pause = Pause(everything=True)
+    stage.server.writer.delete(stage.server.claim("a"))
+    stage.disruption.run_once()
+    stage.settle()
+    stage.server.evictions.add(stage.world.cluster.bound_to("a"))
+    stage.server.work_off()
+    assert stage.server.done[-1] == "POST evictions/web"
+    assert stage.server.has("nodeclaims", name), "its replacement is kept"
+    assert stage.world.cluster.is_planned("web")
+
+
+def test_a_pause_holds_the_drain_of_a_node_that_the_command_deleted(stage: Stage) -> None:
+    name = begin(stage)
+    stage.initialize(name)
+    stage.settle()
+    assert stage.goes()
+    stage.pause = stage.server.pause = Pause(everything=True)
+    stage.disruption.run_once()
+    stage.settle()
+    stage.server.evictions.add(stage.world.cluster.bound_to("a"))
+    stage.server.work_off()
+    assert stage.server.done[-1] == "DELETE nodeclaims/a"
+
+
 def test_nothing_begins_in_a_paused_pool(stage: Stage) -> None:
     stage.pause = Pause(pools=frozenset({"general"}))
     for _ in range(3):
