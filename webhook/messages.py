@@ -1,20 +1,31 @@
-"""What the webhook tells users and writes into its log about the objects that it validates."""
+"""Texts that `webhook` publishes, by the module that does; docs/reference/messages.md is generated from them."""
 
 from typing import Final
 
-from provisioner.apis.openapi import Violation
+# app.py
+FAILED_TO_READ_ADMISSION_REVIEW: Final = "Failed to read an admission review; the object was admitted unchanged"
+FAILED_TO_READ_POD: Final = "Failed to read a pod; it was admitted unchanged"
+FAILED_TO_PROCESS_ADMISSION_REVIEW: Final = "Failed to process an admission review; the pod was admitted unchanged"
 
-CLASS_DOES_NOT_EXIST: Final = "does not exist; no nodes are launched until it is created"
-UNREADABLE_REVIEW: Final = "Failed to read an admission review; the object was admitted without validation"
-UNREADABLE_OBJECT: Final = "Failed to read an object; it was admitted without validation"
-VALIDATION_FAILED: Final = "Failed to validate an object; it was admitted"
+# validation.py
+FAILED_TO_READ_VALIDATING_REVIEW: Final = (
+    "Failed to read an admission review; the object was admitted without validation"
+)
+FAILED_TO_READ_OBJECT: Final = "Failed to read an object; it was admitted without validation"
+FAILED_TO_VALIDATE_OBJECT: Final = "Failed to validate an object; it was admitted"
+NODE_CLASS_DOES_NOT_EXIST: Final = "does not exist; no nodes are launched until it is created"
 
 
-def still_invalid(one: Violation) -> str:
+def still_invalid(problem: str) -> str:
     """A warning about an error that an update leaves as it was."""
-    return f"still invalid: {one}"
+    return f"still invalid: {problem}"
 
 
-def and_more_errors(count: int) -> str:
+def more_errors(count: str) -> str:
     """The end of a list of errors that is too long."""
-    return f"and {count} more error{'' if count == 1 else 's'}"
+    return f"and {count} more errors"
+
+
+def more_warnings(count: str) -> str:
+    """The end of a list of warnings that is too long."""
+    return f"and {count} more warnings"

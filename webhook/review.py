@@ -13,6 +13,7 @@ import msgspec
 
 from provisioner.values import jsontext
 from provisioner.values.taints import Toleration
+from webhook import messages
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -289,7 +290,7 @@ def encode_reply(
         response["patch"] = base64.b64encode(_encoder.encode(operations)).decode("ascii")
     told = list(warnings)
     if len(told) > MAX_WARNINGS:
-        told[MAX_WARNINGS - 1 :] = [f"and {len(told) - MAX_WARNINGS + 1} more warnings"]
+        told[MAX_WARNINGS - 1 :] = [messages.more_warnings(str(len(told) - MAX_WARNINGS + 1))]
     if told:
         response["warnings"] = [cut(warning, MAX_WARNING_BYTES) for warning in told]
     if audit:

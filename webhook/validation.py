@@ -100,7 +100,11 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
     new, known = worsened(() if old is None else verdict(old, NODE_CLASSES).errors, found.errors)
     if new:
         return Opinion("denied", tuple(new))
-    warnings = [*map(messages.still_invalid, known), *map(str, found.warnings), *map(str, _beside(obj, beside))]
+    warnings = [
+        *(messages.still_invalid(str(one)) for one in known),
+        *map(str, found.warnings),
+        *map(str, _beside(obj, beside)),
+    ]
     return Opinion("warned" if warnings else "admitted", warnings=tuple(warnings))
 
 
@@ -109,7 +113,7 @@ def _beside(obj: Any, beside: Surroundings) -> list[Violation]:
     reference = reference_of(obj)
     if reference is not None:
         there = beside.classes.get((reference[1].group, reference[1].kind))
-        found += missing_class(obj, there, messages.CLASS_DOES_NOT_EXIST) if there is not None else []
+        found += missing_class(obj, there, messages.NODE_CLASS_DOES_NOT_EXIST) if there is not None else []
     if isinstance(obj, NodePool):
         found += among_pools(obj, beside.pools, NODE_CLASSES)
     return found
@@ -135,7 +139,7 @@ class Validation:
             VALIDATIONS.labels("bad-review").inc()
             if not error.uid:
                 raise
-            _log.warning(messages.UNREADABLE_REVIEW, error=str(error))
+            _log.warning(messages.FAILED_TO_READ_VALIDATING_REVIEW, error=str(error))
             return encode_reply(error.uid)
         answer = self._opinion(asked)
         VALIDATIONS.labels(answer.outcome).inc()
@@ -155,7 +159,7 @@ class Validation:
             obj = jsontext.decode_trimmed(decoder.decode, asked.object)[0]
             old = jsontext.decode_trimmed(decoder.decode, asked.old_object)[0] if asked.operation == "UPDATE" else None
         except (RecursionError, ValueError) as error:
-            _log.warning(messages.UNREADABLE_OBJECT, resource=resource.resource, error=str(error))
+            _log.warning(messages.FAILED_TO_READ_OBJECT, resource=resource.resource, error=str(error))
             return Opinion("bad-object")
         else:
             return self._judged(obj, old, resource.resource)
@@ -166,12 +170,12 @@ class Validation:
         try:
             return opinion(obj, old, self._source.surroundings())
         except Exception:
-            _log.exception(messages.VALIDATION_FAILED, resource=resource, name=obj.metadata.name)
+            _log.exception(messages.FAILED_TO_VALIDATE_OBJECT, resource=resource, name=obj.metadata.name)
             return Opinion("error")
 
 
 def _denial(errors: Collection[Violation]) -> str:
     told = [str(one) for one in errors][:MAX_ERRORS]
     if len(errors) > MAX_ERRORS:
-        told.append(messages.and_more_errors(len(errors) - MAX_ERRORS))
+        told.append(messages.more_errors(str(len(errors) - MAX_ERRORS)))
     return cut("; ".join(told), MAX_DENIAL_BYTES)
