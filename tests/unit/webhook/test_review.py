@@ -145,3 +145,9 @@ def _dig(document: Any, parts: list[str]) -> Any:
     for part in parts:
         document = document[part]
     return document
+
+
+def test_texts_are_cut_by_bytes_and_stay_text() -> None:
+    assert review.cut("é" * 125, 250) == "é" * 125
+    assert review.cut("é" * 126, 250) == "é" * 123 + "..."
+    assert review.cut("€" * 100, 250) == "€" * 82 + "..."

@@ -217,7 +217,9 @@ def test_few_are_validated_at_a_time_and_the_others_admitted() -> None:
     try:
         for _ in threads:
             assert entered.acquire(timeout=30)
+        before = counted("busy")
         assert json.loads(validation.answer(review(BAD)))["response"] == {"uid": "u1", "allowed": True}
+        assert counted("busy") == before + 1
     finally:
         leave.set()
         for one in threads:
