@@ -53,7 +53,7 @@ integration: install ## tests on the real control plane
 	$(PYTEST) $(PARALLEL) tests/integration
 
 judge: install ## kube-scheduler judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
-	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scheduler_judge.py
+	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scenarios_at_once.py tests/integration/test_scheduler_judge.py
 
 bench: install ## benchmarks; figures also in results/*.json
 	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py -m bench -s -p no:randomly -o python_files='bench_*.py'
