@@ -51,10 +51,7 @@ def apiserver(stage: Stage, chance: random.Random) -> Event:
     """kill -9 of the API server."""
     stage.cluster.signal("kube-apiserver", signal.SIGKILL)
 
-    def heal() -> None:
-        stage.cluster.heal()
-
-    return Event("kill -9 kube-apiserver", chance.uniform(0.5, 4.0), heal)
+    return Event("kill -9 kube-apiserver", chance.uniform(0.5, 4.0), stage.heal)
 
 
 def watch_cut(stage: Stage, chance: random.Random) -> Event:
@@ -244,7 +241,7 @@ TABLE: Final[tuple[tuple[int, Maker], ...]] = (
     (1, endless_pod),
     (1, false_daemon),
     (1, lying_kubelet),
-    (1, drift),
+    (3, drift),
 )
 CLOUD_TABLE: Final[tuple[tuple[int, Maker], ...]] = (*TABLE, (5, cloud), (2, interruption))
 """(weight, fault); without a cloud, and with EC2."""

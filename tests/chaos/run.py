@@ -78,7 +78,7 @@ def run(
         director = Director(place, chance, pause, say)
         director.run(seconds)
         say("faults are over")
-        place.cluster.heal()
+        place.heal()
         place.calm()
         churn.stop()
         churn.settle()

@@ -23,6 +23,8 @@ from provisioner.cli.harness.session import (
 )
 from provisioner.cli.harness.workload import load, manifests
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.devcluster.components import COMPONENTS
+from provisioner.devcluster.errors import DevClusterError
 from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.kube.resources import NODEPOOLS
 from tests.support.apiproxy import ApiProxy
@@ -54,6 +56,7 @@ class Stage:
         self.restarts: Counter[str] = Counter()
         self.paused: set[str] = set()
         self._chance = chance
+        self._healing = threading.Lock()
         self._stop = threading.Event()
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         self._supervised: tuple[str, ...] = ()
@@ -82,6 +85,11 @@ class Stage:
     def apply_pools(self) -> None:
         """Apply NodePools for the churn's pods, and wait until they are Ready."""
         self.session.apply_pools(_pools(self.session.setup.cloud))
+
+    def heal(self) -> None:
+        """Start again what of the control plane has ended; the API server too."""
+        with self._healing:
+            self.restarts.update(self.cluster.heal())
 
     def calm(self) -> None:
         """Nodes are not disrupted voluntarily any more; what has begun goes on."""
@@ -129,6 +137,9 @@ class Stage:
     def _supervise(self) -> None:
         """As a kubelet: what has ended is started again, a little later."""
         while not self._stop.wait(0.3):
+            if self._has_ended():
+                with contextlib.suppress(DevClusterError, OSError):
+                    self.heal()
             for name in self._supervised:
                 if self.programs.is_running(name):
                     continue
@@ -137,6 +148,11 @@ class Stage:
                 self.restarts[name] += 1
                 with contextlib.suppress(OSError):
                     self.programs.start(self.program(name))
+
+    def _has_ended(self) -> bool:
+        """Whether a program of the control plane lost its Lease, say, and ended; not while a fault keeps the API server away."""
+        states = {one.name: one.state for one in self.cluster.status()}
+        return states["kube-apiserver"] == "running" and "crashed" in (states[name] for name in COMPONENTS)
 
 
 @contextlib.contextmanager
