@@ -393,19 +393,24 @@ def a_life(number: int, draw: random.Random) -> Iterator[Step]:
     """Two claims, their Nodes and two pods of names of their own: what happens to them in some order, and then all of them are gone."""
     names = [f"n{number}", f"m{number}"]
     uids = [f"p{number}", f"q{number}"]
-    some = lambda of: draw.sample(of, draw.randint(0, 2))  # noqa: E731
-    one = lambda: draw.choice(names)  # noqa: E731
+
+    def some() -> list[str]:
+        return draw.sample(uids, draw.randint(0, 2))
+
+    def one() -> str:
+        return draw.choice(names)
+
     makers: tuple[Callable[[], Step], ...] = (
         lambda: put_node(
             name := one(), draw.choice(("", f"kwok://{name}")), draw.randrange(4), going=draw.random() < 0.2
         ),
         lambda: drop_node(one()),
         lambda: put_claim(
-            name := one(), draw.choice(("", f"kwok://{name}")), draw.randrange(3), some(uids), going=draw.random() < 0.2
+            name := one(), draw.choice(("", f"kwok://{name}")), draw.randrange(3), some(), going=draw.random() < 0.2
         ),
         lambda: drop_claim(one()),
         lambda: own_write(one(), draw.choice(("claim written", "claim deleted", "node written", "node deleted"))),
-        lambda: announce(f"o{number}", some(uids)),
+        lambda: announce(f"o{number}", some()),
         lambda: put_pod(
             draw.choice(uids),
             draw.choice(("", *names)),
@@ -416,7 +421,7 @@ def a_life(number: int, draw: random.Random) -> Iterator[Step]:
             deleted=draw.random() < 0.3,
         ),
         lambda: drop_pod(draw.choice(uids)),
-        lambda: assign(NodeKey(one(), draw.random() < 0.7), some(uids)),
+        lambda: assign(NodeKey(one(), draw.random() < 0.7), some()),
         lambda: begin_command([one()], draw.choice(("", f"o{number}")), number),
         lambda: drop_command([one()], number),
         lambda: write_command([one()], draw.choice(("", f"o{number}")), number, going=draw.random() < 0.3),
