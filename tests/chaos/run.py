@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from provisioner.cli.harness.session import PROVISIONER
+from provisioner.controllers.core.messages import DISRUPTING_NODE
 from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.kube.resources import NAMESPACES
 from tests.chaos.churn import Churn
@@ -117,6 +118,6 @@ def _disrupted(place: Stage) -> Counter[str]:
     for line in place.logs(PROVISIONER).splitlines():
         with suppress(ValueError):
             said = json.loads(line)
-            if said.get("message") == "Disrupting node":
+            if said.get("message") == DISRUPTING_NODE:
                 found[said.get("reason", "")] += 1
     return found
