@@ -12,13 +12,13 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodePoolChanged, PodChanged
 from provisioner.controllers.core import static_capacity
 from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.resources import NODECLAIMS
 from provisioner.support.workers import DONE, Pool, Result
+from tests.support.batches import claim_creator
 from tests.support.cluster import World, claim, node, pod, pool
 from tests.support.tinyserver import TinyServer
 
@@ -35,15 +35,8 @@ class Stage:
         self.behind = ""
         self.pause, self.ledger = NOTHING, BudgetLedger(self.world.cluster)
         self.workers, self.plans = Pool(4, "creates"), Pool(1, "plans")
-        creator = ClaimCreator(
-            self.server.client,
-            self.world.cluster,
-            METRICS,
-            PlanWriter(self.world.cluster, self.server.writer, self.plans),
-            effects=lambda _: None,
-            created=lambda _: None,
-            chance=random.Random(1),
-        )
+        plans = PlanWriter(self.world.cluster, self.server.writer, self.plans)
+        creator = claim_creator(self.server.client, self.world.cluster, plans)
         self.pool: NodePool | None = None
         self.static = StaticCapacity(
             self.world.cluster,
