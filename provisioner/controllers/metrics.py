@@ -206,6 +206,13 @@ class Metrics:
             "Nominations that were withdrawn before the pod was bound, by reason.",
             ("reason",),
         )
+        self._held_back = GaugeSeries(
+            gauge(
+                "dovetail_nodeclaims_held_back",
+                "NodeClaims of the most recent plan that wait because of --max-claims-per-minute or --max-usd-per-hour.",
+                ("nodepool", "limit"),
+            )
+        )
         self._plan_cost = gauge(
             "dovetail_plan_cost", "Price of the new nodes in the most recent plan, in USD per hour.", ()
         )
@@ -349,6 +356,10 @@ class Metrics:
         """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type."""
         capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
         self._unhealthy.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id).inc()
+
+    def held_back(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Planned NodeClaims that growth limits hold back, by NodePool and limit; what is left out is forgotten."""
+        self._held_back.replace("all", counts.items())
 
     def plan(self, usd_per_hour: float) -> None:
         """One plan was made."""

@@ -28,6 +28,7 @@ from provisioner.controllers.core.disruption import Disruption, settings_of
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.drift import DriftController
 from provisioner.controllers.core.forceful import ForcefulDisruption
+from provisioner.controllers.core.growth import GrowthLedger, limits_of
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.lifecycle import Lifecycle, timeouts_of
@@ -454,6 +455,7 @@ class Controllers:
             effects=self._carry_out,
             created=lambda claim: self._claims.add(claim.name),
             chance=random.Random(),
+            growth=GrowthLedger(cluster, limits_of(options), caches.types_of, clock),
         )
         self._provisioner = Provisioner(
             cluster,
@@ -469,6 +471,7 @@ class Controllers:
             plans=self._plans,
             policies=policies,
             deadline=options.solve_deadline,
+            retry_after=lambda seconds: self._intake.trigger_after(seconds),
             decided=self._observer.times.decided if self._observer is not None else lambda _placed, _left: None,
         )
         self._intake = Intake(

@@ -531,6 +531,16 @@ class Options:
         _Parser(_integer(0), "NUMBER"),
         "Maximum number of nodes, over all NodePools, that are disrupted at the same time, including nodes that are not Ready; 0 means no limit.",
     )
+    max_claims_per_minute: int = _own(
+        0,
+        _Parser(_integer(0), "NUMBER"),
+        "Maximum number of NodeClaims, of all NodePools and including replacements, that are created within a minute; 0 means no limit.",
+    )
+    max_usd_per_hour: float = _own(
+        0.0,
+        _Parser(_nonnegative, "USD"),
+        "Maximum price of all nodes together, in USD per hour; no NodeClaim that would exceed it is created. 0 means no limit.",
+    )
     spot_refresh_interval: timedelta = _own(
         timedelta(minutes=10), _Parser(_minute, "DURATION"), "Interval between refreshes of spot prices."
     )

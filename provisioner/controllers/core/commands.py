@@ -31,9 +31,11 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_evictable, is_reschedulable
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
+from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.terminator import Sight, Terminator
 from provisioner.controllers.metrics import Metrics
@@ -212,6 +214,11 @@ class CommandQueue:
         memory = _Memory()
         try:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
+        except HeldBackError as error:
+            why = str(error)
+            self._say(record.candidate_names, "DisruptionBlocked", messages.disruption_held_back(record.reason, why))
+            seconds = error.held.seconds
+            self._spare(record, SPARED_SECONDS if seconds is None else max(1.0, seconds))
         except Exception as error:
             _log.exception("Failed to start a disruption; continuing with the others", command=record.id)
             why = f"{type(error).__name__}: {error}"
@@ -225,6 +232,11 @@ class CommandQueue:
             self._memories[record.id] = memory
         self.queue.add(record.holder)
         return True
+
+    def _spare(self, record: CommandRecord, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
+        with self._lock:
+            self._spared_until.update(dict.fromkeys(record.candidate_names, until))
 
     def _announced(self, record: CommandRecord, proposal: Proposal, memory: _Memory) -> str:
         for planned in proposal.replacements:
@@ -488,7 +500,7 @@ class CommandQueue:
                 )
                 continue
             if self._cluster.claim(name) is None:
-                self._cluster.announce(new.claim, new.pods)
+                self._creator.announce_again(new)
             try:
                 self._creator.create(new, reason=record.reason.lower())
             except AlreadyExists as error:

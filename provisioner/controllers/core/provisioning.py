@@ -10,8 +10,9 @@ from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.core import events
+from provisioner.controllers.core import events, messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
+from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.core.intake import counts_by_time
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.worlds import Worlds
@@ -20,6 +21,7 @@ from provisioner.controllers.references import pod_reference, reference_of
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
+from provisioner.scheduling.growth import Limit
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
@@ -69,6 +71,14 @@ class Batch:
     usd_per_hour: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A planned NodeClaim that a growth limit does not allow now."""
+
+    planned: PlannedClaim
+    error: HeldBackError
+
+
 class Provisioner:
     """Runs one batch after another; creating the claims of one never holds up the next.
 
@@ -92,9 +102,10 @@ class Provisioner:
         plans: PlanWriter,
         policies: Policies = DEFAULTS,
         deadline: timedelta = timedelta(seconds=10),
+        retry_after: Callable[[float], None] = lambda _seconds: None,
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
     ) -> None:
-        self._decided = decided
+        self._decided, self._retry_after = decided, retry_after
         self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
@@ -115,6 +126,7 @@ class Provisioner:
         if not pods:
             self._metrics.unschedulable_pods(0)
             self._metrics.pending_by_zone({})
+            self._metrics.held_back({})
             self._complain(snapshot, Result((), {}, ()))
             return None
         decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
@@ -149,8 +161,8 @@ class Provisioner:
             usd_per_hour=round(batch.usd_per_hour, 4),
             milliseconds=round(seconds * 1000, 1),
         )
-        self._act(snapshot, result)
-        unplaced = {one.pod.uid for one in result.unplaced}
+        held = self._act(snapshot, result)
+        unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
         return batch
@@ -177,15 +189,43 @@ class Provisioner:
 
     # ------------------------------------------------------------------ act
 
-    def _act(self, snapshot: Snapshot, result: Result) -> None:
+    def _act(self, snapshot: Snapshot, result: Result) -> list["_Held"]:
+        """Carry a result out as far as growth limits allow; what they hold back is planned again, with the pods that still wait."""
         nodes = {str(node.key): node for node in snapshot.nodes}
         for name, pods in result.existing.items():  # first: that room is there for others to take
             self._keep_room(nodes[name], pods)
+        held: list[_Held] = []
+        closed: HeldBackError | None = None
         for planned in result.claims:
-            self._announce(planned)
-        self._complain(snapshot, result)
+            try:
+                if closed is not None:
+                    raise closed
+                self._announce(planned)
+            except HeldBackError as error:
+                held.append(_Held(planned, error))
+                if error.held.limit is Limit.CLAIMS:
+                    closed = error  # none of any size may follow
+        self._note_held(held)
+        self._complain(snapshot, result, held)
+        return held
 
-    def _complain(self, snapshot: Snapshot, result: Result) -> None:
+    def _note_held(self, held: list["_Held"]) -> None:
+        """Say on NodePools what growth limits hold back, and come back when they allow more."""
+        by_pool: dict[tuple[str, str], list[_Held]] = {}
+        for one in held:
+            by_pool.setdefault((one.planned.pool, one.error.held.limit), []).append(one)
+        self._metrics.held_back({key: len(some) for key, some in by_pool.items()})
+        for (pool, limit), some in by_pool.items():
+            _log.info(messages.HELD_BACK, nodepool=pool, limit=limit, nodeclaims=len(some))
+            template = some[0].planned.template
+            if isinstance(template, NodePool):
+                text = messages.pool_held_back(len(some), str(some[0].error))
+                dedupe = (template.metadata.uid, limit)  # the message counts
+                self._recorder.publish(reference_of(template), "Warning", "GrowthLimited", text, dedupe, ttl=60.0)
+        if waits := [seconds for one in held if (seconds := one.error.held.seconds) is not None]:
+            self._retry_after(min(waits))
+
+    def _complain(self, snapshot: Snapshot, result: Result, held: Iterable["_Held"] = ()) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, str] = {}
@@ -202,6 +242,9 @@ class Provisioner:
             for pod in snapshot.pending
             if (stop := snapshot.stopped.get(pod.shape.key)) is not None
         ]
+        for one in held:
+            text = messages.pod_held_back(one.planned.pool, str(one.error))
+            complaints += [(pod, text) for pod in one.planned.pods]
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
             self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
         for view in snapshot.pools:

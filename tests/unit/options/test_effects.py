@@ -49,6 +49,10 @@ SEEN: dict[str, str] = {
     "hold_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_two_minutes_after_its_node_is_ready",
     "plan_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_a_quarter_of_an_hour_after_it_was_made_where_its_node_never_gets_ready",
     "command_timeout": f"{_WIRED.replace('test_options', 'test_disruption_commands')}::test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again",
+    **dict.fromkeys(
+        ("max_claims_per_minute", "max_usd_per_hour"),
+        f"{_UNIT}controllers/core/test_growth.py::test_flags_become_limits",
+    ),
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
     "consolidation": f"{_UNIT}controllers/core/test_consolidation.py::test_flags_become_settings",
     **dict.fromkeys(

@@ -1,0 +1,39 @@
+"""Texts that `controllers/core` publishes, by the module that does."""
+
+from typing import Final
+
+# growth.py
+HELD_BACK: Final = (
+    "Created fewer NodeClaims than planned because of a growth limit; the remaining pods are planned again"
+)
+
+
+def claims_held_back(most: int) -> str:
+    """Why a NodeClaim waits for the next minute."""
+    return (
+        f"no further NodeClaim is created for now, because --max-claims-per-minute is {most}; "
+        "it is planned again as soon as the limit allows it"
+    )
+
+
+def usd_held_back(most: float) -> str:
+    """Why a NodeClaim waits for nodes to go."""
+    return (
+        f"no further NodeClaim of this price is created, because all nodes together may cost ${most:g} per hour "
+        "(--max-usd-per-hour); raise the flag, or remove workloads"
+    )
+
+
+def pool_held_back(nodes: int, why: str) -> str:
+    """What a NodePool is told whose NodeClaims wait."""
+    return f"{nodes} {'node waits' if nodes == 1 else 'nodes wait'}: {why}"
+
+
+def pod_held_back(pool: str, why: str) -> str:
+    """Why a pod waits whose node may not be launched yet."""
+    return f'Failed to schedule pod, NodePool "{pool}": {why}'
+
+
+def disruption_held_back(reason: str, why: str) -> str:
+    """Why a node that needs a replacement stays for now."""
+    return f"Cannot launch a replacement ({reason}): {why}"
