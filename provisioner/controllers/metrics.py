@@ -206,6 +206,11 @@ class Metrics:
             "Nominations that were withdrawn before the pod was bound, by reason.",
             ("reason",),
         )
+        self._loops = counter(
+            "dovetail_disruption_loops_total",
+            "Workloads whose nodes were launched and removed three times within an hour and are left alone since, by NodePool.",
+            ("nodepool",),
+        )
         self._held_back = GaugeSeries(
             gauge(
                 "dovetail_nodeclaims_held_back",
@@ -356,6 +361,10 @@ class Metrics:
         """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type."""
         capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
         self._unhealthy.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id).inc()
+
+    def disruption_loop(self, pool: str) -> None:
+        """A workload is in a loop from now on; the NodePool of its last node."""
+        self._loops.labels(pool).inc()
 
     def held_back(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Planned NodeClaims that growth limits hold back, by NodePool and limit; what is left out is forgotten."""

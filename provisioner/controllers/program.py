@@ -32,6 +32,7 @@ from provisioner.controllers.core.growth import GrowthLedger, limits_of
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.lifecycle import Lifecycle, timeouts_of
+from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.nodepool import Health, PoolController
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
@@ -447,6 +448,7 @@ class Controllers:
                 provider.well_known_labels,
                 clock,
             )
+        loops = LoopDetector(recorder, metrics, clock)
         creator = ClaimCreator(
             client,
             cluster,
@@ -472,6 +474,7 @@ class Controllers:
             policies=policies,
             deadline=options.solve_deadline,
             retry_after=lambda seconds: self._intake.trigger_after(seconds),
+            marks=loops.marks,
             decided=self._observer.times.decided if self._observer is not None else lambda _placed, _left: None,
         )
         self._intake = Intake(
@@ -497,6 +500,7 @@ class Controllers:
             stale=lambda: stale(caches.behind_disruption),
             timeout=options.command_timeout,
             pause=caches.pause,
+            loops=loops,
         )
         ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
         self._disruption = Disruption(

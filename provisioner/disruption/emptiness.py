@@ -10,7 +10,7 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
-from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.state.snapshot import NodeView
 from provisioner.values.duration import parse_duration
@@ -70,6 +70,9 @@ def emptiness(view: View) -> MethodAnswer:
         if reason := refusal(node.pods, snapshot.at, do_not_disrupt=node.do_not_disrupt):
             blocked.append(Blocked(node.key.name, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
+        elif (loop := view.loops.refusal(node)) is not None:
+            blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
+            rechecks.append(loop[1])
         elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool]:
             held.add(node.pool)
             rechecks.append(snapshot.at + RECHECK)  # a budget's window opens by the clock

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
+
+DISRUPTION_LOOP: Final = "DisruptionLoop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Blocked:
     """Why a node (by its NodeClaim's name), or with "" a pool, is left alone; `str` is the event's message.
 
     Attributes:
-        event: the event's reason: DisruptionBlocked, or Unconsolidatable for a node that consolidation leaves alone.
+        event: the event's reason: DisruptionBlocked, DisruptionLoop, or Unconsolidatable for a node that consolidation leaves alone.
     """
 
     key: str

@@ -8,6 +8,7 @@ from typing import Final
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.loops import NO_HOLDS, LoopHolds
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.snapshot import Snapshot
@@ -55,6 +56,7 @@ class View:
         restless: names of the NodeClaims that consolidation leaves alone for now, though they may take pods: a moment ago they were
             initialized, nominated or planned for, or a pod came or went.
         first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
+        loops: whose nodes are left alone, since they were launched and removed again and again.
         expired: says that the time of the pass is up; what was found until then is the answer.
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
@@ -69,6 +71,7 @@ class View:
     spared: frozenset[str] = frozenset()
     restless: frozenset[str] = frozenset()
     first: frozenset[str] = frozenset()
+    loops: LoopHolds = NO_HOLDS
     expired: Callable[[], bool] = lambda: False
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()

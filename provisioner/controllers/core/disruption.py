@@ -278,7 +278,8 @@ class Disruption:
         prepared = self._world(snapshot) if method.buys else None
         around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
         things = (*around, snapshot.pod_budgets, snapshot.commands, prepared)
-        values = (snapshot.pending, snapshot.leaving, under_way, spared, ledger.budgets(method.reason))
+        loops = self._commands.loops()
+        values = (snapshot.pending, snapshot.leaving, under_way, spared, loops, ledger.budgets(method.reason))
         known, now = self._asked.get(method.name), self._clock.monotonic()
         if method.buys and known is not None and known.holds(things, values, snapshot.at, now):
             return set()
@@ -290,6 +291,7 @@ class Disruption:
             validation=VALIDATION,
             under_way=under_way,
             spared=spared,
+            loops=loops,
             first=self._unreached.get(method.name, frozenset()),
             settings=self._settings,
             types_of=self._types_of,
@@ -370,7 +372,7 @@ class Disruption:
         if self._types is None or now - self._types[0] >= WORLD_SECONDS:
             self._types = now, tuple(self._types_of(view.pool) for view in snapshot.pools)
         budgets = self._ledger.at(snapshot).budgets(names.REASON_UNDERUTILIZED)
-        return Looks.of(snapshot, self._types[1], (budgets, self._spared(snapshot, buys=True)))
+        return Looks.of(snapshot, self._types[1], (budgets, self._spared(snapshot, buys=True), self._commands.loops()))
 
     def _consolidate(self, method: Method, snapshot: Snapshot) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
@@ -381,6 +383,7 @@ class Disruption:
             allowed=self._ledger.at(snapshot).allowed,
             under_way=self._under_way(snapshot),
             spared=self._spared(snapshot, buys=method.buys),
+            loops=self._commands.loops(),
             restless=self._stillness.restless(snapshot, now),
             first=self._unreached.get(method.name, frozenset()),
             expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= seconds,

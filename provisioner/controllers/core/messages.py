@@ -7,6 +7,11 @@ HELD_BACK: Final = (
     "Created fewer NodeClaims than planned because of a growth limit; the remaining pods are planned again"
 )
 
+# loops.py
+DISRUPTION_LOOP: Final = (
+    "Nodes for a workload were launched and removed three times within an hour; leaving its nodes alone"
+)
+
 
 def claims_held_back(most: int) -> str:
     """Why a NodeClaim waits for the next minute."""

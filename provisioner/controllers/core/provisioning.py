@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -103,9 +103,10 @@ class Provisioner:
         policies: Policies = DEFAULTS,
         deadline: timedelta = timedelta(seconds=10),
         retry_after: Callable[[float], None] = lambda _seconds: None,
+        marks: Callable[[Iterable[Pod]], Mapping[str, str]] = lambda _pods: {},
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
     ) -> None:
-        self._decided, self._retry_after = decided, retry_after
+        self._decided, self._retry_after, self._marks = decided, retry_after, marks
         self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
@@ -253,7 +254,8 @@ class Provisioner:
 
     def _announce(self, planned: PlannedClaim) -> None:
         try:
-            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name))
+            marks = self._marks(planned.pods)
+            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks))
         except NoFreeNameError as error:
             _log.error(
                 "Failed to find an unused name for a NodeClaim; planning its pods again",
