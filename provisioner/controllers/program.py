@@ -27,7 +27,7 @@ from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.disruption import Disruption, settings_of
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.drift import DriftController
-from provisioner.controllers.core.forceful import ForcefulDisruption
+from provisioner.controllers.core.forceful import ForcefulDisruption, repair_policies_of
 from provisioner.controllers.core.growth import GrowthLedger, limits_of
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
@@ -523,7 +523,7 @@ class Controllers:
             metrics,
             ledger,
             clock,
-            policies=provider.repair_policies() if options.feature_gates.node_repair else (),
+            policies=repair_policies_of(options, provider.repair_policies()),
             stale=lambda: stale(caches.behind_disruption),
             pause=caches.pause,
         )

@@ -11,6 +11,23 @@ DISRUPTION_LOOP: Final = "DisruptionLoop"
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """What a move is worth to a Balanced pool.
+
+    Attributes:
+        pool: its name.
+        value: savings by disruption; infinite where nothing is disrupted.
+        savings: share of the pool's price that is saved, from 0 to 1.
+        disruption: share of the pool's disruption that the move takes.
+    """
+
+    pool: str
+    value: float
+    savings: float
+    disruption: float
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """Candidates that go together, once every replacement is initialized.
 
@@ -22,6 +39,7 @@ class Proposal:
         replacements: NodeClaims to create first, in the order the solver opened them; empty where none is needed.
         placements: pods of the candidates by name of the existing node that takes them.
         saving_usd_per_hour: price of the candidates less that of the replacements; 0 where money is not the reason.
+        scores: of each Balanced pool that it takes nodes of, by name.
     """
 
     reason: str
@@ -30,6 +48,7 @@ class Proposal:
     replacements: tuple[PlannedClaim, ...] = ()
     placements: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     saving_usd_per_hour: float = 0.0
+    scores: tuple[Score, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

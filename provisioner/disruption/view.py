@@ -9,7 +9,7 @@ from typing import Final
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.loops import NO_HOLDS, LoopHolds
-from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.snapshot import Snapshot
 
@@ -87,6 +87,7 @@ class MethodAnswer:
         recheck_at: when the clock alone may change this answer; None when only events can.
         eligible: how many nodes the method could disrupt, budgets left aside.
         unreached: names of the NodeClaims that the pass ended before; see `View.first`.
+        rejected: scores of the moves that a Balanced pool refused.
     """
 
     proposals: tuple[Proposal, ...] = ()
@@ -94,3 +95,4 @@ class MethodAnswer:
     recheck_at: datetime | None = None
     eligible: int = 0
     unreached: frozenset[str] = frozenset()
+    rejected: tuple[Score, ...] = ()

@@ -518,6 +518,12 @@ class Options:
         _DURATION,
         "terminationGracePeriod of NodeClaims that have none: time from their deletion after which their pods are deleted. 0 waits without limit.",
     )
+    repair_timeout: timedelta = _own(
+        timedelta(0),
+        _DURATION,
+        "Time that a Node condition which means a broken node must last before the node is replaced (feature gate NodeRepair); "
+        "0 uses the times of the cloud provider, 10 to 30 minutes.",
+    )
     aws_region: str = _setting(
         "", _TEXT, "Region of the cluster; if empty, the Region of the instance that the provisioner runs on."
     )

@@ -670,6 +670,12 @@ class CommandQueue:
             self.heals.add(name)
         text = f"Canceled the disruption ({record.reason}), the node accepts pods again: {why}"
         self._say(record.candidate_names, "DisruptionBlocked", text)
+        if record.reason == names.REASON_UNDERUTILIZED:
+            self._say(
+                record.candidate_names,
+                "ConsolidationRejected",
+                messages.consolidation_invalid(record.candidate_names, why),
+            )
         _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 

@@ -17,13 +17,14 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
 from provisioner.controllers.core.consolidation import TIMEOUTS, Looks, Passes, Stillness
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.references import node_reference, reference_of
+from provisioner.controllers.references import node_reference, pod_reference, reference_of
 from provisioner.disruption import emptiness as empty
 from provisioner.disruption.allowance import soonest
 from provisioner.disruption.budgets import Ledger
@@ -37,11 +38,12 @@ from provisioner.disruption.methods import consolidation_multi, consolidation_si
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.protections import INVALID, protections
 from provisioner.disruption.validation import standing
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
-from provisioner.kube.events import Recorder
+from provisioner.kube.events import EventType, Recorder
 from provisioner.options import Options
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import Machines
@@ -62,6 +64,8 @@ WORLD_SECONDS: Final = 10.0
 TELLERS = 4
 #: Why consolidation leaves a node alone is said again after so long. Source: core spec 8.2.
 UNCONSOLIDATABLE_SECONDS: Final = 900.0
+#: What pods say of their disruption is looked at so often.
+PROTECTIONS_SECONDS: Final = 60.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
 _log = logs.get_logger(__name__)
 
@@ -200,6 +204,8 @@ class Disruption:
         self._prepared: _World | None = None
         self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
         self._unreached: dict[str, frozenset[str]] = {}
+        self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
+        self._protections_at: float | None = None
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         self._threads = (
             threading.Thread(target=self._loop, args=("disruption", self.run_once), name="disruption", daemon=True),
@@ -253,6 +259,7 @@ class Disruption:
         for reason in BUDGET_REASONS:
             counts = {one.pool: (one.allowed, one.consuming) for one in ledger.budgets(reason)}
             self._metrics.budgets(reason, counts)
+        self._say_protections(snapshot)
         begun: set[str] = set()
         for method in self._methods:
             try:
@@ -400,11 +407,49 @@ class Disruption:
                 method=method.name,
                 nodes=len(answer.unreached),
             )
+        for score in answer.rejected:
+            self._metrics.consolidation_scored(score.pool, score.value, approved=False)
         if not self._stale():  # it took a while
-            self._begin(standing(answer.proposals, snapshot, self._cluster.snapshot()), snapshot)
+            self._begin_moves(answer.proposals, snapshot)
         if method.tells:
             self._metrics.consolidation_potential(potential_usd_per_hour(view))
         return answer
+
+    def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> None:
+        """Begin what still holds, and say of each what becomes of it."""
+        for one in proposals:
+            self._say_of_all(one, "ConsolidationCandidate", messages.consolidation_candidate(one))
+            for score in one.scores:
+                self._metrics.consolidation_scored(score.pool, score.value, approved=True)
+        current = standing(proposals, snapshot, self._cluster.snapshot())
+        begun = self._begin(current, snapshot)
+        for one in proposals:
+            if one not in current:
+                self._say_of_all(one, "ConsolidationRejected", messages.consolidation_rejected(one, "churn"))
+            elif one not in begun:
+                self._say_of_all(one, "ConsolidationRejected", messages.consolidation_rejected(one, "budget"))
+            else:
+                self._say_approved(one, snapshot)
+
+    def _say_approved(self, one: Proposal, snapshot: Snapshot) -> None:
+        for score in one.scores:
+            text = messages.consolidation_approved(score)
+            if len(one.candidates) == 1:
+                self._say_of_all(one, "ConsolidationApproved", text)
+            else:
+                for view in snapshot.pools:
+                    if view.pool.metadata.name == score.pool:
+                        self._recorder.publish(reference_of(view.pool), "Normal", "ConsolidationApproved", text)
+
+    def _say_of_all(self, one: Proposal, reason: str, text: str) -> None:
+        """One event about each candidate and its Node."""
+        for name in one.candidates:
+            claim = self._cluster.claim(name)
+            node = self._cluster.node_of(claim) if claim is not None else None
+            if claim is not None:
+                self._recorder.publish(reference_of(claim), "Normal", reason, text)
+            if node is not None:
+                self._recorder.publish(node_reference(node), "Normal", reason, text)
 
     def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         return self._worlds.types_of(pool) if self._worlds is not None and self._worlds.manages(pool) else ()
@@ -512,6 +557,20 @@ class Disruption:
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
+
+    def _say_protections(self, snapshot: Snapshot) -> None:
+        """Say of each pod once what its do-not-disrupt means, and when that has ended. Looks once a minute."""
+        now = self._clock.monotonic()
+        if self._protections_at is not None and now - self._protections_at < PROTECTIONS_SECONDS:
+            return
+        self._protections_at = now
+        told = {}
+        for one in protections((pod for node in snapshot.nodes for pod in node.pods), snapshot.at):
+            told[one.pod.uid] = one.message
+            if self._protected.get(one.pod.uid) != one.message:
+                kind: EventType = "Warning" if one.reason == INVALID else "Normal"
+                self._recorder.publish(pod_reference(one.pod), kind, one.reason, one.message)
+        self._protected = told
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
         if not blocked.key:

@@ -53,6 +53,7 @@ SEEN: dict[str, str] = {
         ("max_claims_per_minute", "max_usd_per_hour"),
         f"{_UNIT}controllers/core/test_growth.py::test_flags_become_limits",
     ),
+    "repair_timeout": f"{_UNIT}controllers/core/test_forceful.py::test_flags_become_repair_policies",
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
     "consolidation": f"{_UNIT}controllers/core/test_consolidation.py::test_flags_become_settings",
     **dict.fromkeys(
