@@ -379,7 +379,7 @@ def test_a_move_without_a_budget_left_is_rejected_for_it(stages: Make) -> None:
 
     def slow(view: View) -> MethodAnswer:
         answer = ask(view)
-        stage.ledger.seize("a")
+        stage.ledger.seize("ab".replace(answer.proposals[0].candidates[0], ""))
         return answer
 
     stage.disruption._consolidations = (replace(CONSOLIDATIONS[1], ask=slow),)
