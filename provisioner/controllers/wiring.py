@@ -15,6 +15,7 @@ from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import CommandQueue
@@ -373,6 +374,7 @@ class Provisioning:
     intake: Intake
     static: StaticCapacity
     loops: LoopDetector
+    buffers: CapacityBuffers
 
 
 def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observability) -> Provisioning:
@@ -397,6 +399,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         growth=GrowthLedger(cluster, limits_of(options), caches.types_of, clock),
     )
     loops = LoopDetector(base.recorder, base.metrics, clock)
+    buffers = CapacityBuffers(base.client, clock, caches.buffer_objects, plan_again=calls.plan_again)
     provisioner = Provisioner(
         cluster,
         creator,
@@ -413,6 +416,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         deadline=options.solve_deadline,
         retry_after=calls.plan_later,
         marks=loops.marks,
+        buffers=buffers,
         decided=observing.decided,
     )
     calls.fits_elsewhere.connect(provisioner.fits_elsewhere)
@@ -443,7 +447,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         stale=caches.static_pools_are_stale,
         chance=random.Random(),
     )
-    return Provisioning(creator, intake, static, loops)
+    return Provisioning(creator, intake, static, loops, buffers)
 
 
 @dataclass(frozen=True)
@@ -489,6 +493,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         worlds=Worlds(base.provider_for("disruption"), base.policies),
         settings=settings_of(options),
         pause=caches.pause,
+        buffers=making.buffers,
     )
     forceful = ForcefulDisruption(
         cluster,

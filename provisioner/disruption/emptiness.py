@@ -70,6 +70,9 @@ def emptiness(view: View) -> MethodAnswer:
         if reason := refusal(node.pods, snapshot.at, do_not_disrupt=node.do_not_disrupt):
             blocked.append(Blocked(node.key.name, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
+        elif view.buffered(str(node.key)):
+            blocked.append(Blocked(node.key.name, node.pool, f'Node "{node.name}" has buffer pods'))
+            rechecks.append(snapshot.at + RECHECK)
         elif (loop := view.loops.refusal(node)) is not None:
             blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
             rechecks.append(loop[1])

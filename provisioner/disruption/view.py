@@ -57,6 +57,7 @@ class View:
             initialized, nominated or planned for, or a pod came or went.
         first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
         loops: whose nodes are left alone, since they were launched and removed again and again.
+        buffered: whether a node, by its key, keeps room for a CapacityBuffer; it is not empty then.
         expired: says that the time of the pass is up; what was found until then is the answer.
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
@@ -72,6 +73,7 @@ class View:
     restless: frozenset[str] = frozenset()
     first: frozenset[str] = frozenset()
     loops: LoopHolds = NO_HOLDS
+    buffered: Callable[[str], bool] = lambda _: False
     expired: Callable[[], bool] = lambda: False
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()

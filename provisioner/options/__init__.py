@@ -76,9 +76,6 @@ class AwsFeatureGates:
         return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
 
 
-_GATES_WITHOUT_EFFECT = frozenset({"capacity_buffer"})
-"""Their features are not built yet."""
-
 _AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}
 
 
@@ -619,11 +616,7 @@ class Options:
             if not setting.metadata["effect"] and getattr(self, name) != setting.default
         ]
         for flag, gates, known in (
-            (
-                "--feature-gates",
-                self.feature_gates,
-                {name: attribute for name, attribute in _GATES.items() if attribute in _GATES_WITHOUT_EFFECT},
-            ),
+            ("--feature-gates", self.feature_gates, {}),
             ("--aws-feature-gates", self.aws_feature_gates, _AWS_GATES),
         ):
             said += [

@@ -7,7 +7,7 @@ so it has a thread of its own, and passes of its own (`consolidation`).
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,9 +16,11 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
 from provisioner.controllers.core.consolidation import TIMEOUTS, Looks, Passes, Stillness
@@ -68,6 +70,10 @@ UNCONSOLIDATABLE_SECONDS: Final = 900.0
 PROTECTIONS_SECONDS: Final = 60.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
 _log = logs.get_logger(__name__)
+
+
+def _keeps_nothing(_: str) -> bool:
+    return False
 
 
 def settings_of(options: Options) -> Settings:
@@ -166,6 +172,7 @@ class Disruption:
         consolidations: likewise, in the other thread.
         settings: what the flags say.
         pause: whose nodes are left alone for now.
+        buffers: whose room is kept; none without.
     """
 
     def __init__(
@@ -184,8 +191,9 @@ class Disruption:
         consolidations: Sequence[Method] = CONSOLIDATIONS,
         settings: Settings = Settings(),  # noqa: B008  (frozen)
         pause: Callable[[], Pause] = lambda: NOTHING,
+        buffers: CapacityBuffers | None = None,
     ) -> None:
-        self._pause = pause
+        self._pause, self._buffers = pause, buffers
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._commands, self._ledger, self._clock = commands, ledger, clock
         self._stale, self._worlds, self._methods = stale, worlds, tuple(methods)
@@ -299,6 +307,7 @@ class Disruption:
             under_way=under_way,
             spared=spared,
             loops=loops,
+            buffered=self._buffers.keeps if self._buffers is not None else _keeps_nothing,
             first=self._unreached.get(method.name, frozenset()),
             settings=self._settings,
             types_of=self._types_of,
@@ -379,13 +388,18 @@ class Disruption:
         if self._types is None or now - self._types[0] >= WORLD_SECONDS:
             self._types = now, tuple(self._types_of(view.pool) for view in snapshot.pools)
         budgets = self._ledger.at(snapshot).budgets(names.REASON_UNDERUTILIZED)
-        return Looks.of(snapshot, self._types[1], (budgets, self._spared(snapshot, buys=True), self._commands.loops()))
+        return Looks.of(
+            snapshot,
+            (*self._types[1], self._virtual()),
+            (budgets, self._spared(snapshot, buys=True), self._commands.loops()),
+        )
 
     def _consolidate(self, method: Method, snapshot: Snapshot) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
         now, seconds = self._clock.monotonic(), TIMEOUTS[method.name]
-        view = View(
-            snapshot=snapshot,
+        virtual = self._virtual()
+        view = View(  # room that buffers keep is nobody else's, like that of pods that wait
+            snapshot=replace(snapshot, pending=snapshot.pending + virtual) if virtual else snapshot,
             prepared=self._world(snapshot),
             allowed=self._ledger.at(snapshot).allowed,
             under_way=self._under_way(snapshot),
@@ -414,6 +428,9 @@ class Disruption:
         if method.tells:
             self._metrics.consolidation_potential(potential_usd_per_hour(view))
         return answer
+
+    def _virtual(self) -> tuple[Pod, ...]:
+        return self._buffers.pods() if self._buffers is not None else ()
 
     def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> None:
         """Begin what still holds, and say of each what becomes of it."""

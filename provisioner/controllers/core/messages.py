@@ -16,6 +16,31 @@ DISRUPTION_LOOP: Final = (
     "Nodes for a workload were launched and removed three times within an hour; leaving its nodes alone"
 )
 
+# capacity_buffers.py
+BUFFER_NOT_RESOLVED: Final = "The CapacityBuffer cannot be resolved; no room is kept for it"
+BUFFER_NOT_READ: Final = "Failed to read what a CapacityBuffer refers to; retrying"
+BUFFER_STATUS_NOT_WRITTEN: Final = "Failed to write the status of a CapacityBuffer; retrying"
+SCALABLE_REF_UNKNOWN: Final = "the buffer needs spec.podTemplateRef, or spec.scalableRef to a Deployment, StatefulSet or ReplicaSet (apiGroup apps)"
+BUFFER_NOT_READY: Final = "the buffer is not resolved; see the condition ReadyForProvisioning"
+BUFFER_EMPTY: Final = "the buffer asks for no units; set spec.replicas, spec.percentage or spec.limits"
+
+
+def pod_template_not_found(name: str) -> str:
+    """Why a buffer is not resolved."""
+    return (
+        f'PodTemplate "{name}" does not exist in the namespace of the buffer; create it, or correct spec.podTemplateRef'
+    )
+
+
+def workload_not_found(kind: str, name: str) -> str:
+    """Why a buffer is not resolved."""
+    return f'{kind} "{name}" does not exist in the namespace of the buffer; create it, or correct spec.scalableRef'
+
+
+def buffer_room(ready: int, units: int) -> str:
+    """How much of a buffer is there."""
+    return f"{ready} of {units} units fit on nodes that are ready; the others need new nodes"
+
 
 # disruption.py
 

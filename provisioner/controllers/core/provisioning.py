@@ -3,14 +3,17 @@
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+
+import msgspec
 
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import events, messages
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.core.intake import counts_by_time
@@ -21,6 +24,7 @@ from provisioner.controllers.references import pod_reference, reference_of
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
+from provisioner.scheduling.capacity_buffers import is_virtual, kept
 from provisioner.scheduling.growth import Limit
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -79,6 +83,23 @@ class _Held:
     error: HeldBackError
 
 
+def _of_real_pods(result: Result) -> Result:
+    """A result without virtual pods: claims that are for these alone stay, for nobody by name; whoever is left of them is not told."""
+    claims = tuple(
+        msgspec.structs.replace(one, pods=tuple(pod for pod in one.pods if not is_virtual(pod)))
+        for one in result.claims
+    )
+    existing = {
+        name: real for name, pods in result.existing.items() if (real := tuple(p for p in pods if not is_virtual(p)))
+    }
+    return replace(
+        result,
+        claims=claims,
+        existing=existing,
+        unplaced=tuple(one for one in result.unplaced if not is_virtual(one.pod)),
+    )
+
+
 class Provisioner:
     """Runs one batch after another; creating the claims of one never holds up the next.
 
@@ -104,9 +125,11 @@ class Provisioner:
         deadline: timedelta = timedelta(seconds=10),
         retry_after: Callable[[float], None] = lambda _seconds: None,
         marks: Callable[[Iterable[Pod]], Mapping[str, str]] = lambda _pods: {},
+        buffers: CapacityBuffers | None = None,
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
     ) -> None:
         self._decided, self._retry_after, self._marks = decided, retry_after, marks
+        self._buffers = buffers
         self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
@@ -124,7 +147,9 @@ class Provisioner:
             self._retry("early")
         pods = waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
         self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
-        if not pods:
+        virtual = self._buffers.pods() if self._buffers is not None else ()
+        if not pods and not virtual:
+            self._note_buffers(virtual, snapshot, {})
             self._metrics.unschedulable_pods(0)
             self._metrics.pending_by_zone({})
             self._metrics.held_back({})
@@ -134,7 +159,9 @@ class Provisioner:
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
             gathered = self._worlds.of(snapshot, self._machines)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
-            result = prepared.solve(pods, avoided=snapshot.avoided, expired=self._expired())
+            result = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, expired=self._expired())
+        self._note_buffers(virtual, snapshot, result.existing)
+        result = _of_real_pods(result) if virtual else result
         seconds = self._clock.monotonic() - started
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(
@@ -152,7 +179,8 @@ class Provisioner:
             len(result.unplaced),
             result.usd_per_hour,
         )
-        _log.info(
+        tell = _log.info if pods or result.claims else _log.debug  # buffers alone are looked at every ten seconds
+        tell(
             "Planned pending pods",
             scheduling_id=decision,
             pods=batch.pods,
@@ -209,6 +237,12 @@ class Provisioner:
         self._note_held(held)
         self._complain(snapshot, result, held)
         return held
+
+    def _note_buffers(
+        self, virtual: tuple[Pod, ...], snapshot: Snapshot, existing: Mapping[str, tuple[Pod, ...]]
+    ) -> None:
+        if self._buffers is not None:
+            self._buffers.placed(kept(virtual, existing, (str(one.key) for one in snapshot.nodes if one.initialized)))
 
     def _note_held(self, held: list["_Held"]) -> None:
         """Say on NodePools what growth limits hold back, and come back when they allow more."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUTS
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, PROTECTIONS_SECONDS, Method, settings_of
 from provisioner.disruption.pause import NOTHING, Pause
@@ -398,3 +400,26 @@ def test_pods_are_told_once_what_their_protection_means_and_when_it_is_over(stag
     assert [one.split(":")[0] for one in said(stage, "DoNotDisruptUntil")] == ["Pod/brief"]
     assert [one.split(":")[0] for one in said(stage, "DoNotDisruptGracePeriodElapsed")] == ["Pod/brief"]
     assert [one.split(":")[0] for one in said(stage, "InvalidDoNotDisruptAnnotation")] == ["Pod/wrong"]
+
+
+class Buffers:
+    """Keeps room for virtual pods."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self._pods = pods
+
+    def pods(self) -> tuple[Pod, ...]:
+        return self._pods
+
+    def keeps(self, _: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("cpu", "goes"), [("100m", 1), ("2500m", 0)])
+def test_room_that_a_buffer_needs_is_not_consolidated_away(stages: Make, cpu: str, goes: int) -> None:
+    stage = two(stages)
+    virtual = (pod(f"virtual-{number}", cpu=cpu, priority=-(2**31), owner="", **WEB) for number in range(2))
+    stage.disruption._buffers = cast(CapacityBuffers, Buffers(*virtual))
+    look(stage)
+    assert len(left(stage)) == 2 - goes
+    assert not stage.world.cluster.is_planned("virtual-0")
