@@ -64,7 +64,7 @@ class Refused:
 
     @property
     def blocked(self) -> Blocked | None:
-        """As it is told; None where nobody needs to hear."""
+        """As it is published; None where nobody needs to hear."""
         if self.obstacle in _UNTOLD:
             return None
         if self.obstacle is Obstacle.LOOP:

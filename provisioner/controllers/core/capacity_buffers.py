@@ -10,11 +10,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from provisioner.apis import names
 from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
 from provisioner.apis.conditions import set_alone
 from provisioner.apis.core import Deployment, PodTemplateSpec, ReplicaSet, StatefulSet
-from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod
 from provisioner.controllers.changes import CapacityBufferChanged, Change
 from provisioner.controllers.core import messages
@@ -27,6 +25,7 @@ from provisioner.scheduling.capacity_buffers import NOTHING_KEPT, Kept, Resoluti
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import ConditionMessage
 
 #: A template, a workload's replicas and the room that pods have taken are looked at again after so long.
 RECHECK_SECONDS: Final = 10.0
@@ -176,16 +175,12 @@ class CapacityBuffers:
 
     def _write(self, buffer: CapacityBuffer, template: Template, problem: ResolutionError | None, units: int) -> None:
         meta, key = buffer.metadata, key_of(buffer.metadata)
+        resolved = messages.BUFFER_RESOLVED
+        if problem is not None:
+            resolved = messages.buffer_not_resolved(problem.reason, str(problem))
         conditions = buffer.status.conditions
-        if problem is None:
-            conditions = self._set(buffer, conditions, names.READY_FOR_PROVISIONING, "Resolved", "", holds=True)
-        else:
-            conditions = self._set(
-                buffer, conditions, names.READY_FOR_PROVISIONING, problem.reason, str(problem), holds=False
-            )
-        reason, text = self._room(key, problem, units)
-        holds = reason == "FitsExistingCapacity"
-        conditions = self._set(buffer, conditions, names.PROVISIONING, reason, text, holds=holds)
+        for message in (resolved, self._room(key, problem, units)):
+            conditions = set_alone(conditions, *message, generation=meta.generation, now=self._clock.now())
         status: dict[str, Any] = {
             "replicas": units,
             "provisioningStrategy": ACTIVE_CAPACITY,
@@ -205,34 +200,14 @@ class CapacityBuffers:
         body = {"metadata": {"uid": meta.uid}, "status": {**status, "conditions": msgspec.to_builtins(conditions)}}
         self._client.patch(resources.CAPACITYBUFFERS, meta.name, body, meta.namespace, subresource="status")
 
-    def _room(self, key: str, problem: ResolutionError | None, units: int) -> tuple[str, str]:
-        """Reason and message of the condition Provisioning."""
+    def _room(self, key: str, problem: ResolutionError | None, units: int) -> ConditionMessage:
+        """The condition Provisioning."""
         with self._lock:
             found = self._kept or NOTHING_KEPT
         if problem is not None:
-            return "NotReadyForProvisioning", messages.BUFFER_NOT_READY
+            return messages.BUFFER_NOT_READY
         if not units:
-            return "BufferEmpty", messages.BUFFER_EMPTY
+            return messages.BUFFER_EMPTY
         if found.units.get(key) == units and found.has_room(key):
-            return "FitsExistingCapacity", ""
-        return "RequiresNewCapacity", messages.buffer_room(found.ready.get(key, 0), units)
-
-    def _set(
-        self,
-        buffer: CapacityBuffer,
-        conditions: tuple[Condition, ...],
-        kind: str,
-        reason: str,
-        text: str,
-        *,
-        holds: bool,
-    ) -> tuple[Condition, ...]:
-        return set_alone(
-            conditions,
-            kind,
-            names.TRUE if holds else names.FALSE,
-            reason,
-            text,
-            generation=buffer.metadata.generation,
-            now=self._clock.now(),
-        )
+            return messages.BUFFER_FITS
+        return messages.buffer_needs_nodes(found.ready.get(key, 0), units)

@@ -45,7 +45,7 @@ from provisioner.disruption.validation import standing
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
-from provisioner.kube.events import EventType, Recorder
+from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import Machines
@@ -54,6 +54,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 1.0
 #: A pass that took long is followed by a pause as long, at most so long.
@@ -247,7 +248,7 @@ class Disruption:
             try:
                 run()
             except Exception:
-                _log.exception("A disruption pass failed; retrying with the next pass", loop=name)
+                _log.exception(messages.DISRUPTION_PASS_FAILED, loop=name)
             pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
     def run_once(self) -> None:
@@ -273,7 +274,7 @@ class Disruption:
             try:
                 begun |= self._run(method, snapshot, ledger, empty_for, begun)
             except Exception:
-                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
+                _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
 
     def _run(
         self,
@@ -321,7 +322,7 @@ class Disruption:
         return gone
 
     def _ask(self, method: Method, view: View) -> MethodAnswer:
-        """One question to a method; what it says of nodes that stay is told."""
+        """One question to a method; what it says of nodes that stay is published."""
         with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
         self._unreached[method.name] = answer.unreached
@@ -376,7 +377,7 @@ class Disruption:
                 answer = self._consolidate(method, self._cluster.snapshot())
             except Exception:
                 settled = False
-                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
+                _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
                 continue
             settled = settled and not answer.proposals and not answer.unreached
             recheck = soonest(recheck, answer.recheck_at)
@@ -417,7 +418,7 @@ class Disruption:
         if answer.unreached:
             self._metrics.consolidation_timed_out(consolidation_type(method.name))
             _log.info(
-                "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass",
+                messages.CONSOLIDATION_PASS_TIMED_OUT,
                 method=method.name,
                 nodes=len(answer.unreached),
             )
@@ -435,16 +436,16 @@ class Disruption:
     def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> None:
         """Begin what still holds, and say of each what becomes of it."""
         for one in proposals:
-            self._say_of_all(one, "ConsolidationCandidate", messages.consolidation_candidate(one))
+            self._say_of_all(one, messages.consolidation_candidate(one))
             for score in one.scores:
                 self._metrics.consolidation_scored(score.pool, score.value, approved=True)
         current = standing(proposals, snapshot, self._cluster.snapshot())
         begun = self._begin(current, snapshot)
         for one in proposals:
             if one not in current:
-                self._say_of_all(one, "ConsolidationRejected", messages.consolidation_rejected(one, "churn"))
+                self._say_of_all(one, messages.consolidation_rejected(one, "churn"))
             elif one not in begun:
-                self._say_of_all(one, "ConsolidationRejected", messages.consolidation_rejected(one, "budget"))
+                self._say_of_all(one, messages.consolidation_rejected(one, "budget"))
             else:
                 self._say_approved(one, snapshot)
 
@@ -452,21 +453,21 @@ class Disruption:
         for score in one.scores:
             text = messages.consolidation_approved(score)
             if len(one.candidates) == 1:
-                self._say_of_all(one, "ConsolidationApproved", text)
+                self._say_of_all(one, text)
             else:
                 for view in snapshot.pools:
                     if view.pool.metadata.name == score.pool:
-                        self._recorder.publish(reference_of(view.pool), "Normal", "ConsolidationApproved", text)
+                        self._recorder.publish(reference_of(view.pool), *text)
 
-    def _say_of_all(self, one: Proposal, reason: str, text: str) -> None:
+    def _say_of_all(self, one: Proposal, message: EventMessage) -> None:
         """One event about each candidate and its Node."""
         for name in one.candidates:
             claim = self._cluster.claim(name)
             node = self._cluster.node_of(claim) if claim is not None else None
             if claim is not None:
-                self._recorder.publish(reference_of(claim), "Normal", reason, text)
+                self._recorder.publish(reference_of(claim), *message)
             if node is not None:
-                self._recorder.publish(node_reference(node), "Normal", reason, text)
+                self._recorder.publish(node_reference(node), *message)
 
     def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         return self._worlds.types_of(pool) if self._worlds is not None and self._worlds.manages(pool) else ()
@@ -488,9 +489,9 @@ class Disruption:
     def _is_stale(self) -> bool:
         why = self._stale()
         if why and not self._was_stale:
-            _log.warning("Suspended voluntary disruption until the caches are current", reason=why)
+            _log.warning(messages.SUSPENDED_VOLUNTARY_DISRUPTION, reason=why)
         elif self._was_stale and not why:
-            _log.info("Resumed voluntary disruption because the caches are current")
+            _log.info(messages.RESUMED_VOLUNTARY_DISRUPTION)
         self._was_stale = why
         if why:
             self._empty_since.clear()  # nobody saw what happened meanwhile
@@ -501,7 +502,7 @@ class Disruption:
         pause = self._pause()
         if pause != self._was_paused:
             _log.info(
-                "Disruption was paused or resumed",
+                messages.DISRUPTION_PAUSE_CHANGED,
                 all=pause.everything,
                 nodepools=sorted(pause.pools),
                 settings_unread=pause.unread,
@@ -555,7 +556,7 @@ class Disruption:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
+            _log.warning(messages.FAILED_TO_UPDATE_NODECLAIM_STATUS, nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 
@@ -567,10 +568,7 @@ class Disruption:
             return CLAIM_CONDITIONS.clear(conditions, names.CONSOLIDATABLE)
         return CLAIM_CONDITIONS.set(
             conditions,
-            names.CONSOLIDATABLE,
-            names.TRUE,
-            names.CONSOLIDATABLE,
-            "",
+            *messages.CONSOLIDATABLE,
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
@@ -585,15 +583,16 @@ class Disruption:
         for one in protections((pod for node in snapshot.nodes for pod in node.pods), snapshot.at):
             told[one.pod.uid] = one.message
             if self._protected.get(one.pod.uid) != one.message:
-                kind: EventType = "Warning" if one.reason == INVALID else "Normal"
-                self._recorder.publish(pod_reference(one.pod), kind, one.reason, one.message)
+                message = messages.do_not_disrupt(one.reason, one.message, invalid=one.reason == INVALID)
+                self._recorder.publish(pod_reference(one.pod), *message)
         self._protected = told
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
+        message = messages.not_disruptable(blocked.event, str(blocked))
         if not blocked.key:
             found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
             if found is not None:
-                self._recorder.publish(reference_of(found), "Normal", blocked.event, str(blocked), ttl=60.0)
+                self._recorder.publish(reference_of(found), *message, ttl=60.0)
             return
         claim = self._cluster.claim(blocked.key)
         node: Node | None = self._cluster.node_of(claim) if claim is not None else None
@@ -601,8 +600,6 @@ class Disruption:
             for reference in (reference_of(claim), node_reference(node)):
                 if blocked.event == UNCONSOLIDATABLE:
                     about = (reference.kind, reference.uid)
-                    self._recorder.publish(
-                        reference, "Normal", blocked.event, str(blocked), about, ttl=UNCONSOLIDATABLE_SECONDS
-                    )
+                    self._recorder.publish(reference, *message, about, ttl=UNCONSOLIDATABLE_SECONDS)
                 else:
-                    self._recorder.publish(reference, "Normal", blocked.event, str(blocked))
+                    self._recorder.publish(reference, *message)

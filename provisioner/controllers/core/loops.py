@@ -46,10 +46,10 @@ class LoopDetector:
             shown = (
                 f"{owner.kind} {mine[0].namespace}/{owner.name}" if owner is not None else f"the owner with UID {uid}"
             )
-            _log.warning(messages.DISRUPTION_LOOP, owner=shown, nodepool=claim.pool, nodeclaim=claim.name)
+            _log.warning(messages.DISRUPTION_LOOP_FOUND, owner=shown, nodepool=claim.pool, nodeclaim=claim.name)
             self._metrics.disruption_loop(claim.pool)
             for reference in (reference_of(claim), *map(pod_reference, mine[:PODS_TOLD])):
-                self._recorder.publish(reference, "Warning", "DisruptionLoop", loop_text(shown))
+                self._recorder.publish(reference, *messages.disruption_loop(loop_text(shown)))
 
     def holds(self) -> LoopHolds:
         """Whose nodes are left alone now."""

@@ -39,6 +39,7 @@ from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
+from provisioner.values.message import EventMessage
 
 _log = logs.get_logger(__name__)
 
@@ -103,7 +104,7 @@ def _of_real_pods(result: Result) -> Result:
 class Provisioner:
     """Runs one batch after another; creating the claims of one never holds up the next.
 
-    A claim is told to the state before it is written, so the next batch plans around it at once; a create that
+    The state learns of a claim before it is written, so the next batch plans around it at once; a create that
     fails takes that back and the pods are planned again.
     """
 
@@ -165,7 +166,7 @@ class Provisioner:
         seconds = self._clock.monotonic() - started
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(
-                "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch",
+                messages.REACHED_SOLVE_DEADLINE,
                 scheduling_id=decision,
                 solve_deadline_seconds=self._deadline,
             )
@@ -181,7 +182,7 @@ class Provisioner:
         )
         tell = _log.info if pods or result.claims else _log.debug  # buffers alone are looked at every ten seconds
         tell(
-            "Planned pending pods",
+            messages.PLANNED_PENDING_PODS,
             scheduling_id=decision,
             pods=batch.pods,
             claims=batch.claims,
@@ -256,14 +257,14 @@ class Provisioner:
             if isinstance(template, NodePool):
                 text = messages.pool_held_back(len(some), str(some[0].error))
                 dedupe = (template.metadata.uid, limit)  # the message counts
-                self._recorder.publish(reference_of(template), "Warning", "GrowthLimited", text, dedupe, ttl=60.0)
+                self._recorder.publish(reference_of(template), *text, dedupe, ttl=60.0)
         if waits := [seconds for one in held if (seconds := one.error.held.seconds) is not None]:
             self._retry_after(min(waits))
 
     def _complain(self, snapshot: Snapshot, result: Result, held: Iterable["_Held"] = ()) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
-        empty: dict[str, str] = {}
+        empty: dict[str, EventMessage] = {}
         complaints: list[tuple[Pod, str]] = []
         unready = events.unready(view.pool for view in snapshot.pools if self._worlds.manages(view.pool))
         for unplaced in result.unplaced:
@@ -281,10 +282,10 @@ class Provisioner:
             text = messages.pod_held_back(one.planned.pool, str(one.error))
             complaints += [(pod, text) for pod in one.planned.pods]
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
-            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
+            self._recorder.publish(pod_reference(pod), *messages.failed_scheduling(text), ttl=0)
         for view in snapshot.pools:
             if (about := empty.get(view.pool.name)) is not None:
-                self._recorder.publish(reference_of(view.pool), "Warning", "NoCompatibleInstanceTypes", about, ttl=60.0)
+                self._recorder.publish(reference_of(view.pool), *about, ttl=60.0)
 
     def _announce(self, planned: PlannedClaim) -> None:
         try:
@@ -292,14 +293,14 @@ class Provisioner:
             new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks))
         except NoFreeNameError as error:
             _log.error(
-                "Failed to find an unused name for a NodeClaim; planning its pods again",
+                messages.FAILED_TO_FIND_UNUSED_NAME,
                 nodepool=planned.pool,
                 error=str(error),
             )
             self._retry(f"names/{planned.pool}")
             return
         if new is None:
-            _log.info("Skipped a NodeClaim because its pods were scheduled while it was planned", nodepool=planned.pool)
+            _log.info(messages.SKIPPED_OVERTAKEN_NODECLAIM, nodepool=planned.pool)
         else:
             self._workers.submit(lambda: self._create(planned, new))
 
@@ -315,19 +316,19 @@ class Provisioner:
                 self._nominate(f"nodeclaim/{new.name}", planned.pods)
 
     def _say_refused(self, planned: PlannedClaim, error: ApiError) -> None:
-        text = f"could not create a NodeClaim: {error.message}"
         dedupe = (planned.pool,)  # the message names the claim
         if isinstance(planned.template, NodePool):
-            self._recorder.publish(reference_of(planned.template), "Warning", "FailedCreate", text, dedupe, ttl=60.0)
+            message = messages.claim_refused(error.message)
+            self._recorder.publish(reference_of(planned.template), *message, dedupe, ttl=60.0)
+        message = messages.claim_refused_for_pod(planned.pool, error.message)
         for pod in planned.pods:
-            why = f'Failed to schedule pod, NodePool "{planned.pool}": {text}'
-            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", why, (pod.uid,), ttl=300.0)
+            self._recorder.publish(pod_reference(pod), *message, (pod.uid,), ttl=300.0)
 
     def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
         """Room for pods on an existing or in-flight node, written into the plan of its claim."""
         claim = node.claim
         if self._cluster.assign(node.key, pods):
-            _log.info("A node was removed while pods were planned for it; planning them again", node=str(node.key))
+            _log.info(messages.PLANNED_NODE_REMOVED, node=str(node.key))
             self._retry(f"refused/{node.key}")
             return
         self._plans.changed(node.key)
@@ -336,4 +337,4 @@ class Provisioner:
 
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
+            self._recorder.publish(pod_reference(pod), *messages.nominated(target))
