@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
@@ -12,6 +12,8 @@ from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.cli.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, Told, time_text, told
 from provisioner.cli.why.pods import unmet
 from provisioner.cli.why.world import Local
+from provisioner.controllers.core.consolidation import STILL_SECONDS
+from provisioner.controllers.core.disruption import settings_of
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import blockers
@@ -20,7 +22,7 @@ from provisioner.disruption.candidates import PodBudgets, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.methods import consolidation_single, drift, static_drift
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import VALIDATION, Settings, View
+from provisioner.disruption.view import VALIDATION, View
 from provisioner.disruption.view import MethodAnswer as Asked
 from provisioner.kube import resources
 from provisioner.state.snapshot import NodeView
@@ -48,6 +50,7 @@ _METHODS: Final = (
     _Method(names.REASON_DRIFTED, static_drift.propose, static=True),
     _Method(names.REASON_UNDERUTILIZED, consolidation_single.propose),
 )
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDS: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 
 
@@ -141,11 +144,16 @@ def _judged(local: Local, node: NodeView, shown: str, answer: Callable[..., Node
         empty_for={one.key.name: VALIDATION for one in snapshot.nodes},
         under_way=frozenset().union(*(one.candidate_names for one in commands)),
         spared=frozenset().union(*(one.replacement_names for one in commands)),
-        settings=Settings(spot_to_spot=local.options.feature_gates.spot_to_spot_consolidation),
+        settings=settings_of(local.options),
+        loops=local.loops,
+        restless=frozenset(one.key.name for one in snapshot.nodes if _still_at(one) > snapshot.at),
         types_of=lambda pool: local.types.of(pool) if local.types.manages(pool) else (),
     )
     pools = {one.pool.name: one.pool for one in snapshot.pools}
     reasons = []
+    paused = local.pause.why(node.pool)
+    if paused:
+        reasons.append(Reason(type="Paused", message=paused))
     found = refusal(node, view, pools, budgets, eventual=False)
     if found is not None:
         kind = "".join(part.title() for part in found.obstacle.split("-"))
@@ -158,7 +166,7 @@ def _judged(local: Local, node: NodeView, shown: str, answer: Callable[..., Node
         if one.static is static or (not one.static and one.reason != names.REASON_DRIFTED)
     )
     going = [one for one in methods if one.disrupts]
-    if going:
+    if going and not paused:
         summary = f"{shown} would be disrupted now ({', '.join(one.reason for one in going)}): {going[0].message}"
         return answer("Candidate", summary, reasons=tuple(reasons), methods=methods)
     why = f"{shown} is not disrupted: {reasons[0].message}." if reasons else f"{shown} is not disrupted."
@@ -209,7 +217,18 @@ def _why_not(method: _Method, node: NodeView, pool: NodePool | None, at: datetim
     if due > at:
         after = pool.spec.disruption.consolidate_after
         return f"a pod came or went less than consolidateAfter ({after}) ago", due
+    if method.reason == names.REASON_UNDERUTILIZED and (still := _still_at(node)) > at:
+        return f"a pod came or went, or the node was initialized, less than {STILL_SECONDS:g} s ago", still
     return "", None
+
+
+def _still_at(node: NodeView) -> datetime:
+    """Until when consolidation leaves a node alone for what happened on it, as far as its NodeClaim tells."""
+    if node.claim is None:
+        return _LONG_AGO
+    initialized = condition(node.claim.status.conditions, names.INITIALIZED)
+    times = (node.claim.status.last_pod_event_time, initialized.last_transition_time if initialized else None)
+    return max((one for one in times if one is not None), default=_LONG_AGO) + timedelta(seconds=STILL_SECONDS)
 
 
 def _proposal(one: Proposal, key: str) -> str:
