@@ -122,6 +122,8 @@ class ClaimCreator:
             _log.warning(messages.FAILED_TO_CREATE_NODECLAIM, nodeclaim=new.name, error=str(error))
             self._cluster.claim_failed(new.name)
             raise
+        if self._growth is not None:
+            self._growth.written(new.name)
         self._effects(self._cluster.claim_written(claim))
         key = NodeKey(new.name)
         if len(self._cluster.assigned(key)) > len(new.pods):  # a later batch came before the claim was there

@@ -98,6 +98,12 @@ class GrowthLedger:
             with self._lock:
                 self._mine.setdefault(name, (self._clock.monotonic(), False))
 
+    def written(self, name: str) -> None:
+        """A NodeClaim exists at the API server: it counts for a minute, whatever becomes of it."""
+        with self._lock:
+            if (known := self._mine.get(name)) is not None:
+                self._mine[name] = (known[0], True)
+
     def _fresh(self) -> tuple[float, Growth]:
         now = self._clock.monotonic()
         if self._known is None or now - self._known[0] >= FRESH_SECONDS:
