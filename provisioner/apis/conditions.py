@@ -221,6 +221,21 @@ POOL_CONDITIONS: Final = ConditionSet(
 OVERLAY_CONDITIONS: Final = ConditionSet(root=names.READY, dependents=(names.VALIDATION_SUCCEEDED,))
 
 
+def set_alone(
+    conditions: tuple[Condition, ...],
+    kind: str,
+    status: str,
+    reason: str,
+    message: str,
+    *,
+    generation: int,
+    now: datetime,
+) -> tuple[Condition, ...]:
+    """With condition `kind` set, of an object whose conditions do not depend on each other, by type; the same tuple when nothing changed."""
+    changed = _replaced(conditions, kind, status, reason, message, generation, now)
+    return conditions if changed is conditions else tuple(sorted(changed, key=lambda one: one.type))
+
+
 def to_wire(conditions: tuple[Condition, ...]) -> list[dict[str, object]]:
     """The list as a status patch carries it."""
     wire: list[dict[str, object]] = msgspec.to_builtins(conditions)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from provisioner.apis import names
+from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import DaemonSet, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
@@ -14,6 +15,7 @@ from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers import messages
 from provisioner.controllers.changes import (
+    CapacityBufferChanged,
     Change,
     Listener,
     NodeChanged,
@@ -105,6 +107,7 @@ class Caches:
             field_selector=f"metadata.name={names.SETTINGS_CONFIGMAP}",
         )
         self.overlay_objects = self._overlay_objects(options)
+        self.buffer_objects = self._buffer_objects(options)
         budgets = self._reflect(resources.PDBS, self.cluster.budget_changed)
         machinery: tuple[Reflector[Any], ...] = (self.nodes, self.pools, self.claims, self.daemons, self.pods)
         #: What the program waits for, and is not ready without. Without the settings it only disrupts nothing.
@@ -116,7 +119,8 @@ class Caches:
             *self._selectors(options),
             *([self.overlay_objects] if self.overlay_objects is not None else ()),
         )
-        self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings)
+        buffers = () if self.buffer_objects is None else (self.buffer_objects,)
+        self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, *buffers)
         #: What voluntary disruption is decided from.
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
 
@@ -133,6 +137,12 @@ class Caches:
         if not options.feature_gates.node_overlay:
             return None
         return self._reflect(resources.NODEOVERLAYS, self.overlays.changed, NodeOverlayChanged)
+
+    def _buffer_objects(self, options: Options) -> Reflector[CapacityBuffer] | None:
+        """None where the feature gate is off. The CRD belongs to others: nobody waits for it where it is missing."""
+        if not options.feature_gates.capacity_buffer:
+            return None
+        return self._reflect(resources.CAPACITYBUFFERS, _ignored, CapacityBufferChanged)
 
     def _surroundings(self) -> tuple[Reflector[Any], ...]:
         """What decides beside Nodes and pods where a pod may run."""

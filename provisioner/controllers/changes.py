@@ -6,6 +6,7 @@ A listener matches the types that concern it; mypy then knows what `old` and `ne
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import (
     CSINode,
     LabelledNamespace,
@@ -89,6 +90,12 @@ class NodeOverlayChanged(Changed[NodeOverlay]):
     __slots__ = ()
 
 
+class CapacityBufferChanged(Changed[CapacityBuffer]):
+    """A CapacityBuffer; never while the feature gate is off."""
+
+    __slots__ = ()
+
+
 class SurroundingChanged(Changed[Surrounding]):
     """One of the objects around pods that decide where they may run."""
 
@@ -102,6 +109,7 @@ Change: TypeAlias = (
     | NodePoolChanged
     | NodeClassChanged
     | NodeOverlayChanged
+    | CapacityBufferChanged
     | SurroundingChanged
 )
 

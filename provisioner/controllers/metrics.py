@@ -206,6 +206,29 @@ class Metrics:
             "Nominations that were withdrawn before the pod was bound, by reason.",
             ("reason",),
         )
+        self._scores = histogram(
+            f"{_PREFIX}consolidation_score",
+            "Scores of consolidations that NodePools with consolidationPolicy Balanced approved or rejected.",
+            ("decision", "nodepool", "policy"),
+            buckets=(0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0),
+        )
+        self._moves = counter(
+            f"{_PREFIX}consolidation_moves_total",
+            "Consolidations that NodePools with consolidationPolicy Balanced approved or rejected.",
+            ("decision", "nodepool", "policy"),
+        )
+        self._loops = counter(
+            "dovetail_disruption_loops_total",
+            "Workloads whose nodes were launched and removed three times within an hour and are left alone since, by NodePool.",
+            ("nodepool",),
+        )
+        self._held_back = GaugeSeries(
+            gauge(
+                "dovetail_nodeclaims_held_back",
+                "NodeClaims of the most recent plan that wait because of --max-claims-per-minute or --max-usd-per-hour.",
+                ("nodepool", "limit"),
+            )
+        )
         self._plan_cost = gauge(
             "dovetail_plan_cost", "Price of the new nodes in the most recent plan, in USD per hour.", ()
         )
@@ -349,6 +372,20 @@ class Metrics:
         """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type."""
         capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
         self._unhealthy.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id).inc()
+
+    def consolidation_scored(self, pool: str, score: float, *, approved: bool) -> None:
+        """A NodePool that balances savings with disruption has judged one move."""
+        labels = ("approved" if approved else "rejected", pool, "balanced")
+        self._scores.labels(*labels).observe(score)
+        self._moves.labels(*labels).inc()
+
+    def disruption_loop(self, pool: str) -> None:
+        """A workload is in a loop from now on; the NodePool of its last node."""
+        self._loops.labels(pool).inc()
+
+    def held_back(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Planned NodeClaims that growth limits hold back, by NodePool and limit; what is left out is forgotten."""
+        self._held_back.replace("all", counts.items())
 
     def plan(self, usd_per_hour: float) -> None:
         """One plan was made."""

@@ -17,6 +17,7 @@ from provisioner.cloudprovider.overlays import overlaid
 from provisioner.controllers import messages, wiring
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import (
+    CapacityBufferChanged,
     Change,
     NodeChanged,
     NodeClaimChanged,
@@ -125,6 +126,7 @@ class Controllers:
             observability.transitions.heard,
             disruptions.drift.heard,
             self._provisioning.static.heard,
+            self._provisioning.buffers.heard,
             observability.overlays.heard,
             observability.scheduler_liveness.heard,
         ):
@@ -145,6 +147,7 @@ class Controllers:
         self._provisioning.intake.start()
         disruptions.drift.start()
         self._provisioning.static.start(self._caches.pools.store.list())
+        self._provisioning.buffers.start()
         observability.overlays.start()
         disruptions.voluntary.start()
         disruptions.forceful.start()
@@ -173,6 +176,7 @@ class Controllers:
             self._disruptions.forceful,
             self._disruptions.drift,
             self._provisioning.static,
+            self._provisioning.buffers,
             self._observability.overlays,
             self._own,
             self._ends.garbage,
@@ -222,6 +226,8 @@ class Controllers:
                 self._plan_again(f"class/{node_class.metadata.name}")
             case NodeOverlayChanged(latest=overlay):
                 self._plan_again(f"overlay/{overlay.metadata.name}")
+            case CapacityBufferChanged():
+                pass  # `CapacityBuffers` asks for a run once it is resolved
             case SurroundingChanged():
                 if concerns_placement(change):
                     self._plan_again(id_of(change.latest))

@@ -15,6 +15,7 @@ from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import CommandQueue
@@ -23,11 +24,13 @@ from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.disruption import Disruption, settings_of
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.drift import DriftController
-from provisioner.controllers.core.forceful import ForcefulDisruption
+from provisioner.controllers.core.forceful import ForcefulDisruption, repair_policies_of
 from provisioner.controllers.core.garbage import ClaimCollector
+from provisioner.controllers.core.growth import GrowthLedger, limits_of
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.lifecycle import Lifecycle, timeouts_of
+from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.nodepool import Health, PoolController
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
@@ -102,6 +105,7 @@ class Calls:
         claim_again: look at a NodeClaim again now, by name.
         pool_again: look at a NodePool again soon, by name.
         plan_again: plan what waits again; the word says why.
+        plan_later: plan what waits again in so many seconds.
         register: takes the name of a NodeClaim whose Node has come.
         fits_elsewhere: whether all pods that wait for a NodeClaim would find other places now.
         counts: whether an unbound pod may cause a launch now.
@@ -111,6 +115,7 @@ class Calls:
     claim_again: LateCall[[str], None] = field(default_factory=lambda: LateCall("look at a NodeClaim"))
     pool_again: LateCall[[str], None] = field(default_factory=lambda: LateCall("look at a NodePool"))
     plan_again: LateCall[[str], None] = field(default_factory=lambda: LateCall("plan again"))
+    plan_later: LateCall[[float], None] = field(default_factory=lambda: LateCall("plan later"))
     register: LateCall[[str], None] = field(default_factory=lambda: LateCall("register a Node"))
     fits_elsewhere: LateCall[[str], bool] = field(default_factory=lambda: LateCall("look for other places"))
     counts: LateCall[[Pod], bool] = field(default_factory=lambda: LateCall("judge a waiting pod"))
@@ -369,10 +374,12 @@ class Provisioning:
     intake: Intake
     static: StaticCapacity
     ledger: BudgetLedger
+    loops: LoopDetector
+    buffers: CapacityBuffers
 
 
 def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observability) -> Provisioning:
-    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `counts` and `plan_again`."""
+    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `counts`, `plan_again` and `plan_later`."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
 
     def launch(claim: NodeClaim) -> None:
@@ -390,7 +397,10 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         effects=calls.carry_out,
         created=launch,
         chance=random.Random(),
+        growth=GrowthLedger(cluster, limits_of(options), caches.types_of, clock),
     )
+    loops = LoopDetector(base.recorder, base.metrics, clock)
+    buffers = CapacityBuffers(base.client, clock, caches.buffer_objects, plan_again=calls.plan_again)
     provisioner = Provisioner(
         cluster,
         creator,
@@ -405,6 +415,9 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         plans=writing.plans,
         policies=base.policies,
         deadline=options.solve_deadline,
+        retry_after=calls.plan_later,
+        marks=loops.marks,
+        buffers=buffers,
         decided=observing.decided,
     )
     calls.fits_elsewhere.connect(provisioner.fits_elsewhere)
@@ -420,6 +433,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
     calls.counts.connect(intake.counts)
     calls.plan_again.connect(intake.trigger)
     ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
+    calls.plan_later.connect(intake.trigger_after)
     static = StaticCapacity(
         cluster,
         base.client,
@@ -437,7 +451,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         ledger=ledger,
         pause=caches.pause,
     )
-    return Provisioning(creator, intake, static, ledger)
+    return Provisioning(creator, intake, static, ledger, loops, buffers)
 
 
 @dataclass(frozen=True)
@@ -469,6 +483,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         stale=caches.disruption_is_stale,
         timeout=options.command_timeout,
         pause=caches.pause,
+        loops=making.loops,
     )
     voluntary = Disruption(
         cluster,
@@ -482,6 +497,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         worlds=Worlds(base.provider_for("disruption"), base.policies),
         settings=settings_of(options),
         pause=caches.pause,
+        buffers=making.buffers,
     )
     forceful = ForcefulDisruption(
         cluster,
@@ -490,7 +506,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         base.metrics,
         ledger,
         clock,
-        policies=base.provider.repair_policies() if options.feature_gates.node_repair else (),
+        policies=repair_policies_of(options, base.provider.repair_policies()),
         stale=caches.disruption_is_stale,
         pause=caches.pause,
     )

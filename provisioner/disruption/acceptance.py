@@ -1,7 +1,7 @@
 """Whether a consolidation pays: by what it saves within a horizon, as Karpenter says, or by a pool's Balanced rule. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -9,6 +9,7 @@ from provisioner.apis import names
 from provisioner.apis.pods import is_reschedulable
 from provisioner.disruption import costs
 from provisioner.disruption.candidates import Candidate, Types
+from provisioner.disruption.proposal import Score
 from provisioner.disruption.view import Acceptance, View
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
@@ -38,6 +39,8 @@ class Rule:
         self._view: Final = view
         self._types: Final = types
         self._totals: Final[dict[str, tuple[float, float]]] = {}
+        self.rejected: Final[list[Score]] = []
+        """Of the moves that a Balanced pool refused."""
 
     def gain(self, some: Sequence[Candidate], saving: float, new_usd: float) -> float:
         """USD that the move brings within the horizon less what it costs; only where this is above 0 it pays.
@@ -61,28 +64,28 @@ class Rule:
             return "Can't replace with a cheaper node"
         if self.gain(some, saving, new_usd) <= 0:
             return f"Saving ${saving:.2f} per hour does not justify moving {sum(len(one.pods) for one in some)} pods"
-        for pool, score in self.scores(some, saving).items():
-            if score < THRESHOLD:
-                return (
-                    f'NodePool "{pool}" balances savings with disruption: score {score:.2f} < threshold {THRESHOLD:.2f}'
-                )
+        for score in self.scores(some, saving):
+            if score.value < THRESHOLD:
+                self.rejected.append(score)
+                return f'NodePool "{score.pool}" balances savings with disruption: score {score.value:.2f} < threshold {THRESHOLD:.2f}'
         return ""
 
-    def scores(self, some: Sequence[Candidate], saving: float) -> Mapping[str, float]:
-        """The score of a move by name of each Balanced pool that it takes nodes of. Source: core spec 6.12."""
+    def scores(self, some: Sequence[Candidate], saving: float) -> tuple[Score, ...]:
+        """The score of a move for each Balanced pool that it takes nodes of, by name. Source: core spec 6.12."""
         whole = sum(one.usd_per_hour for one in some)
-        found = {}
+        found = []
         for name in sorted({one.node.pool for one in some if _is_balanced(one)}):
             mine = [one for one in some if one.node.pool == name]
             share = sum(one.usd_per_hour for one in mine) / whole if whole > 0 else 0.0
-            found[name] = self._score(name, saving * share, sum(one.cost for one in mine))
-        return found
+            found.append(self._score(name, saving * share, sum(one.cost for one in mine)))
+        return tuple(found)
 
-    def _score(self, pool: str, saving: float, disruption: float) -> float:
+    def _score(self, pool: str, saving: float, disruption: float) -> Score:
         price, total = self._total(pool)
         if price <= 0 or total <= 0 or saving <= 0:
-            return 0.0
-        return math.inf if disruption <= 0 else (saving / price) / (disruption / total)
+            return Score(pool, 0.0, 0.0, 0.0)
+        saved, disrupted = saving / price, disruption / total
+        return Score(pool, math.inf if disruption <= 0 else saved / disrupted, saved, disrupted)
 
     def _total(self, pool: str) -> tuple[float, float]:
         found = self._totals.get(pool)

@@ -15,7 +15,7 @@ from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs
-from provisioner.disruption.proposal import Blocked
+from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
 from provisioner.disruption.view import View
 from provisioner.scheduling.volumes import claim_keys
 from provisioner.state.snapshot import NodeView, Snapshot
@@ -38,6 +38,7 @@ class Obstacle(enum.StrEnum):
     POD_PROTECTED = "pod-protected"
     SEVERAL_POD_BUDGETS = "several-pod-budgets"
     POD_BUDGET = "pod-budget"
+    LOOP = "loop"
 
 
 _UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED})
@@ -66,7 +67,11 @@ class Refused:
     @property
     def blocked(self) -> Blocked | None:
         """As it is published; None where nobody needs to hear."""
-        return None if self.obstacle in _UNTOLD else Blocked(self.node.key.name, self.node.pool, self.message)
+        if self.obstacle in _UNTOLD:
+            return None
+        if self.obstacle is Obstacle.LOOP:
+            return Blocked(self.node.key.name, self.node.pool, self.message, DISRUPTION_LOOP)
+        return Blocked(self.node.key.name, self.node.pool, self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +271,8 @@ def refusal(
     found = _of_node(node, view, pools, awaited)
     if found is not None:
         return Refused(node, *found)
+    if (loop := view.loops.refusal(node)) is not None:
+        return Refused(node, Obstacle.LOOP, *loop)
     claim = node.claim
     if eventual and claim is not None and claim.spec.termination_grace_period:
         return None

@@ -167,6 +167,7 @@ class Consolidation:
                 move.result.claims,
                 dict(move.result.existing),
                 move.saving,
+                self._rule.scores(move.some, move.saving),
             )
         )
         if not len(self.proposals) % _REFRESH:
@@ -193,6 +194,7 @@ class Consolidation:
             soonest(self._found.recheck_at, *self._rechecks),
             len(self.order),
             frozenset(one.key for one in unreached),
+            tuple(self._rule.rejected),
         )
 
 

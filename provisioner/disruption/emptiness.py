@@ -11,7 +11,7 @@ from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
 from provisioner.disruption.candidates import PodBudgets, awaited_nodes
-from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.state.snapshot import NodeView
 from provisioner.values.duration import parse_duration
@@ -73,6 +73,12 @@ def emptiness(view: View) -> MethodAnswer:
         if reason := refusal(node.pods, snapshot.at, pod_budgets, do_not_disrupt=node.do_not_disrupt):
             blocked.append(Blocked(node.key.name, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
+        elif view.buffered(str(node.key)):
+            blocked.append(Blocked(node.key.name, node.pool, f'Node "{node.name}" has buffer pods'))
+            rechecks.append(snapshot.at + RECHECK)
+        elif (loop := view.loops.refusal(node)) is not None:
+            blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
+            rechecks.append(loop[1])
         elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool]:
             held.add(node.pool)
             rechecks.append(snapshot.at + RECHECK)  # a budget's window opens by the clock

@@ -2,9 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
+
+DISRUPTION_LOOP: Final = "DisruptionLoop"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a move is worth to a Balanced pool.
+
+    Attributes:
+        pool: its name.
+        value: savings by disruption; infinite where nothing is disrupted.
+        savings: share of the pool's price that is saved, from 0 to 1.
+        disruption: share of the pool's disruption that the move takes.
+    """
+
+    pool: str
+    value: float
+    savings: float
+    disruption: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +39,7 @@ class Proposal:
         replacements: NodeClaims to create first, in the order the solver opened them; empty where none is needed.
         placements: pods of the candidates by name of the existing node that takes them.
         saving_usd_per_hour: price of the candidates less that of the replacements; 0 where money is not the reason.
+        scores: of each Balanced pool that it takes nodes of, by name.
     """
 
     reason: str
@@ -27,6 +48,7 @@ class Proposal:
     replacements: tuple[PlannedClaim, ...] = ()
     placements: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     saving_usd_per_hour: float = 0.0
+    scores: tuple[Score, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +56,7 @@ class Blocked:
     """Why a node (by its NodeClaim's name), or with "" a pool, is left alone; `str` is the event's message.
 
     Attributes:
-        event: the event's reason: DisruptionBlocked, or Unconsolidatable for a node that consolidation leaves alone.
+        event: the event's reason: DisruptionBlocked, DisruptionLoop, or Unconsolidatable for a node that consolidation leaves alone.
     """
 
     key: str

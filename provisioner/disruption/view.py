@@ -8,7 +8,8 @@ from typing import Final
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.loops import NO_HOLDS, LoopHolds
+from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.snapshot import Snapshot
 
@@ -55,6 +56,8 @@ class View:
         restless: names of the NodeClaims that consolidation leaves alone for now, though they may take pods: a moment ago they were
             initialized, nominated or planned for, or a pod came or went.
         first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
+        loops: whose nodes are left alone, since they were launched and removed again and again.
+        buffered: whether a node, by its key, keeps room for a CapacityBuffer; it is not empty then.
         expired: says that the time of the pass is up; what was found until then is the answer.
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
@@ -69,6 +72,8 @@ class View:
     spared: frozenset[str] = frozenset()
     restless: frozenset[str] = frozenset()
     first: frozenset[str] = frozenset()
+    loops: LoopHolds = NO_HOLDS
+    buffered: Callable[[str], bool] = lambda _: False
     expired: Callable[[], bool] = lambda: False
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
@@ -84,6 +89,7 @@ class MethodAnswer:
         recheck_at: when the clock alone may change this answer; None when only events can.
         eligible: how many nodes the method could disrupt, budgets left aside.
         unreached: names of the NodeClaims that the pass ended before; see `View.first`.
+        rejected: scores of the moves that a Balanced pool refused.
     """
 
     proposals: tuple[Proposal, ...] = ()
@@ -91,3 +97,4 @@ class MethodAnswer:
     recheck_at: datetime | None = None
     eligible: int = 0
     unreached: frozenset[str] = frozenset()
+    rejected: tuple[Score, ...] = ()

@@ -34,6 +34,11 @@ LIMITS: Mapping[str, tuple[float, int]] = {
     "UnreadableObject": (1.0, 10),
     "Unconsolidatable": (2.0, 100),
     "DisruptionBlocked": (5.0, 200),
+    "ConsolidationCandidate": (2.0, 100),
+    "ConsolidationRejected": (2.0, 100),
+    "InvalidDoNotDisruptAnnotation": (2.0, 100),
+    "DoNotDisruptUntil": (2.0, 100),
+    "DoNotDisruptGracePeriodElapsed": (2.0, 100),
 }
 """Per reason: events a second, and how many at once. Source of the first: karpenter `pkg/controllers/provisioning/scheduling/events.go`."""
 

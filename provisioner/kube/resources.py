@@ -166,6 +166,7 @@ PVCS: Resource[core.PersistentVolumeClaim] = Resource(
 PVS: Resource[core.PersistentVolume] = Resource(
     "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False, decode=decode_volume
 )
+PODTEMPLATES = _kind(core.PodTemplate, "", "v1", "podtemplates", "PodTemplate", namespaced=True)
 LIMITRANGES = _kind(core.LimitRange, "", "v1", "limitranges", "LimitRange", namespaced=True)
 DAEMONSETS = _kind(core.DaemonSet, "apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
 DEPLOYMENTS = _kind(core.Deployment, "apps", "v1", "deployments", "Deployment", namespaced=True)

@@ -76,9 +76,6 @@ class AwsFeatureGates:
         return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
 
 
-_GATES_WITHOUT_EFFECT = frozenset({"capacity_buffer"})
-"""Their features are not built yet."""
-
 _AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}
 
 
@@ -518,6 +515,12 @@ class Options:
         _DURATION,
         "terminationGracePeriod of NodeClaims that have none: time from their deletion after which their pods are deleted. 0 waits without limit.",
     )
+    repair_timeout: timedelta = _own(
+        timedelta(0),
+        _DURATION,
+        "Time that a Node condition which means a broken node must last before the node is replaced (feature gate NodeRepair); "
+        "0 uses the times of the cloud provider, 10 to 30 minutes.",
+    )
     aws_region: str = _setting(
         "", _TEXT, "Region of the cluster; if empty, the Region of the instance that the provisioner runs on."
     )
@@ -530,6 +533,16 @@ class Options:
         0,
         _Parser(_integer(0), "NUMBER"),
         "Maximum number of nodes, over all NodePools, that are disrupted at the same time, including nodes that are not Ready; 0 means no limit.",
+    )
+    max_claims_per_minute: int = _own(
+        0,
+        _Parser(_integer(0), "NUMBER"),
+        "Maximum number of NodeClaims, of all NodePools and including replacements, that are created within a minute; 0 means no limit.",
+    )
+    max_usd_per_hour: float = _own(
+        0.0,
+        _Parser(_nonnegative, "USD"),
+        "Maximum price of all nodes together, in USD per hour; no NodeClaim that would exceed it is created. 0 means no limit.",
     )
     spot_refresh_interval: timedelta = _own(
         timedelta(minutes=10), _Parser(_minute, "DURATION"), "Interval between refreshes of spot prices."
@@ -603,11 +616,7 @@ class Options:
             if not setting.metadata["effect"] and getattr(self, name) != setting.default
         ]
         for flag, gates, known in (
-            (
-                "--feature-gates",
-                self.feature_gates,
-                {name: attribute for name, attribute in _GATES.items() if attribute in _GATES_WITHOUT_EFFECT},
-            ),
+            ("--feature-gates", self.feature_gates, {}),
             ("--aws-feature-gates", self.aws_feature_gates, _AWS_GATES),
         ):
             said += [

@@ -70,7 +70,7 @@ def planned_claim(planned: PlannedClaim, name: str, annotations: Mapping[str, st
         names.MIN_VALUES_RELAXED: "true" if planned.min_values_relaxed else "false",
         names.PLANNED_OFFERING_ANNOTATION: f"{planned.planned_type}/{planned.planned_zone}/{planned.planned_capacity_type}",
     }
-    if text := plan_text(planned.pods):
+    if planned.pods and (text := plan_text(planned.pods)):  # one that is for nobody by name has no plan
         own[names.PLAN_ANNOTATION] = text
     body = _body(pool, name, planned.labels, {**own, **annotations}, planned.requirements, planned.requests)
     return NewClaim(body, _read_back(body), planned.pods, planned.min_values_relaxed)

@@ -85,7 +85,7 @@ def test_ports_lease_logs_and_profiling_follow_their_flags(plane: DevCluster, cl
         tmp_path,
         *(f"--metrics-port={figures}", f"--health-probe-port={probes}", "--enable-profiling"),
         *("--leader-election-name=of-this-test", "--leader-election-namespace=default"),
-        *("--memory-limit=1048576", "--karpenter-service=x", "--feature-gates=CapacityBuffer=true,Unheard=true"),
+        *("--memory-limit=1048576", "--karpenter-service=x", "--feature-gates=NodeRepair=true,Unheard=true"),
         "--log-format=json",
     )
     try:
@@ -97,7 +97,6 @@ def test_ports_lease_logs_and_profiling_follow_their_flags(plane: DevCluster, cl
         assert "MainThread" in page(figures, "/debug/stacks")
         warned = [str(record["message"]) for record in running.says("has no effect")]
         assert any("--karpenter-service is accepted" in one for one in warned)
-        assert any("CapacityBuffer=true is accepted" in one for one in warned)
         assert any("Unheard is not a feature gate" in one for one in warned)
         eventually(lambda: running.says("Memory usage is above 90 %"), "memory is short", 30)
         assert (tmp_path / "output").read_text() == ""

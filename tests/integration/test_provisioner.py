@@ -17,7 +17,15 @@ from provisioner.apis.plan import decode_plan
 from provisioner.cli.why.command import command as why_command
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.resources import NODECLAIMS, NODEOVERLAYS, NODES, PODS, VOLUMEATTACHMENTS
+from provisioner.kube.resources import (
+    CAPACITYBUFFERS,
+    NODECLAIMS,
+    NODEOVERLAYS,
+    NODES,
+    PODS,
+    PODTEMPLATES,
+    VOLUMEATTACHMENTS,
+)
 from provisioner.options import FeatureGates
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
@@ -30,7 +38,9 @@ NEVER = {"consolidateAfter": "Never"}
 
 @pytest.fixture(scope="module")
 def provisioner(plane: DevCluster, client: Client) -> Iterator[InProcess]:
-    one = InProcess(str(plane.kubeconfig), feature_gates=FeatureGates(static_capacity=True, node_overlay=True))
+    one = InProcess(
+        str(plane.kubeconfig), feature_gates=FeatureGates(static_capacity=True, node_overlay=True, capacity_buffer=True)
+    )
     one.start()
     yield one
     one.stop()
@@ -462,3 +472,43 @@ def test_an_overlay_changes_the_chosen_type_and_says_when_it_is_in_conflict(plot
     finally:
         for one in made:
             plot.client.delete(NODEOVERLAYS, one["metadata"]["name"])
+
+
+def test_a_capacity_buffer_keeps_empty_nodes_for_pods_to_come_and_they_go_with_it(plot: Plot) -> None:
+    pool = plot.pool()
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "3"}}}
+    spec = {
+        "containers": [container],
+        "nodeSelector": {TEAM: pool},
+        "tolerations": [{"key": TEAM, "operator": "Exists"}],
+    }
+    plot.client.create(
+        PODTEMPLATES,
+        {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "unit"}, "template": {"spec": spec}},
+        plot.name,
+    )
+    buffer = {
+        "apiVersion": CAPACITYBUFFERS.api_version,
+        "kind": "CapacityBuffer",
+        "metadata": {"name": "room"},
+        "spec": {"podTemplateRef": {"name": "unit"}, "replicas": 2},
+    }
+    plot.client.create(CAPACITYBUFFERS, buffer, plot.name)
+    eventually(lambda: len(plot.initialized()) == 2, "two empty nodes are there", SECONDS, 0.2)
+    kept = {one.name for one in plot.claims()}
+
+    def told(kind: str) -> str:
+        conditions = plot.client.get(CAPACITYBUFFERS, "room", plot.name).status.conditions
+        return next((f"{one.status} {one.reason}" for one in conditions if one.type == kind), "")
+
+    eventually(lambda: told("Provisioning") == "True FitsExistingCapacity", "the room is there", SECONDS, 0.2)
+    assert told("ReadyForProvisioning") == "True Resolved"
+    assert plot.client.get(CAPACITYBUFFERS, "room", plot.name).status.replicas == 2
+    plot.deploy("web", 1)
+    plot.await_running(1)
+    assert plot.pods("web")[0].node_name in {one.status.node_name for one in plot.claims() if one.name in kept}
+    eventually(lambda: len(plot.initialized()) == 3, "the room is there again", SECONDS, 0.2)
+    assert kept < {one.name for one in plot.claims()}, "an empty node that keeps room was removed"
+    assert plot.events("FailedScheduling", "Pod", ["capacity-buffer-room-0"]) == []
+    plot.client.delete(CAPACITYBUFFERS, "room", plot.name)
+    eventually(lambda: len(plot.claims()) == 1, "the room goes with its buffer", SECONDS, 0.2)

@@ -23,6 +23,7 @@ from provisioner.kube.resources import (
     DAEMONSETS,
     LIMITRANGES,
     NAMESPACES,
+    NODECLAIMS,
     PODS,
     PVCS,
     PVS,
@@ -31,6 +32,8 @@ from provisioner.kube.resources import (
     Resource,
 )
 from provisioner.options import Options, SpreadDefault
+from provisioner.scheduling.growth import usd_per_hour
+from tests.support.cluster import TYPES
 from tests.support.eventually import eventually
 from tests.support.judge import FakeProvisioner
 from tests.support.provisioner import SECONDS, InProcess, Plot
@@ -494,3 +497,22 @@ def arm_only() -> dict[str, Any]:
             {"key": names.OS_LABEL, "operator": "In", "values": ["linux"]},
         ]
     }
+
+
+def test_growth_limits_hold_back_and_lose_nothing_also_after_a_restart(plots: Plots, program: Program) -> None:
+    one = plots.make()
+    pool = one.pool(disruption=NEVER)
+    claims = one.client.list(NODECLAIMS)
+    node = min(offering.price for offering in TYPES["c-4x-amd64-linux"].offerings)
+    most = round(sum(usd_per_hour(claim, TYPES) for claim in claims) + 2.5 * node, 4)
+    for _ in range(2):  # the second time after a restart
+        program.run(max_usd_per_hour=most)
+        one.deploy("web", 4)
+        event = eventually(lambda: one.events("GrowthLimited", "NodePool", [pool]), "the pool is told", SECONDS, 0.2)[0]
+        assert f"all nodes together may cost ${most:g} per hour" in event.message
+        one.await_running(2)
+        assert len(one.claims()) == 2
+        assert any("--max-usd-per-hour" in told.message for told in one.events("FailedScheduling", "Pod"))
+        program.stop()
+    program.run()
+    one.await_running(4)

@@ -10,6 +10,7 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch, Provisioner
 from provisioner.controllers.metrics import Metrics
@@ -32,10 +33,18 @@ def claim_creator(
     effects: Callable[[Iterable[Effect]], None] = lambda _: None,
     created: Callable[[NodeClaim], None] = lambda _: None,
     chance: random.Random | None = None,
+    growth: GrowthLedger | None = None,
 ) -> ClaimCreator:
     """One that tells nobody unless told to, and always draws the same names."""
     return ClaimCreator(
-        client, cluster, METRICS, plans, effects=effects, created=created, chance=chance or random.Random(1)
+        client,
+        cluster,
+        METRICS,
+        plans,
+        effects=effects,
+        created=created,
+        chance=chance or random.Random(1),
+        growth=growth,
     )
 
 

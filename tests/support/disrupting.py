@@ -15,11 +15,13 @@ from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
+from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.view import VALIDATION
+from provisioner.scheduling.growth import GrowthLimits
 from provisioner.support.workers import Pool
 from tests.support.batches import claim_creator
 from tests.support.clock import NOON
@@ -39,11 +41,17 @@ def command_queue(
     *,
     stale: Any = lambda: "",
     pause: Callable[[], Pause] = lambda: NOTHING,
+    growth: GrowthLimits = GrowthLimits(),  # noqa: B008  (frozen)
 ) -> CommandQueue:
     """A queue on the server's state; its threads are not started."""
     world, plans = server.world, Pool(1, "plans")
     writer = PlanWriter(world.cluster, server.writer, plans)
-    creator = claim_creator(server.client, world.cluster, writer)
+    creator = claim_creator(
+        server.client,
+        world.cluster,
+        writer,
+        growth=GrowthLedger(world.cluster, growth, lambda _: world.types, world.clock),
+    )
     return CommandQueue(
         world.cluster,
         server.client,
@@ -85,11 +93,12 @@ class Stage:
         after: str = "0s",
         methods: tuple[Method, ...] = METHODS,
         consolidations: tuple[Method, ...] = CONSOLIDATIONS,
+        growth: GrowthLimits = GrowthLimits(),  # noqa: B008  (frozen)
         **disruption: Any,
     ) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.pause = NOTHING
+        self.pause, self.growth = NOTHING, growth
         self.behind, self._methods, self._consolidations = "", methods, consolidations
         self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}], **disruption})
         self._pods: dict[str, Pod] = {}
@@ -100,7 +109,9 @@ class Stage:
         self._begin()
 
     def _begin(self) -> None:
-        self.commands = command_queue(self.server, self.cloud, stale=lambda: self.behind, pause=lambda: self.pause)
+        self.commands = command_queue(
+            self.server, self.cloud, stale=lambda: self.behind, pause=lambda: self.pause, growth=self.growth
+        )
         self.ledger = BudgetLedger(self.world.cluster)
         self.disruption = Disruption(
             self.world.cluster,

@@ -107,6 +107,12 @@ OWN: Final = (
         "ID of the disruption command that it was created for.",
     ),
     Key(
+        names.REMOVALS_ANNOTATION,
+        "NodeClaim annotation",
+        "provisioner",
+        "When nodes for owners of its pods were removed within the last hour; three times is a loop.",
+    ),
+    Key(
         names.HOLD_RELEASED_ANNOTATION,
         "Node annotation",
         "extender",

@@ -105,6 +105,6 @@ def _from_cluster(options: Options) -> gathering.Objects:
     except ConfigError as error:
         raise UserError(str(error)) from None
     try:
-        return gathering.from_cluster(Client(connection, SystemClock()))
+        return gathering.from_cluster(Client(connection, SystemClock()), options.system_namespace)
     finally:
         connection.close()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from provisioner.apis import names
 from provisioner.cli.documents import DocumentError, content, documents
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -32,6 +33,7 @@ MORE: Final[tuple[Resource[Any], ...]] = (
     resources.STORAGECLASSES,
     resources.CSINODES,
     resources.VOLUMEATTACHMENTS,
+    resources.NODEOVERLAYS,
     resources.KWOKNODECLASSES,
     resources.EC2NODECLASSES,
 )
@@ -64,8 +66,12 @@ class Objects:
         self.missing.append(f"{resource.kind} {name or '(unknown)'} cannot be read and is left out: {error}")
 
 
-def from_cluster(client: Client) -> Objects:
+def from_cluster(client: Client, namespace: str) -> Objects:
     """Everything of all kinds, from the API server.
+
+    Args:
+        client: with the user's own rights.
+        namespace: of the ConfigMap with the settings.
 
     Raises:
         UserError: a kind without which there is no answer could not be listed.
@@ -85,6 +91,14 @@ def from_cluster(client: Client) -> Objects:
         objects.add(resource, found.objects)
         for bad in found.unreadable:
             objects.left_out(resource, str(bad), bad.error)
+    try:
+        objects.add(resources.CONFIGMAPS, (client.get(resources.CONFIGMAPS, names.SETTINGS_CONFIGMAP, namespace),))
+    except NotFound:
+        pass
+    except ApiError as error:
+        objects.missing.append(
+            f"ConfigMap {namespace}/{names.SETTINGS_CONFIGMAP} could not be read, so a pause of everything is not seen: {error.message}"
+        )
     return objects
 
 
@@ -95,7 +109,7 @@ def from_files(paths: Sequence[str]) -> Objects:
         UserError: a file is neither YAML nor JSON, is too large, or a kind without which there is no answer is in none of them.
     """
     objects = Objects()
-    known = {(one.api_version, one.kind): one for one in (*NEEDED, *MORE)}
+    known = {(one.api_version, one.kind): one for one in (*NEEDED, *MORE, resources.CONFIGMAPS)}
     seen: set[str] = set()
     for path in paths:
         for document in _documents(path):
@@ -105,11 +119,11 @@ def from_files(paths: Sequence[str]) -> Objects:
                     (str(one.get("apiVersion", document.get("apiVersion"))), str(one.get("kind", listed)))
                 )
                 if resource is not None:
-                    seen.add(str(resource))
+                    seen.update({str(resource)} - {str(resources.CONFIGMAPS)})  # one says nothing of the others
                     _add(objects, resource, one)
             empty = known.get((str(document.get("apiVersion")), listed))
             if empty is not None:
-                seen.add(str(empty))
+                seen.update({str(empty)} - {str(resources.CONFIGMAPS)})
     lacking = [str(one) for one in NEEDED if str(one) not in seen]
     if not seen:
         raise UserError(f"the dump has none of {', '.join(lacking)}; make it with: kubectl get -A -o yaml {kinds()}")

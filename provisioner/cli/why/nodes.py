@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec.structs import replace
@@ -14,6 +14,8 @@ from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.cli.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, Told, time_text, told
 from provisioner.cli.why.pods import unmet
 from provisioner.cli.why.world import Local
+from provisioner.controllers.core.consolidation import STILL_SECONDS
+from provisioner.controllers.core.disruption import settings_of
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import blockers
@@ -21,9 +23,8 @@ from provisioner.disruption.budgets import Ledger
 from provisioner.disruption.candidates import PodBudgets, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.methods import consolidation_single, drift, static_drift
-from provisioner.disruption.pause import pause_of
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import VALIDATION, Settings, View
+from provisioner.disruption.view import VALIDATION, View
 from provisioner.disruption.view import MethodAnswer as Asked
 from provisioner.kube import resources
 from provisioner.state.snapshot import NodeView
@@ -51,6 +52,7 @@ _METHODS: Final = (
     _Method(names.REASON_DRIFTED, static_drift.propose, static=True),
     _Method(names.REASON_UNDERUTILIZED, consolidation_single.propose),
 )
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDS: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 
 
@@ -144,12 +146,14 @@ def _judged(local: Local, node: NodeView, shown: str, answer: Callable[..., Node
         empty_for={one.key.name: VALIDATION for one in snapshot.nodes},
         under_way=frozenset().union(*(one.candidate_names for one in commands)),
         spared=frozenset().union(*(one.replacement_names for one in commands)),
-        settings=Settings(spot_to_spot=local.options.feature_gates.spot_to_spot_consolidation),
+        settings=settings_of(local.options),
+        loops=local.loops,
+        restless=frozenset(one.key.name for one in snapshot.nodes if _still_at(one) > snapshot.at),
         types_of=lambda pool: local.types.of(pool) if local.types.manages(pool) else (),
     )
     pools = {one.pool.name: one.pool for one in snapshot.pools}
     reasons = []
-    paused = pause_of(pools.values(), {}).why(node.pool)
+    paused = local.pause.why(node.pool)
     found = refusal(node, view, pools, budgets, awaited_nodes(snapshot), eventual=False)
     if paused:
         reasons.append(Reason(type="Paused", message=paused))
@@ -217,7 +221,18 @@ def _why_not(method: _Method, node: NodeView, pool: NodePool | None, at: datetim
     if due > at:
         after = pool.spec.disruption.consolidate_after
         return f"a pod came or went less than consolidateAfter ({after}) ago", due
+    if method.reason == names.REASON_UNDERUTILIZED and (still := _still_at(node)) > at:
+        return f"a pod came or went, or the node was initialized, less than {STILL_SECONDS:g} s ago", still
     return "", None
+
+
+def _still_at(node: NodeView) -> datetime:
+    """Until when consolidation leaves a node alone for what happened on it, as far as its NodeClaim tells."""
+    if node.claim is None:
+        return _LONG_AGO
+    initialized = condition(node.claim.status.conditions, names.INITIALIZED)
+    times = (node.claim.status.last_pod_event_time, initialized.last_transition_time if initialized else None)
+    return max((one for one in times if one is not None), default=_LONG_AGO) + timedelta(seconds=STILL_SECONDS)
 
 
 def _proposal(one: Proposal, key: str) -> str:

@@ -13,9 +13,12 @@ from provisioner.cli.why.gathering import Objects
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.clouds import TypesByPool, kwok_catalogue
 from provisioner.controllers.core.provisioning import policies_of
+from provisioner.disruption.loops import LoopHolds, Loops
+from provisioner.disruption.pause import Pause, pause_of
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
 from provisioner.options import Options
@@ -67,6 +70,12 @@ class Types:
         self.reservation_label = ""
         self.why_not = ""
         self._ec2: Callable[[str], tuple[InstanceType, ...]] | None = None
+        self._overlaid: Callable[[NodePool], tuple[InstanceType, ...]] = self._of
+        if options.feature_gates.node_overlay:
+            overlays = Overlays(lambda: objects.of(resources.NODEPOOLS), clock)
+            for one in objects.of(resources.NODEOVERLAYS):
+                overlays.changed(None, one)
+            self._overlaid = overlays.over(self._of)
         if any(_class_kind(one) == _EC2 for one in objects.of(resources.NODEPOOLS)):
             self.well_known_labels |= labels.WELL_KNOWN
             self.reservation_label = labels.RESERVATION_ID
@@ -76,7 +85,10 @@ class Types:
                 self.why_not = str(error)
 
     def of(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """The instance types of one pool; none where they are not known."""
+        """The instance types of one pool, under the NodeOverlays in force; none where they are not known."""
+        return self._overlaid(pool)
+
+    def _of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         if _class_kind(pool) == _EC2:
             return self._ec2(pool.node_class_ref.name) if self._ec2 is not None else ()
         return self._catalogue.types if self.manages(pool) else ()
@@ -145,6 +157,24 @@ class Local:
             f"NodePool {one.pool.name} cannot be read: {one.error}" for one in gathered.unreadable
         )
         return prepare(gathered.world)
+
+    @property
+    def pause(self) -> Pause:
+        """What is paused."""
+        mine = (
+            one.data
+            for one in self.objects.of(resources.CONFIGMAPS)
+            if (one.metadata.namespace, one.metadata.name) == (self.options.system_namespace, names.SETTINGS_CONFIGMAP)
+        )
+        return pause_of((one.pool for one in self.snapshot.pools), next(mine, {}))
+
+    @property
+    def loops(self) -> LoopHolds:
+        """Whose nodes are left alone for a loop, as far as NodeClaims tell."""
+        loops, at = Loops(), self.snapshot.at
+        for claim in self.objects.of(resources.NODECLAIMS):
+            loops.saw(claim, at)
+        return loops.holds(at)
 
     @property
     def missing(self) -> tuple[str, ...]:

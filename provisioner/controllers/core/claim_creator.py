@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.names import PLAN_ANNOTATION
 from provisioner.controllers.core import messages
+from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
@@ -43,6 +44,7 @@ class ClaimCreator:
         effects: carries out what the state wants done (see `provisioner.state.effects`).
         created: called with every claim that exists now.
         plans: brings a plan up to date to which pods were added while the claim was written.
+        growth: says how many may come to be; nothing limits them without.
         chance: draws names.
     """
 
@@ -56,7 +58,9 @@ class ClaimCreator:
         effects: Callable[[Iterable[Effect]], None],
         created: Callable[[NodeClaim], None],
         chance: random.Random,
+        growth: GrowthLedger | None = None,
     ) -> None:
+        self._growth = growth
         self._client, self._cluster, self._metrics, self._plans = client, cluster, metrics, plans
         self._effects, self._created, self._chance = effects, created, chance
 
@@ -72,15 +76,27 @@ class ClaimCreator:
 
         Raises:
             NoFreeNameError: try again later.
+            HeldBackError: a growth limit does not allow it now.
         """
         for _ in range(_NAME_TRIES):
             new = make(f"{pool}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}")
-            entered = self._cluster.announce(new.claim, new.pods)
+            entered = self._entered(new)
             if entered:
                 return new
             if entered is None:
                 return None
         raise NoFreeNameError(pool)
+
+    def announce_again(self, new: NewClaim) -> None:
+        """Tell the state of a claim that was announced before a restart; no limit is asked again."""
+        if self._growth is not None:
+            self._growth.note(new.name)
+        self._cluster.announce(new.claim, new.pods)
+
+    def _entered(self, new: NewClaim) -> bool | None:
+        if self._growth is None:
+            return self._cluster.announce(new.claim, new.pods)
+        return self._growth.admit(new.claim, lambda: self._cluster.announce(new.claim, new.pods))
 
     def create(self, new: NewClaim, reason: str = "provisioned") -> NodeClaim | None:
         """Write an announced claim; where that fails the state learns that it never came to be.
@@ -106,6 +122,8 @@ class ClaimCreator:
             _log.warning(messages.FAILED_TO_CREATE_NODECLAIM, nodeclaim=new.name, error=str(error))
             self._cluster.claim_failed(new.name)
             raise
+        if self._growth is not None:
+            self._growth.written(new.name)
         self._effects(self._cluster.claim_written(claim))
         key = NodeKey(new.name)
         if len(self._cluster.assigned(key)) > len(new.pods):  # a later batch came before the claim was there

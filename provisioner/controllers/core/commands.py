@@ -6,7 +6,7 @@ that the next leader goes on with, or marks of none, which it takes back. Source
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -35,11 +35,14 @@ from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
+from provisioner.controllers.core.growth import HeldBackError
+from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.terminator import Sight, Terminator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.candidates import PodBudgets
+from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.progress import CandidateFacts, Facts, ReplacementState, Step, Verdict, next_step
 from provisioner.disruption.proposal import Proposal
@@ -113,6 +116,7 @@ class CommandQueue:
         stale: which watch is behind, in words; no step is taken before all have caught up.
         timeout: without any progress, after which a command is called off.
         pause: whose commands wait; one that is not written yet is forgotten.
+        loops: is told what is removed.
     """
 
     def __init__(
@@ -131,8 +135,10 @@ class CommandQueue:
         stale: Callable[[], str],
         timeout: timedelta = TIMEOUT,
         pause: Callable[[], Pause] = lambda: NOTHING,
+        loops: LoopDetector | None = None,
     ) -> None:
         self._pause = pause
+        self._loops = loops if loops is not None else LoopDetector(recorder, metrics, clock)
         self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
         self._recorder, self._metrics, self._taints, self._terminator = recorder, metrics, taints, terminator
         self._clock, self._stale, self._timeout = clock, stale, timeout
@@ -146,6 +152,8 @@ class CommandQueue:
 
     def start(self) -> None:
         """Go on with every command that is written."""
+        for claim in self._cluster.claims():
+            self._loops.saw(claim)
         self.queue.start()
         self.heals.start()
         self.queue.add_all(command.record.holder for command in self._cluster.commands())
@@ -157,6 +165,7 @@ class CommandQueue:
 
     def heard(self, claim: NodeClaim) -> None:
         """A NodeClaim changed: the command that waits for it goes on."""
+        self._loops.saw(claim)
         name = claim.metadata.name
         for command in (self._cluster.command_waiting_for(name), self._cluster.command_of(name)):
             if command is not None:
@@ -179,6 +188,10 @@ class CommandQueue:
         """NodeClaims whose command was called off a moment ago."""
         with self._lock:
             return frozenset(self._spared_until)
+
+    def loops(self) -> LoopHolds:
+        """Whose nodes are left alone, since they were launched and removed again and again."""
+        return self._loops.holds()
 
     def pools_backing_off(self) -> frozenset[str]:
         """NodePools whose replacements failed a moment ago."""
@@ -214,6 +227,12 @@ class CommandQueue:
         memory = _Memory()
         try:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
+        except HeldBackError as error:
+            why = str(error)
+            blocked = messages.disruption_blocked(messages.replacement_held_back(record.reason, why))
+            self._say(record.candidate_names, blocked)
+            seconds = error.held.seconds
+            self._spare(record, SPARED_SECONDS if seconds is None else max(1.0, seconds))
         except Exception as error:
             _log.exception(messages.FAILED_TO_START_DISRUPTION, command=record.id)
             why = f"{type(error).__name__}: {error}"
@@ -223,13 +242,20 @@ class CommandQueue:
             return False
         with self._lock:
             self._memories[record.id] = memory
+        self._loops.decided(record.candidate_names)
         self.queue.add(record.holder)
         return True
+
+    def _spare(self, record: CommandRecord, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
+        with self._lock:
+            self._spared_until.update(dict.fromkeys(record.candidate_names, until))
 
     def _announced(self, record: CommandRecord, proposal: Proposal, memory: _Memory) -> str:
         for planned in proposal.replacements:
             try:
-                new = self._creator.announce(planned.pool, _maker(planned, record.id))
+                marks = {**self._loops.marks(planned.pods), names.REPLACES_ANNOTATION: record.id}
+                new = self._creator.announce(planned.pool, _maker(planned, marks))
             except NoFreeNameError as error:
                 return str(error)
             if new is None:
@@ -492,7 +518,7 @@ class CommandQueue:
                 self._refused(memory, name, messages.RECORD_WITHOUT_CLAIM)
                 continue
             if self._cluster.claim(name) is None:
-                self._cluster.announce(new.claim, new.pods)
+                self._creator.announce_again(new)
             try:
                 self._creator.create(new, reason=record.reason.lower())
             except AlreadyExists as error:
@@ -533,6 +559,7 @@ class CommandQueue:
             pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
             self._writer.delete(claim)
             moving = sum(map(is_reschedulable, pods))
+            self._loops.removed(claim, pods)
             self._metrics.claim_disrupted(claim, record.reason.lower(), moving, policy=self._policy(record, claim))
             _log.info(messages.DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
@@ -648,6 +675,8 @@ class CommandQueue:
         claims = (self._cluster.claim(name) for name in record.candidate_names)
         staying = [one.name for one in claims if one is not None and one.metadata.deletion_timestamp is None]
         self._say(staying, messages.disruption_canceled(record.reason, why))
+        if record.reason == names.REASON_UNDERUTILIZED:
+            self._say(staying, messages.consolidation_invalid(record.candidate_names, why))
         _log.info(messages.CANCELED_DISRUPTION, command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
@@ -755,8 +784,8 @@ def _shows_marks(node: NodeView) -> bool:
     return node.deleting or is_marked(node.claim) or told is not None
 
 
-def _maker(planned: PlannedClaim, command: str) -> Callable[[str], NewClaim]:
-    return lambda name: planned_claim(planned, name, {names.REPLACES_ANNOTATION: command})
+def _maker(planned: PlannedClaim, marks: Mapping[str, str]) -> Callable[[str], NewClaim]:
+    return lambda name: planned_claim(planned, name, marks)
 
 
 def _unknown(sight: Sight) -> str:

@@ -7,7 +7,7 @@ so it has a thread of its own, and passes of its own (`consolidation`).
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,15 +16,17 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
 from provisioner.controllers.core.consolidation import TIMEOUTS, Looks, Passes, Stillness
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.references import node_reference, reference_of
+from provisioner.controllers.references import node_reference, pod_reference, reference_of
 from provisioner.disruption import emptiness as empty
 from provisioner.disruption.allowance import soonest
 from provisioner.disruption.budgets import Ledger
@@ -38,6 +40,7 @@ from provisioner.disruption.methods import consolidation_multi, consolidation_si
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.protections import INVALID, protections
 from provisioner.disruption.validation import standing
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
@@ -51,6 +54,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 1.0
 #: A pass that took long is followed by a pause as long, at most so long.
@@ -63,8 +67,14 @@ WORLD_SECONDS: Final = 10.0
 TELLERS = 4
 #: Why consolidation leaves a node alone is said again after so long. Source: core spec 8.2.
 UNCONSOLIDATABLE_SECONDS: Final = 900.0
+#: What pods say of their disruption is looked at so often.
+PROTECTIONS_SECONDS: Final = 60.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
 _log = logs.get_logger(__name__)
+
+
+def _keeps_nothing(_: str) -> bool:
+    return False
 
 
 def settings_of(options: Options) -> Settings:
@@ -163,6 +173,7 @@ class Disruption:
         consolidations: likewise, in the other thread.
         settings: what the flags say.
         pause: whose nodes are left alone for now.
+        buffers: whose room is kept; none without.
     """
 
     def __init__(
@@ -181,8 +192,9 @@ class Disruption:
         consolidations: Sequence[Method] = CONSOLIDATIONS,
         settings: Settings = Settings(),  # noqa: B008  (frozen)
         pause: Callable[[], Pause] = lambda: NOTHING,
+        buffers: CapacityBuffers | None = None,
     ) -> None:
-        self._pause = pause
+        self._pause, self._buffers = pause, buffers
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._commands, self._ledger, self._clock = commands, ledger, clock
         self._stale, self._worlds, self._methods = stale, worlds, tuple(methods)
@@ -201,6 +213,8 @@ class Disruption:
         self._prepared: _World | None = None
         self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
         self._unreached: dict[str, frozenset[str]] = {}
+        self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
+        self._protections_at: float | None = None
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         self._threads = (
             threading.Thread(target=self._loop, args=("disruption", self.run_once), name="disruption", daemon=True),
@@ -254,6 +268,7 @@ class Disruption:
         for reason in BUDGET_REASONS:
             counts = {one.pool: (one.allowed, one.consuming) for one in ledger.budgets(reason)}
             self._metrics.budgets(reason, counts)
+        self._say_protections(snapshot)
         begun: set[str] = set()
         for method in self._methods:
             try:
@@ -279,7 +294,8 @@ class Disruption:
         prepared = self._world(snapshot) if method.buys else None
         around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
         things = (*around, snapshot.pod_budgets, snapshot.commands, prepared)
-        values = (snapshot.pending, snapshot.leaving, under_way, spared, ledger.budgets(method.reason))
+        loops = self._commands.loops()
+        values = (snapshot.pending, snapshot.leaving, under_way, spared, loops, ledger.budgets(method.reason))
         known, now = self._asked.get(method.name), self._clock.monotonic()
         if method.buys and known is not None and known.holds(things, values, snapshot.at, now):
             return set()
@@ -291,6 +307,8 @@ class Disruption:
             validation=VALIDATION,
             under_way=under_way,
             spared=spared,
+            loops=loops,
+            buffered=self._buffers.keeps if self._buffers is not None else _keeps_nothing,
             first=self._unreached.get(method.name, frozenset()),
             settings=self._settings,
             types_of=self._types_of,
@@ -371,17 +389,23 @@ class Disruption:
         if self._types is None or now - self._types[0] >= WORLD_SECONDS:
             self._types = now, tuple(self._types_of(view.pool) for view in snapshot.pools)
         budgets = self._ledger.at(snapshot).budgets(names.REASON_UNDERUTILIZED)
-        return Looks.of(snapshot, self._types[1], (budgets, self._spared(snapshot, buys=True)))
+        return Looks.of(
+            snapshot,
+            (*self._types[1], self._virtual()),
+            (budgets, self._spared(snapshot, buys=True), self._commands.loops()),
+        )
 
     def _consolidate(self, method: Method, snapshot: Snapshot) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
         now, seconds = self._clock.monotonic(), TIMEOUTS[method.name]
-        view = View(
-            snapshot=snapshot,
+        virtual = self._virtual()
+        view = View(  # room that buffers keep is nobody else's, like that of pods that wait
+            snapshot=replace(snapshot, pending=snapshot.pending + virtual) if virtual else snapshot,
             prepared=self._world(snapshot),
             allowed=self._ledger.at(snapshot).allowed,
             under_way=self._under_way(snapshot),
             spared=self._spared(snapshot, buys=method.buys),
+            loops=self._commands.loops(),
             restless=self._stillness.restless(snapshot, now),
             first=self._unreached.get(method.name, frozenset()),
             expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= seconds,
@@ -398,11 +422,52 @@ class Disruption:
                 method=method.name,
                 nodes=len(answer.unreached),
             )
+        for score in answer.rejected:
+            self._metrics.consolidation_scored(score.pool, score.value, approved=False)
         if not self._stale():  # it took a while
-            self._begin(standing(answer.proposals, snapshot, self._cluster.snapshot()), snapshot)
+            self._begin_moves(answer.proposals, snapshot)
         if method.tells:
             self._metrics.consolidation_potential(potential_usd_per_hour(view))
         return answer
+
+    def _virtual(self) -> tuple[Pod, ...]:
+        return self._buffers.pods() if self._buffers is not None else ()
+
+    def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> None:
+        """Begin what still holds, and say of each what becomes of it."""
+        for one in proposals:
+            self._say_of_all(one, messages.consolidation_candidate(one))
+            for score in one.scores:
+                self._metrics.consolidation_scored(score.pool, score.value, approved=True)
+        current = standing(proposals, snapshot, self._cluster.snapshot())
+        begun = self._begin(current, snapshot)
+        for one in proposals:
+            if one not in current:
+                self._say_of_all(one, messages.consolidation_rejected(one, "churn"))
+            elif one not in begun:
+                self._say_of_all(one, messages.consolidation_rejected(one, "budget"))
+            else:
+                self._say_approved(one, snapshot)
+
+    def _say_approved(self, one: Proposal, snapshot: Snapshot) -> None:
+        for score in one.scores:
+            text = messages.consolidation_approved(score)
+            if len(one.candidates) == 1:
+                self._say_of_all(one, text)
+            else:
+                for view in snapshot.pools:
+                    if view.pool.metadata.name == score.pool:
+                        self._recorder.publish(reference_of(view.pool), *text)
+
+    def _say_of_all(self, one: Proposal, message: EventMessage) -> None:
+        """One event about each candidate and its Node."""
+        for name in one.candidates:
+            claim = self._cluster.claim(name)
+            node = self._cluster.node_of(claim) if claim is not None else None
+            if claim is not None:
+                self._recorder.publish(reference_of(claim), *message)
+            if node is not None:
+                self._recorder.publish(node_reference(node), *message)
 
     def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         return self._worlds.types_of(pool) if self._worlds is not None and self._worlds.manages(pool) else ()
@@ -507,6 +572,20 @@ class Disruption:
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
+
+    def _say_protections(self, snapshot: Snapshot) -> None:
+        """Say of each pod once what its do-not-disrupt means, and when that has ended. Looks once a minute."""
+        now = self._clock.monotonic()
+        if self._protections_at is not None and now - self._protections_at < PROTECTIONS_SECONDS:
+            return
+        self._protections_at = now
+        told = {}
+        for one in protections((pod for node in snapshot.nodes for pod in node.pods), snapshot.at):
+            told[one.pod.uid] = one.message
+            if self._protected.get(one.pod.uid) != one.message:
+                message = messages.do_not_disrupt(one.reason, one.message, invalid=one.reason == INVALID)
+                self._recorder.publish(pod_reference(one.pod), *message)
+        self._protected = told
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
         message = messages.not_disruptable(blocked.event, str(blocked))

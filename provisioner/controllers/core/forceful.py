@@ -6,6 +6,7 @@ follows a deletion keeps PodDisruptionBudgets, except on a broken node, whose te
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from provisioner.apis import names
@@ -24,6 +25,7 @@ from provisioner.disruption.node_repair import Repair, RepairDecision, decide_re
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import Recorder
+from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import heartbeat, logs
@@ -38,6 +40,15 @@ STALE_SECONDS: Final = 1.0
 BLOCKED_SECONDS: Final = 900.0
 EXPIRED, UNHEALTHY = "Expired", "Unhealthy"
 _log = logs.get_logger(__name__)
+
+
+def repair_policies_of(options: Options, policies: Sequence[RepairPolicy]) -> tuple[RepairPolicy, ...]:
+    """Which conditions mean a broken node, and for how long they must last, as the program was started."""
+    if not options.feature_gates.node_repair:
+        return ()
+    if not options.repair_timeout:
+        return tuple(policies)
+    return tuple(replace(one, toleration=options.repair_timeout) for one in policies)
 
 
 class ForcefulDisruption:

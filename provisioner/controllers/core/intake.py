@@ -78,6 +78,7 @@ class Intake:
         self._since: dict[str, float] = {}
         self._reported: set[str] = set()
         self._stopping = False
+        self._later: float | None = None
         self._thread = threading.Thread(target=self._loop, name="intake", daemon=True)
         self.window_closed_at: float | None = None
 
@@ -123,6 +124,14 @@ class Intake:
             if self._window.add(member, self._clock.monotonic()):
                 self._changed.notify_all()
 
+    def trigger_after(self, seconds: float) -> None:
+        """Ask for a run in so many seconds; of several requests the soonest counts."""
+        at = self._clock.monotonic() + seconds
+        with self._changed:
+            if self._later is None or at < self._later:
+                self._later = at
+                self._changed.notify_all()
+
     def counts(self, pod: Pod) -> bool:
         """Whether an unbound pod may cause a launch now."""
         with self._changed:
@@ -142,10 +151,14 @@ class Intake:
                     return
                 now = self._clock.monotonic()
                 closes = self._window.closes_at()
-                if (closes is None or closes > now) and now < recheck:
-                    self._changed.wait(max(0.001, min(closes if closes is not None else recheck, recheck) - now))
+                later = self._later is not None and self._later <= now
+                if (closes is None or closes > now) and now < recheck and not later:
+                    soonest = min(one for one in (closes, recheck, self._later) if one is not None)
+                    self._changed.wait(max(0.001, soonest - now))
                     continue
-                due = closes is not None and closes <= now
+                due = later or (closes is not None and closes <= now)
+                if later:
+                    self._later = None
                 if due:
                     self._window.close()
                     self.window_closed_at = now

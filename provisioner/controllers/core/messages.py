@@ -3,10 +3,13 @@
 docs/reference/messages.md is generated from here. What a reason of `scheduling` or `disruption` says is said there, purely.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.disruption.acceptance import THRESHOLD
+from provisioner.disruption.proposal import DISRUPTION_LOOP, Proposal, Score
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.values.message import ConditionMessage, EventMessage
 
@@ -306,6 +309,87 @@ def volumes_attached(count: int, s: str, which: str) -> str:
     return f"Waiting for {count} volume{s} to detach: {which}"
 
 
+# ------------------------------------------------------------------ events: growth limits, loops, moves, protections
+
+
+def pod_held_back(pool: str, why: str) -> str:
+    """To each pod whose node may not be launched yet; `why` is `claims_held_back` or `usd_held_back`."""
+    return f'Failed to schedule pod, NodePool "{pool}": {why}'
+
+
+def pool_held_back(nodes: int, why: str) -> EventMessage:
+    """To a NodePool whose NodeClaims wait."""
+    return EventMessage("Warning", "GrowthLimited", f"{nodes} {'node waits' if nodes == 1 else 'nodes wait'}: {why}")
+
+
+def replacement_held_back(reason: str, why: str) -> str:
+    """Why a node that needs a replacement stays for now."""
+    return f"Cannot launch a replacement ({reason}): {why}"
+
+
+def claims_held_back(most: int) -> str:
+    """Why a NodeClaim waits for the next minute."""
+    return (
+        f"no further NodeClaim is created for now, because --max-claims-per-minute is {most}; "
+        "it is planned again as soon as the limit allows it"
+    )
+
+
+def usd_held_back(most: float) -> str:
+    """Why a NodeClaim waits for nodes to go."""
+    return (
+        f"no further NodeClaim of this price is created, because all nodes together may cost ${most:g} per hour "
+        "(--max-usd-per-hour); raise the flag, or remove workloads"
+    )
+
+
+def disruption_loop(text: str) -> EventMessage:
+    """To the last NodeClaim of a loop and to pods of the workload; the text is `disruption.loops.loop_text`."""
+    return EventMessage("Warning", DISRUPTION_LOOP, text)
+
+
+def consolidation_candidate(proposal: Proposal) -> EventMessage:
+    """To each node that consolidation wants to take."""
+    text = f"Consolidation candidate: {_move(proposal)} (savings: ${proposal.saving_usd_per_hour:.2f} per hour)"
+    return EventMessage("Normal", "ConsolidationCandidate", text)
+
+
+def consolidation_approved(score: Score) -> EventMessage:
+    """Why a NodePool that balances savings with disruption agrees to a move."""
+    return EventMessage(
+        "Normal",
+        "ConsolidationApproved",
+        f"score {score.value:.2f} >= threshold {THRESHOLD:.2f} "
+        f"(k: {1 / THRESHOLD:g}, savings {score.savings:.1%}, disruption {score.disruption:.1%})",
+    )
+
+
+def consolidation_rejected(proposal: Proposal, why: str) -> EventMessage:
+    """Why a move does not come to be that was decided: budget, or churn (something changed meanwhile)."""
+    return EventMessage(
+        "Normal",
+        "ConsolidationRejected",
+        f"Consolidation rejected: {_move(proposal)}, reason: {why} (savings: ${proposal.saving_usd_per_hour:.2f} per hour)",
+    )
+
+
+def consolidation_invalid(candidates: Iterable[str], why: str) -> EventMessage:
+    """Why a move does not come to be that was begun."""
+    text = f"Consolidation rejected: {', '.join(candidates)}, reason: {why}"
+    return EventMessage("Normal", "ConsolidationRejected", text)
+
+
+def _move(proposal: Proposal) -> str:
+    gone = ", ".join(proposal.candidates)
+    types = ", ".join(one.planned_type for one in proposal.replacements)
+    return f"replace {gone} with {types}" if types else f"delete {gone}"
+
+
+def do_not_disrupt(reason: str, text: str, *, invalid: bool) -> EventMessage:
+    """To a pod; reason and text are those of `disruption.protections`."""
+    return EventMessage("Warning" if invalid else "Normal", reason, text)
+
+
 # ------------------------------------------------------------------ conditions
 
 
@@ -436,6 +520,50 @@ REGISTRATION_UNHEALTHY: Final = ConditionMessage(
     "At least half of the most recent launches did not register",
 )
 
+BUFFER_RESOLVED: Final = ConditionMessage(names.READY_FOR_PROVISIONING, names.TRUE, "Resolved")
+BUFFER_NOT_READY: Final = ConditionMessage(
+    names.PROVISIONING,
+    names.FALSE,
+    "NotReadyForProvisioning",
+    "the buffer is not resolved; see the condition ReadyForProvisioning",
+)
+BUFFER_EMPTY: Final = ConditionMessage(
+    names.PROVISIONING,
+    names.FALSE,
+    "BufferEmpty",
+    "the buffer asks for no units; set spec.replicas, spec.percentage or spec.limits",
+)
+BUFFER_FITS: Final = ConditionMessage(names.PROVISIONING, names.TRUE, "FitsExistingCapacity")
+SCALABLE_REF_UNKNOWN: Final = "the buffer needs spec.podTemplateRef, or spec.scalableRef to a Deployment, StatefulSet or ReplicaSet (apiGroup apps)"
+
+
+def buffer_not_resolved(reason: str, text: str) -> ConditionMessage:
+    """What a buffer refers to is not there, or cannot be read."""
+    return ConditionMessage(names.READY_FOR_PROVISIONING, names.FALSE, reason, text)
+
+
+def buffer_needs_nodes(ready: int, units: int) -> ConditionMessage:
+    """How much of a buffer is there."""
+    return ConditionMessage(
+        names.PROVISIONING,
+        names.FALSE,
+        "RequiresNewCapacity",
+        f"{ready} of {units} units fit on nodes that are ready; the others need new nodes",
+    )
+
+
+def pod_template_not_found(name: str) -> str:
+    """Part of `buffer_not_resolved`."""
+    return (
+        f'PodTemplate "{name}" does not exist in the namespace of the buffer; create it, or correct spec.podTemplateRef'
+    )
+
+
+def workload_not_found(kind: str, name: str) -> str:
+    """Part of `buffer_not_resolved`."""
+    return f'{kind} "{name}" does not exist in the namespace of the buffer; create it, or correct spec.scalableRef'
+
+
 # ------------------------------------------------------------------ why a command was rejected or canceled
 
 
@@ -469,6 +597,11 @@ def budget_unreadable(budget: str) -> str:
 
 
 # ------------------------------------------------------------------ logs
+
+# capacity_buffers.py
+BUFFER_NOT_RESOLVED: Final = "The CapacityBuffer cannot be resolved; no room is kept for it"
+BUFFER_NOT_READ: Final = "Failed to read what a CapacityBuffer refers to; retrying"
+BUFFER_STATUS_NOT_WRITTEN: Final = "Failed to write the status of a CapacityBuffer; retrying"
 
 # claim_creator.py
 SKIPPED_UNNEEDED_NODECLAIM: Final = "Skipped a NodeClaim because its pods were scheduled to other nodes"
@@ -522,6 +655,11 @@ FAILED_TO_DELETE_NODECLAIM: Final = "Failed to delete a NodeClaim; retrying"
 DELETED_NODECLAIM_WITHOUT_INSTANCE: Final = "Deleted a NodeClaim whose instance no longer exists"
 COULD_NOT_FIND_OUT_ABOUT_INSTANCE: Final = "Could not determine whether an instance still exists; retrying"
 
+# loops.py
+DISRUPTION_LOOP_FOUND: Final = (
+    "Nodes for a workload were launched and removed three times within an hour; leaving its nodes alone"
+)
+
 # intake.py
 PROVISIONING_FAILED: Final = "Provisioning failed; retrying with the same pods"
 
@@ -567,6 +705,9 @@ FAILED_TO_REMOVE_OUTDATED_PLAN: Final = "Failed to remove an outdated plan from 
 REMOVED_OUTDATED_PLAN: Final = "Removed an outdated plan from a Node"
 
 # provisioning.py
+HELD_BACK: Final = (
+    "Created fewer NodeClaims than planned because of a growth limit; the remaining pods are planned again"
+)
 REACHED_SOLVE_DEADLINE: Final = (
     "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch"
 )

@@ -2,16 +2,20 @@
 
 import random
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
+
+import msgspec
 
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import events, messages
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
+from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.core.intake import counts_by_time
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.worlds import Worlds
@@ -20,6 +24,8 @@ from provisioner.controllers.references import pod_reference, reference_of
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
+from provisioner.scheduling.capacity_buffers import is_virtual, kept
+from provisioner.scheduling.growth import Limit
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
@@ -70,6 +76,31 @@ class Batch:
     usd_per_hour: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A planned NodeClaim that a growth limit does not allow now."""
+
+    planned: PlannedClaim
+    error: HeldBackError
+
+
+def _of_real_pods(result: Result) -> Result:
+    """A result without virtual pods: claims that are for these alone stay, for nobody by name; whoever is left of them is not told."""
+    claims = tuple(
+        msgspec.structs.replace(one, pods=tuple(pod for pod in one.pods if not is_virtual(pod)))
+        for one in result.claims
+    )
+    existing = {
+        name: real for name, pods in result.existing.items() if (real := tuple(p for p in pods if not is_virtual(p)))
+    }
+    return replace(
+        result,
+        claims=claims,
+        existing=existing,
+        unplaced=tuple(one for one in result.unplaced if not is_virtual(one.pod)),
+    )
+
+
 class Provisioner:
     """Runs one batch after another; creating the claims of one never holds up the next.
 
@@ -93,9 +124,13 @@ class Provisioner:
         plans: PlanWriter,
         policies: Policies = DEFAULTS,
         deadline: timedelta = timedelta(seconds=10),
+        retry_after: Callable[[float], None] = lambda _seconds: None,
+        marks: Callable[[Iterable[Pod]], Mapping[str, str]] = lambda _pods: {},
+        buffers: CapacityBuffers | None = None,
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
     ) -> None:
-        self._decided = decided
+        self._decided, self._retry_after, self._marks = decided, retry_after, marks
+        self._buffers = buffers
         self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
@@ -113,16 +148,21 @@ class Provisioner:
             self._retry("early")
         pods = waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
         self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
-        if not pods:
+        virtual = self._buffers.pods() if self._buffers is not None else ()
+        if not pods and not virtual:
+            self._note_buffers(virtual, snapshot, {})
             self._metrics.unschedulable_pods(0)
             self._metrics.pending_by_zone({})
+            self._metrics.held_back({})
             self._complain(snapshot, Result((), {}, ()))
             return None
         decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
             gathered = self._worlds.of(snapshot, self._machines)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
-            result = prepared.solve(pods, avoided=snapshot.avoided, expired=self._expired())
+            result = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, expired=self._expired())
+        self._note_buffers(virtual, snapshot, result.existing)
+        result = _of_real_pods(result) if virtual else result
         seconds = self._clock.monotonic() - started
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(
@@ -140,7 +180,8 @@ class Provisioner:
             len(result.unplaced),
             result.usd_per_hour,
         )
-        _log.info(
+        tell = _log.info if pods or result.claims else _log.debug  # buffers alone are looked at every ten seconds
+        tell(
             messages.PLANNED_PENDING_PODS,
             scheduling_id=decision,
             pods=batch.pods,
@@ -150,8 +191,8 @@ class Provisioner:
             usd_per_hour=round(batch.usd_per_hour, 4),
             milliseconds=round(seconds * 1000, 1),
         )
-        self._act(snapshot, result)
-        unplaced = {one.pod.uid for one in result.unplaced}
+        held = self._act(snapshot, result)
+        unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
         return batch
@@ -178,15 +219,49 @@ class Provisioner:
 
     # ------------------------------------------------------------------ act
 
-    def _act(self, snapshot: Snapshot, result: Result) -> None:
+    def _act(self, snapshot: Snapshot, result: Result) -> list["_Held"]:
+        """Carry a result out as far as growth limits allow; what they hold back is planned again, with the pods that still wait."""
         nodes = {str(node.key): node for node in snapshot.nodes}
         for name, pods in result.existing.items():  # first: that room is there for others to take
             self._keep_room(nodes[name], pods)
+        held: list[_Held] = []
+        closed: HeldBackError | None = None
         for planned in result.claims:
-            self._announce(planned)
-        self._complain(snapshot, result)
+            try:
+                if closed is not None:
+                    raise closed
+                self._announce(planned)
+            except HeldBackError as error:
+                held.append(_Held(planned, error))
+                if error.held.limit is Limit.CLAIMS:
+                    closed = error  # none of any size may follow
+        self._note_held(held)
+        self._complain(snapshot, result, held)
+        return held
 
-    def _complain(self, snapshot: Snapshot, result: Result) -> None:
+    def _note_buffers(
+        self, virtual: tuple[Pod, ...], snapshot: Snapshot, existing: Mapping[str, tuple[Pod, ...]]
+    ) -> None:
+        if self._buffers is not None:
+            self._buffers.placed(kept(virtual, existing, (str(one.key) for one in snapshot.nodes if one.initialized)))
+
+    def _note_held(self, held: list["_Held"]) -> None:
+        """Say on NodePools what growth limits hold back, and come back when they allow more."""
+        by_pool: dict[tuple[str, str], list[_Held]] = {}
+        for one in held:
+            by_pool.setdefault((one.planned.pool, one.error.held.limit), []).append(one)
+        self._metrics.held_back({key: len(some) for key, some in by_pool.items()})
+        for (pool, limit), some in by_pool.items():
+            _log.info(messages.HELD_BACK, nodepool=pool, limit=limit, nodeclaims=len(some))
+            template = some[0].planned.template
+            if isinstance(template, NodePool):
+                text = messages.pool_held_back(len(some), str(some[0].error))
+                dedupe = (template.metadata.uid, limit)  # the message counts
+                self._recorder.publish(reference_of(template), *text, dedupe, ttl=60.0)
+        if waits := [seconds for one in held if (seconds := one.error.held.seconds) is not None]:
+            self._retry_after(min(waits))
+
+    def _complain(self, snapshot: Snapshot, result: Result, held: Iterable["_Held"] = ()) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, EventMessage] = {}
@@ -203,6 +278,9 @@ class Provisioner:
             for pod in snapshot.pending
             if (stop := snapshot.stopped.get(pod.shape.key)) is not None
         ]
+        for one in held:
+            text = messages.pod_held_back(one.planned.pool, str(one.error))
+            complaints += [(pod, text) for pod in one.planned.pods]
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
             self._recorder.publish(pod_reference(pod), *messages.failed_scheduling(text), ttl=0)
         for view in snapshot.pools:
@@ -211,7 +289,8 @@ class Provisioner:
 
     def _announce(self, planned: PlannedClaim) -> None:
         try:
-            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name))
+            marks = self._marks(planned.pods)
+            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks))
         except NoFreeNameError as error:
             _log.error(
                 messages.FAILED_TO_FIND_UNUSED_NAME,

@@ -15,6 +15,7 @@ from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
 from provisioner.disruption.pause import NOTHING, Pause
@@ -228,8 +229,13 @@ class StaticCapacity:
             return idle
         if wait := self._failures.seconds(pool.name):
             return Result(requeue_after=wait)
+        announced: list[NewClaim | None] = []
+        held: HeldBackError | None = None
         try:
-            announced = [self._announce(pool) for _ in range(min(decision.create, MOST_A_PASS))]
+            for _ in range(min(decision.create, MOST_A_PASS)):
+                announced.append(self._announce(pool))  # noqa: PERF401  (those before the error stay)
+        except HeldBackError as error:
+            held = error
         except (NoFreeNameError, RequirementError) as error:
             _log.error(messages.FAILED_TO_MAKE_STATIC_NODECLAIM, nodepool=pool.name, error=str(error))
             return Result(requeue_after=LIMITED_RECHECK_SECONDS)
@@ -254,6 +260,12 @@ class StaticCapacity:
             return Result(requeue_after=REFUSED_SECONDS)
         if errors:
             return Result(failed=True)
+        if held is not None:
+            text = messages.pool_held_back(decision.create - len(announced), str(held))
+            dedupe = (pool.metadata.uid, held.held.limit)
+            self._recorder.publish(reference_of(pool), *text, dedupe, ttl=60.0)
+            seconds = held.held.seconds
+            return Result(requeue_after=LIMITED_RECHECK_SECONDS if seconds is None else max(STALE_SECONDS, seconds))
         return Result(requeue_after=0.0) if decision.create > MOST_A_PASS else idle
 
     def _announce(self, pool: NodePool) -> NewClaim | None:

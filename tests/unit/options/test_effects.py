@@ -49,6 +49,11 @@ SEEN: dict[str, str] = {
     "hold_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_two_minutes_after_its_node_is_ready",
     "plan_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_a_quarter_of_an_hour_after_it_was_made_where_its_node_never_gets_ready",
     "command_timeout": f"{_WIRED.replace('test_options', 'test_disruption_commands')}::test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again",
+    **dict.fromkeys(
+        ("max_claims_per_minute", "max_usd_per_hour"),
+        f"{_UNIT}controllers/core/test_growth.py::test_flags_become_limits",
+    ),
+    "repair_timeout": f"{_UNIT}controllers/core/test_forceful.py::test_flags_become_repair_policies",
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
     "consolidation": f"{_UNIT}controllers/core/test_consolidation.py::test_flags_become_settings",
     **dict.fromkeys(
@@ -98,9 +103,7 @@ NOTHING = {
     "the default of one": (["--karpenter-service="], []),
     "a gate": (
         ["--feature-gates=CapacityBuffer=true,ReservedCapacity=false"],
-        [
-            "--feature-gates: CapacityBuffer=true is accepted but has no effect because the feature is not available in this version"
-        ],
+        [],
     ),
     "a gate of another version": (
         ["--feature-gates=Teleport=true"],
@@ -133,4 +136,11 @@ def test_every_gate_is_known_to_work_or_not() -> None:
     ).feature_gates
     said = Options(feature_gates=everything, aws_feature_gates=AwsFeatureGates(nodeclass_cel=True)).without_effect()
     silent = {name for name in str(everything).replace("=true", "").split(",") if not any(name in one for one in said)}
-    assert silent == {"NodeOverlay", "NodeRepair", "ReservedCapacity", "SpotToSpotConsolidation", "StaticCapacity"}
+    assert silent == {
+        "CapacityBuffer",
+        "NodeOverlay",
+        "NodeRepair",
+        "ReservedCapacity",
+        "SpotToSpotConsolidation",
+        "StaticCapacity",
+    }

@@ -330,15 +330,73 @@ def test_an_empty_node_would_be_deleted_and_a_budget_of_none_keeps_it(file: path
     assert "due to blocking budget" in next(one["message"] for one in found["methods"] if one["reason"] == "Empty")
 
 
-def test_a_node_of_a_paused_pool_says_so(file: pathlib.Path) -> None:
-    idle = pool(disruption={"consolidateAfter": "0s"})
-    annotated = msgspec.structs.replace(idle.metadata, annotations={names.PAUSED: "true"})
-    paused = msgspec.structs.replace(idle, metadata=annotated)
+GONE_SOON = {"consolidateAfter": "0s"}
+
+
+def test_a_pool_that_is_paused_says_so(file: pathlib.Path) -> None:
+    paused = pool(disruption=GONE_SOON)
+    paused.metadata.annotations[names.PAUSED] = "true"
     found = Dump(file, paused, *machine("n")).json("node", "n")
-    text = 'Disruption is paused by the annotation "dovetail.dev/paused" of NodePool "general"'
-    assert (found["state"], found["summary"]) == ("Blocked", f"Node n is not disrupted: {text}.")
-    assert found["reasons"] == [{"type": "Paused", "message": text}]
-    assert next(one["message"] for one in found["methods"] if one["reason"] == "Empty") == text
+    assert found["state"] == "Blocked"
+    assert found["reasons"][0]["type"] == "Paused"
+    assert 'paused by the annotation "dovetail.dev/paused" of NodePool "general"' in found["summary"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "state"), [("dovetail-system", "Blocked"), ("other", "Candidate")], ids=["ours", "somebody else's"]
+)
+def test_a_pause_of_everything_is_seen_in_its_config_map(file: pathlib.Path, namespace: str, state: str) -> None:
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": names.SETTINGS_CONFIGMAP, "namespace": namespace},
+        "data": {"paused": "true"},
+    }
+    found = Dump(file, pool(disruption=GONE_SOON), *machine("n"), settings).json("node", "n")
+    assert found["state"] == state
+
+
+def test_a_loop_that_node_claims_tell_of_holds_a_node(file: pathlib.Path) -> None:
+    times = [int((NOON + timedelta(minutes=minutes)).timestamp()) for minutes in (10, 20, 30)]
+    marks = {
+        names.PLAN_ANNOTATION: plan_text((short_pod("gone", owner="web"),)),
+        names.REMOVALS_ANNOTATION: json.dumps({"web": times}),
+    }
+    looping = machine("n", annotations=marks, creationTimestamp=(NOON + timedelta(minutes=40)).isoformat())
+    found = Dump(file, pool(disruption=GONE_SOON), *looping).json("node", "n")
+    assert (found["reasons"][0]["type"], found["reasons"][0]["until"]) == ("Loop", "2026-11-21T13:10:00Z")
+    assert "launched and removed 3 times within an hour" in found["summary"]
+
+
+def test_consolidation_waits_for_a_node_to_be_still(file: pathlib.Path) -> None:
+    moved = machine("n")
+    moved[0]["status"]["lastPodEventTime"] = "2026-11-21T12:59:50Z"
+    found = Dump(file, pool(disruption=GONE_SOON), *moved, wire_pod("web", on="n")).json("node", "n")
+    under = next(one for one in found["methods"] if one["reason"] == "Underutilized")
+    assert under["until"] == "2026-11-21T13:00:05Z"
+    assert under["message"] == "a pod came or went, or the node was initialized, less than 15 s ago"
+
+
+def test_the_acceptance_of_the_flag_is_asked(file: pathlib.Path) -> None:
+    """Forty pods would move to a smaller node: that saves money, and not enough within an hour."""
+    pods = [wire_pod(f"w{number}", "20m", on="n") for number in range(40)]
+    for one in pods:
+        one["spec"]["containers"][0]["resources"]["requests"]["memory"] = "16Mi"
+    dump = Dump(file, pool(disruption=GONE_SOON), *machine("n"), *pods)
+    states = {one: dump.json("node", "n", f"--consolidation={one}")["state"] for one in ("saving", "karpenter")}
+    assert states == {"saving": "Blocked", "karpenter": "Candidate"}
+
+
+def test_overlays_change_prices_where_their_gate_is_on(file: pathlib.Path) -> None:
+    overlay = {
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "kind": "NodeOverlay",
+        "metadata": {"name": "dear", "uid": "u"},
+        "spec": {"requirements": [], "price": "7.5"},
+    }
+    dump = Dump(file, *machine("n"), overlay)
+    assert "$7.5000 per hour" not in dump.ask("node", "n")
+    assert "$7.5000 per hour" in dump.ask("node", "n", "--feature-gates=NodeOverlay=true")
 
 
 def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
@@ -428,12 +486,12 @@ def test_what_the_user_may_not_list_is_left_out_and_told() -> None:
     def answer(sent: Sent) -> Any:
         if "poddisruptionbudgets" in sent.path:
             return refusal(403, "Forbidden", "no")
-        if "nodeclasses" in sent.path:
+        if "nodeclasses" in sent.path or "configmaps" in sent.path:
             return refusal(404, "NotFound")
         return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
 
     api = FakeApi(respond=answer)
-    found = from_cluster(Client(api, api.clock))
+    found = from_cluster(Client(api, api.clock), "dovetail-system")
     assert found.missing == ["You may not list poddisruptionbudgets.policy, so the answer is as if there were none"]
     assert {sent.method for sent in api.sent} == {"GET"}
 
@@ -441,4 +499,4 @@ def test_what_the_user_may_not_list_is_left_out_and_told() -> None:
 def test_without_pods_there_is_no_answer() -> None:
     api = FakeApi(respond=lambda _: refusal(403, "Forbidden", "pods is forbidden"))
     with pytest.raises(UserError, match="could not list pods: pods is forbidden"):
-        from_cluster(Client(api, api.clock))
+        from_cluster(Client(api, api.clock), "dovetail-system")

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUTS
-from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Method, settings_of
+from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, PROTECTIONS_SECONDS, Method, settings_of
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.proposal import Score
 from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
 from provisioner.options import Options
 from provisioner.support.metrics import REGISTRY
+from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod
 from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage, staged
 
@@ -319,3 +323,103 @@ def test_a_method_that_fails_leaves_the_other_alone(stages: Make, caplog: pytest
     look(stage)
     assert len(left(stage)) == 1
     assert [record.levelname for record in caplog.records if "method failed" in record.message] == ["ERROR"]
+
+
+# --- what is said of moves (core spec 6.12, 6.13, 8.2) ---
+
+
+def moves(decision: str) -> float:
+    labels = {"decision": decision, "nodepool": "general", "policy": "balanced"}
+    assert REGISTRY.get_sample_value("karpenter_consolidation_score_count", labels) == REGISTRY.get_sample_value(
+        "karpenter_consolidation_moves_total", labels
+    )
+    return REGISTRY.get_sample_value("karpenter_consolidation_moves_total", labels) or 0.0
+
+
+def test_a_move_is_announced_and_a_balanced_pool_says_why_it_agrees(stages: Make) -> None:
+    stage, before = two(stages, consolidationPolicy="Balanced"), moves("approved")
+    look(stage)
+    (stays,) = left(stage)
+    goes = "b" if stays == "a" else "a"
+    (announced, same) = said(stage, "ConsolidationCandidate")
+    assert announced.startswith(f"NodeClaim/{goes}: Consolidation candidate: delete {goes} (savings: $0.")
+    assert same.startswith(f"Node/{goes}: ")
+    approved = said(stage, "ConsolidationApproved")
+    assert [one.split(":")[0] for one in approved] == [f"NodeClaim/{goes}", f"Node/{goes}"]
+    assert ">= threshold 0.50 (k: 2, savings 50.0%, disruption 50.0%)" in approved[0]
+    assert moves("approved") == before + 1
+
+
+def test_a_balanced_pool_that_refuses_is_counted(stages: Make) -> None:
+    score = Score("general", 0.3, 0.03, 0.1)
+    single = replace(CONSOLIDATIONS[1], ask=lambda _: MethodAnswer(rejected=(score, score)))
+    stage, before = two(stages, consolidations=(single,)), moves("rejected")
+    look(stage)
+    assert moves("rejected") == before + 2
+
+
+def test_a_move_that_no_longer_holds_is_rejected_as_churn(stages: Make) -> None:
+    stage = two(stages)
+    ask = CONSOLIDATIONS[1].ask
+
+    def slow(view: View) -> MethodAnswer:
+        answer = ask(view)
+        for name in "ab":
+            stage.bind(pod(f"late-{name}", cpu="100m", **WEB), name)
+        return answer
+
+    stage.disruption._consolidations = (replace(CONSOLIDATIONS[1], ask=slow),)
+    look(stage)
+    assert left(stage) == ["a", "b"]
+    (one, _) = said(stage, "ConsolidationRejected")
+    assert ", reason: churn (savings: $0." in one
+
+
+def test_a_move_without_a_budget_left_is_rejected_for_it(stages: Make) -> None:
+    stage = two(stages, budget="1")
+    ask = CONSOLIDATIONS[1].ask
+
+    def slow(view: View) -> MethodAnswer:
+        answer = ask(view)
+        stage.ledger.seize("ab".replace(answer.proposals[0].candidates[0], ""))
+        return answer
+
+    stage.disruption._consolidations = (replace(CONSOLIDATIONS[1], ask=slow),)
+    look(stage)
+    assert left(stage) == ["a", "b"]
+    assert ", reason: budget (savings: $0." in said(stage, "ConsolidationRejected")[0]
+
+
+def test_pods_are_told_once_what_their_protection_means_and_when_it_is_over(stages: Make) -> None:
+    stage = stages("a")
+    stage.bind(pod("brief", annotations={names.DO_NOT_DISRUPT: "2m"}, start_time=NOON), "a")
+    stage.bind(pod("wrong", annotations={names.DO_NOT_DISRUPT: "maybe"}), "a")
+    for _ in range(6):
+        stage.disruption.run_once()
+        stage.world.clock.advance(PROTECTIONS_SECONDS / 2)
+    assert [one.split(":")[0] for one in said(stage, "DoNotDisruptUntil")] == ["Pod/brief"]
+    assert [one.split(":")[0] for one in said(stage, "DoNotDisruptGracePeriodElapsed")] == ["Pod/brief"]
+    assert [one.split(":")[0] for one in said(stage, "InvalidDoNotDisruptAnnotation")] == ["Pod/wrong"]
+
+
+class Buffers:
+    """Keeps room for virtual pods."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self._pods = pods
+
+    def pods(self) -> tuple[Pod, ...]:
+        return self._pods
+
+    def keeps(self, _: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("cpu", "goes"), [("100m", 1), ("2500m", 0)])
+def test_room_that_a_buffer_needs_is_not_consolidated_away(stages: Make, cpu: str, goes: int) -> None:
+    stage = two(stages)
+    virtual = (pod(f"virtual-{number}", cpu=cpu, priority=-(2**31), owner="", **WEB) for number in range(2))
+    stage.disruption._buffers = cast(CapacityBuffers, Buffers(*virtual))
+    look(stage)
+    assert len(left(stage)) == 2 - goes
+    assert not stage.world.cluster.is_planned("virtual-0")

@@ -11,8 +11,9 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
-from provisioner.controllers.core.forceful import ForcefulDisruption
+from provisioner.controllers.core.forceful import ForcefulDisruption, repair_policies_of
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.options import Options
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node
@@ -231,3 +232,11 @@ def test_nothing_expires_while_its_pool_is_paused(stages: Make) -> None:
     stage.pause = NOTHING
     turn(forceful)
     assert stage.goes("a")
+
+
+def test_flags_become_repair_policies() -> None:
+    gate = "--feature-gates=NodeRepair=true"
+    assert repair_policies_of(Options.parse(["--repair-timeout=5s"], {}), (POLICY,)) == ()
+    assert repair_policies_of(Options.parse([gate], {}), (POLICY,)) == (POLICY,)
+    (one,) = repair_policies_of(Options.parse([gate, "--repair-timeout=5s"], {}), (POLICY,))
+    assert (one.condition_type, one.toleration) == (POLICY.condition_type, timedelta(seconds=5))

@@ -10,6 +10,7 @@ from provisioner.apis.pods import Pod
 from provisioner.controllers.core.intake import Intake, Window
 from tests.support.clock import FakeClock
 from tests.support.cluster import pod
+from tests.support.eventually import eventually
 from tests.support.problems import shape
 
 
@@ -100,3 +101,24 @@ def test_a_bound_pod_is_forgotten() -> None:
     intake.pod_gone("one")
     clock.advance(5)
     assert not intake.counts(one)
+
+
+def test_a_run_that_is_asked_for_later_comes_later() -> None:
+    runs, clock = list[float](), FakeClock()
+    intake = Intake(
+        lambda: runs.append(clock.monotonic()),
+        list,
+        lambda _: False,
+        clock,
+        idle=timedelta(seconds=1),
+        longest=timedelta(seconds=10),
+        grace=timedelta(milliseconds=300),
+    )
+    began = clock.monotonic()
+    intake.trigger_after(8.0)
+    intake.trigger_after(5.0)
+    clock.advance(5.0)
+    intake.start()
+    eventually(lambda: runs, "the run came", 10.0)
+    intake.stop()
+    assert [at - began for at in runs] == [5.0]

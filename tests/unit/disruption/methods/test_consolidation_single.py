@@ -337,6 +337,8 @@ def test_row_108_a_balanced_pool_weighs_savings_against_disruption(pods: int, go
     fleet.types = (SMALL, MEDIUM)
     answer = single.propose(fleet.view())
     assert bool(answer.proposals) is goes
+    assert [one.pool for one in answer.rejected] == ["general"] * (not goes)
+    assert [score.pool for one in answer.proposals for score in one.scores] == ["general"] * goes
     if not goes:
         assert "balances savings with disruption: score" in told(answer)["a"]
 

@@ -1,0 +1,213 @@
+"""Resolves CapacityBuffers, lends their virtual pods to provisioning and consolidation, and writes their status. Source: core spec 1.4, 3.12.
+
+What a buffer is shaped like (a PodTemplate or a workload) is read at the API server when the buffer changes, and every ten seconds.
+Nothing is written but the status: virtual pods are in no plan, get no event, and are gone with their buffer.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
+from provisioner.apis.conditions import set_alone
+from provisioner.apis.core import Deployment, PodTemplateSpec, ReplicaSet, StatefulSet
+from provisioner.apis.pods import Pod
+from provisioner.controllers.changes import CapacityBufferChanged, Change
+from provisioner.controllers.core import messages
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.resources import key_of
+from provisioner.kube.store import Store
+from provisioner.scheduling.capacity_buffers import NOTHING_KEPT, Kept, ResolutionError, Template, is_ours, virtual_pods
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import ConditionMessage
+
+#: A template, a workload's replicas and the room that pods have taken are looked at again after so long.
+RECHECK_SECONDS: Final = 10.0
+#: A new leader calls no node empty before it has placed the virtual pods once, or so long has passed.
+UNKNOWN_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 5.0
+_log = logs.get_logger(__name__)
+
+
+class Objects(Protocol):
+    """What of `kube.watch.Reflector` is needed."""
+
+    @property
+    def store(self) -> Store[CapacityBuffer]: ...
+
+
+class CapacityBuffers:
+    """One key is a buffer's "namespace/name". Thread-safe.
+
+    Args:
+        objects: the watch of CapacityBuffers; None while the feature gate CapacityBuffer is off, then there are none.
+        plan_again: asks provisioning for a run; the word says why.
+    """
+
+    def __init__(
+        self, client: Client, clock: Clock, objects: Objects | None, *, plan_again: Callable[[str], None]
+    ) -> None:
+        self._client, self._clock, self._objects, self._plan_again = client, clock, objects, plan_again
+        self._lock = threading.Lock()
+        self._resolved: dict[str, tuple[Pod, ...]] = {}
+        self._virtual: tuple[Pod, ...] = ()
+        self._kept: Kept | None = None
+        self._began = clock.monotonic()
+        self.queue = KeyedQueue("capacitybuffer", self.reconcile, clock)
+
+    def start(self) -> None:
+        """Begin with every buffer."""
+        if self._objects is not None:
+            self.queue.start()
+            self.queue.add_all(key_of(one.metadata) for one in self._objects.store.list())
+
+    def stop(self) -> None:
+        """Finish the write that is under way."""
+        self.queue.stop(STOP_SECONDS)
+
+    def heard(self, change: Change) -> None:
+        """One change of a watch."""
+        if isinstance(change, CapacityBufferChanged):
+            self.queue.add(key_of(change.latest.metadata))
+
+    def pods(self) -> tuple[Pod, ...]:
+        """Every virtual pod, by buffer; the same object while nothing changed."""
+        with self._lock:
+            return self._virtual
+
+    def placed(self, found: Kept) -> None:
+        """What the last run of provisioning has found for them."""
+        with self._lock:
+            before, self._kept = self._kept, found
+            changed = [key for key in self._resolved if before is None or before.has_room(key) != found.has_room(key)]
+        for key in changed:
+            self.queue.add(key)
+
+    def keeps(self, node: str) -> bool:
+        """Whether a node, by its key, keeps room for a buffer; yes while nobody knows."""
+        if self._objects is None:
+            return False
+        with self._lock:
+            if self._kept is not None:
+                return node in self._kept.nodes
+            return self._clock.monotonic() - self._began < UNKNOWN_SECONDS
+
+    # ------------------------------------------------------------------ one buffer
+
+    def reconcile(self, key: str) -> Result:
+        """Resolve one buffer and say what became of it."""
+        buffer = self._objects.store.get(key) if self._objects is not None else None
+        if buffer is None or not is_ours(buffer):
+            self._take(key, ())
+            return DONE
+        template, problem = Template(PodTemplateSpec()), None
+        pods: tuple[Pod, ...] = ()
+        try:
+            template = self._template(buffer)
+            pods = virtual_pods(buffer, template)
+        except ResolutionError as error:
+            problem = error
+            _log.warning(messages.BUFFER_NOT_RESOLVED, capacitybuffer=key, reason=error.reason, message=str(error))
+        except ApiError as error:
+            _log.warning(messages.BUFFER_NOT_READ, capacitybuffer=key, error=str(error))
+            return Result(failed=True)  # what is known of it holds
+        self._take(key, pods)
+        try:
+            self._write(buffer, template, problem, len(pods))
+        except NotFound:
+            return DONE
+        except ApiError as error:
+            _log.warning(messages.BUFFER_STATUS_NOT_WRITTEN, capacitybuffer=key, error=str(error))
+            return Result(failed=True)
+        self._plan_again(f"buffer/{key}")
+        return Result(requeue_after=RECHECK_SECONDS)
+
+    def _take(self, key: str, pods: tuple[Pod, ...]) -> None:
+        with self._lock:
+            if pods == self._resolved.get(key, ()):
+                return
+            if pods:
+                self._resolved[key] = pods
+            else:
+                self._resolved.pop(key, None)
+            self._virtual = tuple(pod for _, some in sorted(self._resolved.items()) for pod in some)
+        self._plan_again(f"buffer/{key}")
+
+    def _template(self, buffer: CapacityBuffer) -> Template:
+        spec, namespace = buffer.spec, buffer.metadata.namespace
+        if spec.pod_template_ref is not None:
+            try:
+                found = self._client.get(resources.PODTEMPLATES, spec.pod_template_ref.name, namespace)
+            except NotFound:
+                raise ResolutionError(
+                    "PodTemplateNotFound", messages.pod_template_not_found(spec.pod_template_ref.name)
+                ) from None
+            return Template(found.template, found.metadata.name, found.metadata.generation)
+        reference = spec.scalable_ref
+        if reference is None or reference.api_group not in ("", "apps"):
+            raise ResolutionError("ScalableRefNotFound", messages.SCALABLE_REF_UNKNOWN)
+        try:
+            workload = self._workload(reference.kind, reference.name, namespace)
+        except NotFound:
+            text = messages.workload_not_found(reference.kind, reference.name)
+            raise ResolutionError("ScalableRefNotFound", text) from None
+        replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
+        return Template(workload.spec.template, "", workload.metadata.generation, replicas)
+
+    def _workload(self, kind: str, name: str, namespace: str) -> Deployment | StatefulSet | ReplicaSet:
+        match kind:
+            case "Deployment":
+                return self._client.get(resources.DEPLOYMENTS, name, namespace)
+            case "StatefulSet":
+                return self._client.get(resources.STATEFULSETS, name, namespace)
+            case "ReplicaSet":
+                return self._client.get(resources.REPLICASETS, name, namespace)
+            case _:
+                raise ResolutionError("ScalableRefNotFound", messages.SCALABLE_REF_UNKNOWN)
+
+    # ------------------------------------------------------------------ status
+
+    def _write(self, buffer: CapacityBuffer, template: Template, problem: ResolutionError | None, units: int) -> None:
+        meta, key = buffer.metadata, key_of(buffer.metadata)
+        resolved = messages.BUFFER_RESOLVED
+        if problem is not None:
+            resolved = messages.buffer_not_resolved(problem.reason, str(problem))
+        conditions = buffer.status.conditions
+        for message in (resolved, self._room(key, problem, units)):
+            conditions = set_alone(conditions, *message, generation=meta.generation, now=self._clock.now())
+        status: dict[str, Any] = {
+            "replicas": units,
+            "provisioningStrategy": ACTIVE_CAPACITY,
+            "podTemplateRef": {"name": template.name} if template.name else None,
+            "podTemplateGeneration": template.generation if template.name else None,
+        }
+        known = buffer.status
+        reference = known.pod_template_ref
+        before = {
+            "replicas": known.replicas,
+            "provisioningStrategy": known.provisioning_strategy,
+            "podTemplateRef": {"name": reference.name} if reference is not None else None,
+            "podTemplateGeneration": known.pod_template_generation,
+        }
+        if conditions == known.conditions and status == before:
+            return
+        body = {"metadata": {"uid": meta.uid}, "status": {**status, "conditions": msgspec.to_builtins(conditions)}}
+        self._client.patch(resources.CAPACITYBUFFERS, meta.name, body, meta.namespace, subresource="status")
+
+    def _room(self, key: str, problem: ResolutionError | None, units: int) -> ConditionMessage:
+        """The condition Provisioning."""
+        with self._lock:
+            found = self._kept or NOTHING_KEPT
+        if problem is not None:
+            return messages.BUFFER_NOT_READY
+        if not units:
+            return messages.BUFFER_EMPTY
+        if found.units.get(key) == units and found.has_room(key):
+            return messages.BUFFER_FITS
+        return messages.buffer_needs_nodes(found.ready.get(key, 0), units)

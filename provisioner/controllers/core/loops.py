@@ -1,0 +1,62 @@
+"""Tells `disruption.loops` what is launched and removed, and people which workloads go in a loop."""
+
+import threading
+from collections.abc import Iterable, Mapping
+
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import Pod
+from provisioner.controllers.core import messages
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import pod_reference, reference_of
+from provisioner.disruption.loops import LoopHolds, Loops, loop_text
+from provisioner.kube.events import Recorder
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+#: Pods of a workload in a loop that are told; its other pods wait for the same.
+PODS_TOLD = 10
+_log = logs.get_logger(__name__)
+
+
+class LoopDetector:
+    """Thread-safe; makes no call."""
+
+    def __init__(self, recorder: Recorder, metrics: Metrics, clock: Clock) -> None:
+        self._recorder, self._metrics, self._clock = recorder, metrics, clock
+        self._lock = threading.Lock()
+        self._loops = Loops()
+
+    def saw(self, claim: NodeClaim) -> None:
+        """A NodeClaim is there."""
+        with self._lock:
+            self._loops.saw(claim, self._clock.now())
+
+    def decided(self, claims: Iterable[str]) -> None:
+        """The voluntary disruption of these NodeClaims begins."""
+        with self._lock:
+            self._loops.decided(claims, self._clock.now())
+
+    def removed(self, claim: NodeClaim, pods: Iterable[Pod]) -> None:
+        """A NodeClaim with these pods is deleted by voluntary disruption."""
+        with self._lock:
+            loops = self._loops.removed(claim.name, self._clock.now())
+        for uid in loops:
+            mine = [pod for pod in pods if pod.owner is not None and pod.owner.uid == uid]
+            owner = mine[0].owner if mine else None
+            shown = (
+                f"{owner.kind} {mine[0].namespace}/{owner.name}" if owner is not None else f"the owner with UID {uid}"
+            )
+            _log.warning(messages.DISRUPTION_LOOP_FOUND, owner=shown, nodepool=claim.pool, nodeclaim=claim.name)
+            self._metrics.disruption_loop(claim.pool)
+            for reference in (reference_of(claim), *map(pod_reference, mine[:PODS_TOLD])):
+                self._recorder.publish(reference, *messages.disruption_loop(loop_text(shown)))
+
+    def holds(self) -> LoopHolds:
+        """Whose nodes are left alone now."""
+        with self._lock:
+            return self._loops.holds(self._clock.now())
+
+    def marks(self, pods: Iterable[Pod]) -> Mapping[str, str]:
+        """Annotations for a NodeClaim that is made for these pods."""
+        with self._lock:
+            return self._loops.marks(pods)

@@ -1,0 +1,165 @@
+"""CapacityBuffers as pods that nobody made: how many, and what they look like. Pure. Source: core spec 1.4, 3.12.
+
+Differs: virtual pods have the least priority and are placed after every pod that exists (Karpenter sorts them by size among these); a
+provisioningStrategy that is not ours is left to others; limits that share no resource with the pod, and no other size, keep nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
+from provisioner.apis.core import PodSpec, PodTemplateSpec
+from provisioner.apis.meta import ObjectMeta
+from provisioner.apis.pods import Pod, pod_of
+from provisioner.values.quantity import QuantityError
+from provisioner.values.resources import Resources
+
+MOST_UNITS: Final = 1000
+"""Of one buffer."""
+LEAST_PRIORITY: Final = -(2**31)
+
+
+class ResolutionError(Exception):
+    """A buffer that cannot be resolved; `str` is the condition's message, `reason` its reason."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason, self.message = reason, message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What one unit of a buffer looks like.
+
+    Attributes:
+        pod: the template.
+        name: of the PodTemplate; "" for a workload's.
+        generation: of the PodTemplate or the workload.
+        replicas: of the workload; None for a PodTemplate.
+    """
+
+    pod: PodTemplateSpec
+    name: str = ""
+    generation: int = 0
+    replicas: int | None = None
+
+
+def is_ours(buffer: CapacityBuffer) -> bool:
+    """Whether the room is to be kept by nodes that run."""
+    return (
+        buffer.spec.provisioning_strategy in (None, "", ACTIVE_CAPACITY) and buffer.metadata.deletion_timestamp is None
+    )
+
+
+def is_virtual(pod: Pod) -> bool:
+    """Whether a pod stands for the room of a buffer and does not exist."""
+    return names.BUFFER_FAKE_POD in pod.annotations
+
+
+def buffer_of(pod: Pod) -> str:
+    """The buffer of a virtual pod, as "namespace/name"."""
+    return f"{pod.namespace}/{pod.annotations[names.BUFFER_NAME]}"
+
+
+def virtual_pods(buffer: CapacityBuffer, template: Template) -> tuple[Pod, ...]:
+    """The pods that a buffer keeps room for; their UIDs are stable.
+
+    Raises:
+        ResolutionError: the template or the limits cannot be read.
+    """
+    meta = buffer.metadata
+    spec = _without_volumes(template.pod.spec)
+    one = pod_of(ObjectMeta(namespace=meta.namespace, labels=template.pod.metadata.labels), spec)
+    if one.shape.error:
+        raise ResolutionError("ResolutionFailed", f"the pod template cannot be read: {one.shape.error}")
+    marks = {names.BUFFER_FAKE_POD: "true", names.BUFFER_NAME: meta.name, names.BUFFER_NAMESPACE: meta.namespace}
+    return tuple(
+        msgspec.structs.replace(
+            one,
+            name=f"capacity-buffer-{meta.name}-{number}",
+            uid=f"{meta.uid}-{number}",
+            annotations=marks,
+            unschedulable=True,
+        )
+        for number in range(_units(buffer, template, one.shape.requests))
+    )
+
+
+def _units(buffer: CapacityBuffer, template: Template, requests: Resources) -> int:
+    spec = buffer.spec
+    sizes = [spec.replicas] if spec.replicas is not None else []
+    if spec.percentage is not None and template.replicas is not None:
+        sizes.append(max(1, -(-template.replicas * spec.percentage // 100)))
+    try:
+        limits = Resources.parse(spec.limits)
+    except QuantityError as error:
+        raise ResolutionError("ResolutionFailed", f"spec.limits: {error}") from None
+    within = [limit // requests[name] for name, limit in limits.items() if requests.get(name, 0) > 0]
+    if not sizes and not within:
+        return 0
+    wanted = max(sizes) if sizes else min(within)
+    return max(0, min([wanted, MOST_UNITS, *within]))
+
+
+def _without_volumes(spec: PodSpec) -> PodSpec:
+    kept = tuple(one for one in spec.volumes if one.persistent_volume_claim is None and one.ephemeral is None)
+    return msgspec.structs.replace(
+        spec,
+        priority=LEAST_PRIORITY,
+        priority_class_name="",
+        node_name="",
+        scheduling_gates=(),
+        volumes=kept,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How far one pass has found room for the buffers.
+
+    Attributes:
+        ready: by buffer, units that fit on nodes that are initialized.
+        units: by buffer, units in all.
+        nodes: keys of the nodes that keep room for some.
+    """
+
+    ready: Mapping[str, int]
+    units: Mapping[str, int]
+    nodes: frozenset[str]
+
+    def has_room(self, buffer: str) -> bool:
+        """Whether every unit of a buffer fits on nodes that are there."""
+        return self.ready.get(buffer, 0) >= self.units.get(buffer, 0)
+
+
+NOTHING_KEPT: Final = Kept({}, {}, frozenset())
+
+
+def kept(virtual: Iterable[Pod], existing: Mapping[str, tuple[Pod, ...]], initialized: Iterable[str]) -> Kept:
+    """What a result says of the virtual pods that it was asked for.
+
+    Args:
+        virtual: they.
+        existing: pods by key of the node of now that takes them; others than virtual ones are looked over.
+        initialized: keys of the nodes that are.
+    """
+    there = set(initialized)
+    units: dict[str, int] = {}
+    ready: dict[str, int] = {}
+    nodes: set[str] = set()
+    for pod in virtual:
+        units[buffer_of(pod)] = units.get(buffer_of(pod), 0) + 1
+    for key, pods in existing.items():
+        for pod in pods:
+            if is_virtual(pod):
+                nodes.add(key)
+                if key in there:
+                    ready[buffer_of(pod)] = ready.get(buffer_of(pod), 0) + 1
+    return Kept(ready, units, frozenset(nodes))

@@ -1,0 +1,119 @@
+"""How fast, and how far, the fleet may grow: so many NodeClaims a minute, so many USD per hour. Pure.
+
+Differs: Karpenter limits resources of one NodePool only; a fault that makes pods without end makes nodes without end there.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim, requirements_of
+from provisioner.cloudprovider.types import InstanceType, by_price, offering_price
+from provisioner.values.requirement import RequirementError
+
+WINDOW_SECONDS: Final = 60.0
+_PARTS: Final = 3
+
+
+class Limit(enum.StrEnum):
+    """Which limit binds; the flag's name."""
+
+    CLAIMS = "max-claims-per-minute"
+    USD = "max-usd-per-hour"
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthLimits:
+    """What a set of nodes may grow to; 0 limits nothing.
+
+    Attributes:
+        claims_per_minute: NodeClaims created in any 60 seconds.
+        usd_per_hour: price of all nodes together.
+    """
+
+    claims_per_minute: int = 0
+    usd_per_hour: float = 0.0
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing is limited."""
+        return not self.claims_per_minute and not self.usd_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Why one more NodeClaim has to wait.
+
+    Attributes:
+        limit: which limit binds.
+        seconds: until it allows one more, if nothing else is created; None where only a node that goes makes room.
+    """
+
+    limit: Limit
+    seconds: float | None = None
+
+
+class Growth:
+    """What limits leave at one instant, of all NodePools or of one; `take` what is created. Not thread-safe.
+
+    Invariant: what `refusal` allows and `take` takes never exceeds a limit, whatever the order.
+    """
+
+    def __init__(self, limits: GrowthLimits, ages: Iterable[float], usd_per_hour: float) -> None:
+        """Of an instant.
+
+        Args:
+            limits: that hold.
+            ages: seconds since each NodeClaim was created; negative ones (another clock) count as 0.
+            usd_per_hour: what all nodes cost, those to come and those that go included.
+        """
+        self._limits: Final = limits
+        self._ages: Final = sorted((max(0.0, age) for age in ages if age < WINDOW_SECONDS), reverse=True)
+        self._usd = usd_per_hour
+
+    def refusal(self, usd_per_hour: float, elapsed: float = 0.0) -> HeldBack | None:
+        """Why a NodeClaim of this price has to wait; None where it may be created.
+
+        Args:
+            usd_per_hour: its price.
+            elapsed: seconds since the instant.
+        """
+        most = self._limits.claims_per_minute
+        if most:
+            young = [age + elapsed for age in self._ages if age + elapsed < WINDOW_SECONDS]
+            if len(young) >= most:
+                return HeldBack(Limit.CLAIMS, WINDOW_SECONDS - young[len(young) - most])
+        if self._limits.usd_per_hour and self._usd + usd_per_hour > self._limits.usd_per_hour:
+            return HeldBack(Limit.USD)
+        return None
+
+    def take(self, usd_per_hour: float, elapsed: float = 0.0) -> None:
+        """One NodeClaim of this price is created, so many seconds after the instant."""
+        self._ages.append(-elapsed)
+        self._usd += usd_per_hour
+
+
+def usd_per_hour(claim: NodeClaim, types: Mapping[str, InstanceType]) -> float:
+    """What the node of a NodeClaim costs: as launched, else as planned, else the least that it may come to be; 0 where nobody knows.
+
+    Args:
+        claim: it.
+        types: of its NodePool, by name.
+    """
+    labels = claim.metadata.labels
+    launched = [labels.get(key, "") for key in (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)]
+    planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "").split("/")
+    for offering in (launched, planned):
+        if len(offering) == _PARTS and all(offering) and (kind := types.get(offering[0])) is not None:
+            price = offering_price(kind, offering[1], offering[2])
+            if price is not None and price >= 0:  # not NaN
+                return price
+    if all(launched):
+        return 0.0
+    try:
+        cheapest = by_price(types.values(), requirements_of(claim.spec.requirements))
+    except RequirementError:
+        return 0.0
+    return cheapest[0][1].price if cheapest else 0.0

@@ -1,0 +1,280 @@
+"""Growth limits where NodeClaims come to be: pods, static NodePools and replacements, and after a restart."""
+
+import random
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.growth import FRESH_SECONDS, GrowthLedger, HeldBackError, limits_of
+from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.provisioning import Batch, Provisioner
+from provisioner.controllers.core.static_capacity import StaticCapacity
+from provisioner.controllers.metrics import Metrics
+from provisioner.options import Options
+from provisioner.scheduling.growth import GrowthLimits, Limit
+from provisioner.scheduling.node_claims import static_claim
+from provisioner.support.metrics import REGISTRY
+from provisioner.support.workers import Pool
+from tests.support.cluster import World, claim, pod, pool
+from tests.support.disrupting import FakeCloud, Make, Stage, staged
+from tests.support.tinyserver import TinyServer
+
+METRICS = Metrics()
+ONE_TYPE = ({"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-4x-amd64-linux"]},)
+USD = 0.1
+"""More than one and less than two nodes of that type on spot cost; see `test_the_price_of_this_type`."""
+
+
+def fills(count: int) -> tuple[Pod, ...]:
+    """Pods of which each needs a node."""
+    return tuple(pod(f"p{number}", cpu="3") for number in range(count))
+
+
+class Growing:
+    """A NodePool of one instance type, and what creates NodeClaims from it; `restart` forgets what is in memory."""
+
+    def __init__(self, limits: GrowthLimits, *pods: Pod) -> None:
+        self.world = World()
+        self.server = TinyServer(self.world)
+        self.limits, self.pool = limits, pool(requirements=ONE_TYPE)
+        self.waits: list[float] = []
+        self.world.cluster.pool_changed(None, self.pool)
+        self.world.add(*pods)
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process leads."""
+        self.growth = GrowthLedger(self.world.cluster, self.limits, lambda _: self.world.types, self.world.clock)
+
+    def creator(self, workers: Pool) -> ClaimCreator:
+        return ClaimCreator(
+            self.server.client,
+            self.world.cluster,
+            METRICS,
+            PlanWriter(self.world.cluster, self.server.writer, workers),
+            effects=lambda _: None,
+            created=lambda _: None,
+            chance=random.Random(len(self.server.done)),
+            growth=self.growth,
+        )
+
+    def run(self) -> Batch | None:
+        """One batch, its creates included."""
+        workers = Pool(1)
+        creator = self.creator(workers)
+        batch = Provisioner(
+            self.world.cluster,
+            creator,
+            cast(CloudProvider, FakeCloud()),
+            self.server.recorder,
+            METRICS,
+            workers,
+            self.world.clock,
+            counts=lambda _: True,
+            retry=lambda _: None,
+            chance=random.Random(1),
+            plans=PlanWriter(self.world.cluster, self.server.writer, workers),
+            retry_after=self.waits.append,
+        ).run()
+        workers.close()
+        return batch
+
+    @property
+    def claims(self) -> int:
+        return sum(kind == "nodeclaims" for kind, _ in self.server.objects)
+
+    def said(self, kind: str, reason: str) -> list[str]:
+        told = zip(self.server.recorder.events, self.server.recorder.messages, strict=True)
+        return [message for event, message in told if (event[0], event[3]) == (kind, reason)]
+
+
+def test_flags_become_limits() -> None:
+    options = Options.parse(["--max-claims-per-minute=7", "--max-usd-per-hour=12.5"], {})
+    assert limits_of(options) == GrowthLimits(7, 12.5)
+    assert limits_of(Options.parse([], {})).none
+
+
+def held_back(limit: Limit) -> float | None:
+    return REGISTRY.get_sample_value("dovetail_nodeclaims_held_back", {"nodepool": "general", "limit": limit})
+
+
+def test_a_wave_is_as_large_as_the_limit_allows_and_the_rest_follows_when_the_minute_is_over() -> None:
+    one = Growing(GrowthLimits(claims_per_minute=2), *fills(5))
+    one.run()
+    assert one.claims == 2
+    assert held_back(Limit.CLAIMS) == 3
+    (text,) = one.said("NodePool", "GrowthLimited")
+    assert text.startswith(
+        "3 nodes wait: no further NodeClaim is created for now, because --max-claims-per-minute is 2"
+    )
+    assert len(one.said("Pod", "FailedScheduling")) == 3
+    assert one.waits == [60.0]
+    one.world.clock.advance(59.0)
+    one.run()
+    assert one.claims == 2
+    one.world.clock.advance(1.0)
+    one.run()
+    assert one.claims == 4
+    one.world.clock.advance(60.0)
+    one.run()
+    assert one.claims == 5
+    assert held_back(Limit.CLAIMS) is None
+
+
+def test_a_restart_in_the_middle_of_the_minute_changes_nothing() -> None:
+    one = Growing(GrowthLimits(claims_per_minute=2), *fills(5))
+    one.run()
+    one.world.clock.advance(30.0)
+    one.restart()
+    one.run()
+    assert one.claims == 2
+    assert one.waits[-1] == 30.0
+
+
+def test_node_claims_that_are_gone_count_until_their_minute_is_over() -> None:
+    one = Growing(GrowthLimits(claims_per_minute=2), *fills(2))
+    one.run()
+    for kind, name in list(one.server.objects):
+        gone = one.server.claim(name)
+        del one.server.objects[kind, name]
+        one.world.cluster.claim_changed(gone, None)
+    one.world.clock.advance(FRESH_SECONDS)
+    one.run()
+    assert one.claims == 0
+    one.world.clock.advance(60.0)
+    one.run()
+    assert one.claims == 2
+
+
+def test_what_never_came_to_be_does_not_count() -> None:
+    one = Growing(GrowthLimits(claims_per_minute=2), *fills(2))
+    one.server.refuse_creates = 403
+    one.run()
+    one.server.refuse_creates = 0
+    one.world.clock.advance(FRESH_SECONDS)
+    one.run()
+    assert one.claims == 2
+
+
+def test_creation_times_of_a_clock_that_is_ahead_hold_nothing_up_for_longer_than_a_minute() -> None:
+    one = Growing(GrowthLimits(claims_per_minute=1))
+    one.world.cluster.claim_changed(None, claim("ahead", creationTimestamp="2040-01-01T00:00:00Z"))
+    one.restart()
+    with pytest.raises(HeldBackError):
+        one.growth.admit(claim("new"), lambda: True)
+    one.world.clock.advance(60.0)
+    assert one.growth.admit(claim("new"), lambda: True)
+
+
+def test_the_price_of_this_type() -> None:
+    one = Growing(GrowthLimits(), *fills(1))
+    batch = one.run()
+    assert batch is not None
+    assert batch.usd_per_hour < USD < 2 * batch.usd_per_hour
+
+
+def test_nodes_together_cost_no_more_than_allowed_and_a_node_that_goes_makes_room() -> None:
+    one = Growing(GrowthLimits(usd_per_hour=USD), *fills(3))
+    one.run()
+    assert one.claims == 1
+    assert held_back(Limit.USD) == 2
+    assert one.waits == [], "only a node that goes makes room"
+    (text,) = one.said("NodePool", "GrowthLimited")
+    assert f"all nodes together may cost ${USD:g} per hour (--max-usd-per-hour)" in text
+    one.restart()
+    one.world.clock.advance(3600.0)
+    one.run()
+    assert one.claims == 1
+    ((kind, name),) = one.server.objects
+    gone = one.server.claim(name)
+    del one.server.objects[kind, name]
+    one.world.cluster.claim_changed(gone, None)
+    one.world.clock.advance(FRESH_SECONDS)
+    one.run()
+    assert one.claims == 1
+
+
+def test_static_node_pools_grow_no_faster_either() -> None:
+    one = Growing(GrowthLimits(claims_per_minute=2))
+    fixed, workers = pool(replicas=3, requirements=ONE_TYPE), Pool(2)
+    one.world.cluster.pool_changed(one.pool, fixed)
+    static = StaticCapacity(
+        one.world.cluster,
+        one.server.client,
+        one.creator(workers),
+        one.server.writer,
+        one.server.recorder,
+        METRICS,
+        workers,
+        one.world.clock,
+        enabled=True,
+        pool=lambda _: fixed,
+        manages=lambda _: True,
+        stale=lambda: "",
+        chance=random.Random(1),
+        ledger=BudgetLedger(one.world.cluster),
+    )
+    assert static.reconcile("general").requeue_after == 60.0
+    assert one.claims == 2
+    assert one.said("NodePool", "GrowthLimited")[0].startswith("1 node waits: ")
+    one.world.clock.advance(60.0)
+    static.reconcile("general")
+    assert one.claims == 3
+    workers.close()
+
+
+# --- replacements -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stages() -> Iterator[Make]:
+    with staged() as make:
+        yield make
+
+
+def drifted(stages: Make, limits: GrowthLimits) -> Stage:
+    stage = stages("other", growth=limits, after="Never")
+    for name in ("a", "b"):
+        stage.cloud.there.add(f"kwok://{name}")
+        stage.drifted(name, pod(f"web-{name}", cpu="3", ready=True))
+    stage.bind(pod("fills", cpu="3", ready=True), "other")
+    stage.world.clock.advance(120.0)
+    return stage
+
+
+def test_replacements_count_and_wait_and_nothing_is_simulated_again_until_the_minute_is_over(stages: Make) -> None:
+    stage = drifted(stages, GrowthLimits(claims_per_minute=1))
+    for _ in range(3):
+        stage.disruption.run_once()
+        stage.settle()
+        stage.world.clock.advance(1.0)
+    (first,) = stage.replacements()
+    told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
+    blocked = [message for event, message in told if event[3] == "DisruptionBlocked" and event[0] == "NodeClaim"]
+    assert len(blocked) == 1
+    assert blocked[0].startswith("Cannot launch a replacement (Drifted): no further NodeClaim is created for now")
+    stage.world.clock.advance(60.0)
+    stage.disruption.run_once()
+    stage.settle()
+    assert len(stage.replacements()) == 2
+    assert first in stage.replacements()
+
+
+def test_a_replacement_that_is_written_in_a_command_counts_before_it_is_created(stages: Make) -> None:
+    stage = drifted(stages, GrowthLimits(claims_per_minute=1))
+    stage.server.refuse_creates = 500
+    stage.disruption.run_once()
+    stage.commands.queue.stop(5.0)
+    assert stage.replacements() == []
+    (command,) = stage.world.cluster.commands()
+    for name in command.record.replacement_names:
+        stage.world.cluster.claim_failed(name)  # as after a restart: only the record tells of it
+    growth = GrowthLedger(stage.world.cluster, stage.growth, lambda _: stage.world.types, stage.world.clock)
+    with pytest.raises(HeldBackError):
+        growth.admit(static_claim(pool(), "new").claim, lambda: True)
