@@ -4,7 +4,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
@@ -38,6 +38,12 @@ class Obstacle(enum.StrEnum):
     POD_BUDGET = "pod-budget"
 
 
+DO_NOT_DISRUPT_UNTIL: Final = "DoNotDisruptUntil"
+DO_NOT_DISRUPT_ELAPSED: Final = "DoNotDisruptGracePeriodElapsed"
+INVALID_DO_NOT_DISRUPT: Final = "InvalidDoNotDisruptAnnotation"
+"""Events about pods, as Karpenter has them."""
+_LONGEST_VALUE: Final = 100
+
 _UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED})
 """Of which nobody needs to hear."""
 
@@ -51,12 +57,14 @@ class Refused:
         obstacle: why, for programs.
         message: why, for people.
         until: when the clock alone lifts it; None when only an event can.
+        pod: whose annotation it is.
     """
 
     node: NodeView
     obstacle: Obstacle
     message: str
     until: datetime | None = None
+    pod: Pod | None = None
 
     def __str__(self) -> str:
         return self.message
@@ -121,8 +129,23 @@ class Candidates:
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:
-        """The refused, as they are told."""
-        return tuple(told for one in self.refused if (told := one.blocked) is not None)
+        """The refused, as they are told, and what pods are told about their do-not-disrupt annotation."""
+        told = tuple(told for one in self.refused if (told := one.blocked) is not None)
+        return (*told, *self._about_annotations())
+
+    def _about_annotations(self) -> Iterable[Blocked]:
+        for one in self.refused:
+            if one.pod is not None and one.until is not None:
+                yield _about(one.node, one.pod, DO_NOT_DISRUPT_UNTIL, protected_text(one.until))
+        for each in self.eligible:
+            for pod in each.node.pods:
+                value = pod.annotations.get(names.DO_NOT_DISRUPT)
+                if value is None or value == "true" or not is_active(pod):
+                    continue
+                if is_protection(value):
+                    yield _about(each.node, pod, DO_NOT_DISRUPT_ELAPSED, elapsed_text(value))
+                else:
+                    yield _about(each.node, pod, INVALID_DO_NOT_DISRUPT, invalid_text(value))
 
 
 class PodBudgets:
@@ -250,7 +273,7 @@ def refusal(
     for pod in node.pods:
         if is_active(pod) and do_not_disrupt(pod, now):
             text = f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
-            return Refused(node, Obstacle.POD_PROTECTED, text, protected_until(pod))
+            return Refused(node, Obstacle.POD_PROTECTED, text, protected_until(pod), pod)
     held = budgets.refusal(node.pods, now)
     return None if held is None else Refused(node, *held)
 
@@ -288,6 +311,39 @@ def protected_until(pod: Pod) -> datetime | None:
         )
     except (DurationError, OverflowError):
         return None  # for good
+
+
+def is_protection(value: str) -> bool:
+    """Whether a value of do-not-disrupt other than "true" says for how long."""
+    try:
+        return parse_duration(value) > timedelta(0)
+    except DurationError:
+        return False
+
+
+def protected_text(until: datetime) -> str:
+    """What a pod is told that is protected for a while."""
+    return f'The annotation "{names.DO_NOT_DISRUPT}" protects the pod from disruption until {until:%Y-%m-%dT%H:%M:%SZ}'
+
+
+def elapsed_text(value: str) -> str:
+    """What a pod is told that was protected for a while."""
+    return (
+        f'The duration of the annotation "{names.DO_NOT_DISRUPT}" ({value}) has elapsed, so the pod may be disrupted; '
+        'to protect it for good, set the annotation to "true"'
+    )
+
+
+def invalid_text(value: str) -> str:
+    """What a pod is told whose annotation means nothing."""
+    return (
+        f'The annotation "{names.DO_NOT_DISRUPT}" is ignored because its value "{value[:_LONGEST_VALUE]}" is neither "true" nor a duration; '
+        'set it to "true" or to a duration such as "30m"'
+    )
+
+
+def _about(node: NodeView, pod: Pod, event: str, text: str) -> Blocked:
+    return Blocked(node.key.name, node.pool, text, event, pod)
 
 
 class Types:

@@ -35,12 +35,14 @@ class Blocked:
 
     Attributes:
         event: the event's reason: DisruptionBlocked, or Unconsolidatable for a node that consolidation leaves alone.
+        pod: whom it is told instead, where it is about the pod's own annotation; it need not block the node then.
     """
 
     key: str
     pool: str
     message: str
     event: str = "DisruptionBlocked"
+    pod: Pod | None = None
 
     def __str__(self) -> str:
         return self.message

@@ -173,7 +173,7 @@ def _method(
     if mine is not None:
         return MethodAnswer(reason=method.reason, disrupts=True, message=_proposal(mine, key), allowed=allowed)
     message, until = _why_not(method, node, pool, at)
-    blocked = [one.message for one in asked.blocked if one.key == key]
+    blocked = [one.message for one in asked.blocked if one.key == key and one.pod is None]
     pooled = [one.message for one in asked.blocked if not one.key and one.pool == node.pool]
     if key in asked.unreached:
         blocked = ["it was not judged, because other nodes took all the time of one pass"]

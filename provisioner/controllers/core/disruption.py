@@ -23,10 +23,11 @@ from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, c
 from provisioner.controllers.core.consolidation import TIMEOUTS, Looks, Passes, Stillness
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.references import node_reference, reference_of
+from provisioner.controllers.references import node_reference, pod_reference, reference_of
 from provisioner.disruption import emptiness as empty
 from provisioner.disruption.allowance import soonest
 from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.candidates import INVALID_DO_NOT_DISRUPT
 from provisioner.disruption.consolidation import UNCONSOLIDATABLE
 from provisioner.disruption.emptiness import (
     consolidatable_at,
@@ -41,7 +42,7 @@ from provisioner.disruption.validation import standing
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
-from provisioner.kube.events import Recorder
+from provisioner.kube.events import EventType, Recorder
 from provisioner.options import Options
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import Machines
@@ -511,6 +512,11 @@ class Disruption:
         )
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
+        if blocked.pod is not None:
+            kind: EventType = "Warning" if blocked.event == INVALID_DO_NOT_DISRUPT else "Normal"
+            pod = pod_reference(blocked.pod)
+            self._recorder.publish(pod, kind, blocked.event, str(blocked), (pod.uid,), ttl=UNCONSOLIDATABLE_SECONDS)
+            return
         if not blocked.key:
             found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
             if found is not None:

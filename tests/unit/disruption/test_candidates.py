@@ -8,7 +8,14 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
-from provisioner.disruption.candidates import Obstacle, PodBudgets, candidates
+from provisioner.disruption.candidates import (
+    DO_NOT_DISRUPT_ELAPSED,
+    DO_NOT_DISRUPT_UNTIL,
+    INVALID_DO_NOT_DISRUPT,
+    Obstacle,
+    PodBudgets,
+    candidates,
+)
 from tests.support.clock import NOON
 from tests.support.fleets import Fleet, budget, running
 from tests.support.problems import shape
@@ -131,6 +138,48 @@ def test_protection_that_ends_by_the_clock_says_when() -> None:
     fleet.node("n", [running("w", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON)])
     found = candidates(fleet.view(), PodBudgets({}), eventual=False)
     assert found.recheck_at == NOON + timedelta(hours=1)
+
+
+TOLD = {
+    "for good": ("true", None),
+    "for a while": (
+        "1h",
+        (
+            DO_NOT_DISRUPT_UNTIL,
+            'The annotation "karpenter.sh/do-not-disrupt" protects the pod from disruption until 2026-11-21T12:30:00Z',
+        ),
+    ),
+    "no longer": (
+        "10m",
+        (
+            DO_NOT_DISRUPT_ELAPSED,
+            (
+                'The duration of the annotation "karpenter.sh/do-not-disrupt" (10m) has elapsed, so the pod may be disrupted; '
+                'to protect it for good, set the annotation to "true"'
+            ),
+        ),
+    ),
+    "never was": (
+        "1d",
+        (
+            INVALID_DO_NOT_DISRUPT,
+            (
+                'The annotation "karpenter.sh/do-not-disrupt" is ignored because its value "1d" is neither "true" nor a duration; '
+                'set it to "true" or to a duration such as "30m"'
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "want"), TOLD.values(), ids=TOLD)
+def test_row_91_a_pod_is_told_what_its_annotation_does(value: str, want: tuple[str, str] | None) -> None:
+    fleet = Fleet()
+    one = running("w", annotations={names.DO_NOT_DISRUPT: value}, start_time=NOON - timedelta(minutes=30))
+    fleet.node("n", [one, running("x")])
+    blocked = candidates(fleet.view(), PodBudgets({}), eventual=False).blocked
+    assert [(each.event, str(each)) for each in blocked if each.pod is not None] == ([want] if want is not None else [])
+    assert {each.pod.name for each in blocked if each.pod is not None} <= {"w"}
 
 
 def test_a_budget_that_selects_by_a_pods_own_label_holds_only_that_pod() -> None:

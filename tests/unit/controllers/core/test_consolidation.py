@@ -310,6 +310,15 @@ def test_why_a_node_stays_is_said_once_of_each_object_and_the_potential_is_told(
     assert potential > 0
 
 
+def test_a_pod_is_warned_whose_do_not_disrupt_means_nothing(stages: Make) -> None:
+    stage = stages("a")
+    stage.bind(pod("web", owner="rs", annotations={names.DO_NOT_DISRUPT: "1d"}), "a")
+    look(stage)
+    told = said(stage, "InvalidDoNotDisruptAnnotation")[0]
+    assert told.startswith('Pod/web: The annotation "karpenter.sh/do-not-disrupt" is ignored')
+    assert ("Pod", "web", "Warning", "InvalidDoNotDisruptAnnotation") in stage.server.recorder.events
+
+
 def test_a_method_that_fails_leaves_the_other_alone(stages: Make, caplog: pytest.LogCaptureFixture) -> None:
     def fails(_: View) -> MethodAnswer:
         raise RuntimeError("no")
