@@ -5,6 +5,7 @@
 #                selection of what make judge asks, are among it. At most eight failed tests of tests/integration are run once more alone; what passes
 #                then is named at the end and in results/flaky.txt (tests/support/alone.py). Everything else that fails has failed.
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes.
+#   make scenarios  what users of Karpenter expect of disruption, a row each, on a real control plane with the extender and without.
 #   make chaos   ten minutes of faults for each cloud, judged from outside.
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests docs docs-check verify coverage lock fmt lint types arch
+.PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -60,6 +61,9 @@ bench: install ## benchmarks; figures also in results/*.json
 
 bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|spread|latency|all MODE=all-off|nominations-only|everything-on|all)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE))
+
+scenarios: install ## scenarios of disruption on a real control plane, with the extender and without (EXTENDER=yes|no, ROWS="words of a name")
+	@$(BIN)/python -m tests.scenarios $(if $(EXTENDER),--extender $(EXTENDER)) $(ROWS)
 
 chaos: install ## every fault of a launch at every write of it, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
 	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py || status=1; for cloud in kwok aws; do \

@@ -34,9 +34,16 @@ def main(arguments: Sequence[str]) -> int:
     status = 0
     for extender in _WAYS[given.extender]:
         began = time.monotonic()
-        with played(rows, extender=extender, logs=given.logs) as found:
+        with played(rows, extender=extender, logs=given.logs, say=say) as found:
             status |= report(rows, found, extender=extender, seconds=time.monotonic() - began)
     return status
+
+
+def say(outcome: Outcome) -> None:
+    """On standard error, as rows end; the table comes last."""
+    print(f"{'FAILED' if outcome.wrong else 'passed'} {outcome.seconds:6.1f} s  {outcome.row}", file=sys.stderr)
+    if outcome.wrong:
+        print(outcome.wrong, file=sys.stderr, flush=True)
 
 
 def verdict(row: Row, outcome: Outcome) -> str:
@@ -56,10 +63,6 @@ def report(rows: Iterable[Row], found: Mapping[str, Outcome], *, extender: bool,
         word = verdict(one, outcome)
         counts[word] = counts.get(word, 0) + 1
         lines.append(f"{word:8} {outcome.seconds:6.1f} s  {one.name}{f' ({one.broken})' if one.broken else ''}")
-    for one in rows:
-        outcome = found[one.name]
-        if verdict(one, outcome) == "FAILED":
-            lines.append(f"\n{one.name} ({words}): {outcome.wrong}")
     total = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
     lines.append(f"scenarios {words}: {total} in {seconds:.0f} s")
     with contextlib.suppress(BrokenPipeError):

@@ -34,6 +34,7 @@ from tests.scenarios.steps import (
     pdb,
     pods_run,
     pool,
+    pool_says,
     relabel,
     scale,
     settled,
@@ -110,7 +111,7 @@ ROWS: tuple[Row, ...] = (
         quick=True,
     ),
     row(
-        "six nodes become two, and one pod is away at a time",
+        "six nodes become one, and one pod is away at a time",
         pool(disruption=TIGHT),
         deploy("large", 6),
         pods_run(6),
@@ -119,7 +120,7 @@ ROWS: tuple[Row, ...] = (
         pdb("small", maxUnavailable=1),
         guard("small", 5),
         scale("large", 0),
-        becomes(2, 6, seconds=300),
+        becomes(1, 6, new=False, seconds=240),
     ),
     row(
         "pods move to a machine of somebody else that has room",
@@ -401,15 +402,19 @@ ROWS: tuple[Row, ...] = (
         gone(),
     ),
     row(
-        "a budget that cannot be read allows nothing",
-        emptied(
-            nodes=1,
-            disruption={
-                **EMPTY,
-                "budgets": [{"nodes": "100%"}, {"nodes": "100%", "schedule": "99 99 * * *", "duration": "1h"}],
-            },
+        "a budget that cannot be read allows nothing, and its NodePool says so",
+        pool(disruption=EMPTY),
+        deploy("web", 1),
+        settled(1, 1),
+        change_pool(
+            disruption={"budgets": [{"nodes": "100%"}, {"nodes": "100%", "schedule": "99 99 * * *", "duration": "1h"}]}
         ),
+        pool_says(names.VALIDATION_SUCCEEDED, "False", "NodePoolValidationFailed", "99 99 * * *"),
+        scale("web", 0),
+        wait("the pod is gone", lambda scene: not scene.every_pod("web")),
         holds(),
+        change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
+        gone(),
     ),
     row(
         "a budget for consolidation does not hold emptiness",

@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,11 +47,15 @@ class Outcome:
     wrong: str = ""
 
 
+Say = Callable[[Outcome], object]
+"""Told of each row when it is over, in any order and from several threads."""
+
+
 class Stage:
     """Runs rows, each in a scene of its own."""
 
-    def __init__(self, client: Client, watching: Watching, log: Log) -> None:
-        self._client, self._watching, self._log = client, watching, log
+    def __init__(self, client: Client, watching: Watching, log: Log, say: Say) -> None:
+        self._client, self._watching, self._log, self._say = client, watching, log, say
 
     def run(self, rows: Iterable[Row]) -> list[Outcome]:
         """All of them, side by side."""
@@ -76,11 +80,15 @@ class Stage:
                 scene.clear()
             except Exception as error:
                 wrong = wrong or f"it cannot be cleared: {error}\n{scene.story()}"
-        return Outcome(row.name, seconds, wrong)
+        outcome = Outcome(row.name, seconds, wrong)
+        self._say(outcome)
+        return outcome
 
 
 @contextlib.contextmanager
-def played(rows: Iterable[Row], *, extender: bool, logs: Path | None = None) -> Iterator[Mapping[str, Outcome]]:
+def played(
+    rows: Iterable[Row], *, extender: bool, logs: Path | None = None, say: Say = lambda _: None
+) -> Iterator[Mapping[str, Outcome]]:
     """Every row on a control plane of their own, group by group; how each went, by name."""
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     for one in rows:
@@ -108,7 +116,7 @@ def played(rows: Iterable[Row], *, extender: bool, logs: Path | None = None) -> 
                     session.programs.start(session.program(each))
                 for each in wanted:
                     session.programs.wait_ready(session.program(each), READY_SECONDS)
-                found |= {one.row: one for one in Stage(client, watching, log).run(groups[name])}
+                found |= {one.row: one for one in Stage(client, watching, log, say).run(groups[name])}
                 session.programs.stop(PROVISIONER)
         finally:
             if logs is not None:
