@@ -1,11 +1,11 @@
 """The words of the rows: what is applied, what users do, and what they see. Each makes a step; a row is a list of them."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from provisioner.apis import names
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_daemon
@@ -551,6 +551,11 @@ def own_claim(name: str = "standalone", *, cpu: str = "4", **spec: Any) -> Step:
     return step
 
 
+def is_ready(node: Node | None) -> bool:
+    """Whether a Node is there and Ready."""
+    return node is not None and is_true(node.status.conditions, names.READY)
+
+
 def not_ready(count: int = 1, *, since: timedelta = timedelta(minutes=20)) -> Step:
     """The first Nodes by name have not been Ready for so long."""
 
@@ -570,13 +575,12 @@ def not_ready(count: int = 1, *, since: timedelta = timedelta(minutes=20)) -> St
                 ]
             }
         }
-        for name in sorted(scene.facts.nodes)[:count]:
+        broken = sorted(scene.facts.nodes)[:count]
+        for name in broken:
             scene.change("Node", name, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": "true"}}})
+        scene.await_true(lambda: not any(map(is_ready, map(scene.watching.nodes.get, broken))), "they are not ready")
+        for name in broken:
             path = f"/api/v1/nodes/{name}/status"
-            deadline = time.monotonic() + SECONDS
-            while is_true(scene.watching.nodes.get(name).status.conditions, "Ready"):  # type: ignore[union-attr]
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
             scene.client.raw("PATCH", path, body, {}, content_type="application/strategic-merge-patch+json")
 
     return step
