@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tests.scenarios.row import Row
+from tests.scenarios.row import GROUPS, Row
 from tests.scenarios.stage import Outcome, played
 from tests.scenarios.tables import ROWS, TABLES
 
@@ -22,12 +22,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scenarios", description="Play scenarios of disruption and judge them.")
     parser.add_argument("words", nargs="*", help="only rows with these in their name")
     parser.add_argument("--extender", choices=_WAYS, default="both", help="whether kube-scheduler asks the extender")
-    parser.add_argument("--group", default="", help="only rows of this group")
+    parser.add_argument("--group", action="append", choices=GROUPS, default=[], help="only rows of this group")
     parser.add_argument("--logs", type=Path, default=None, help="where the logs of all programs are copied to")
     parser.add_argument("--table", choices=TABLES, default="", help="only rows of this table")
     given = parser.parse_args(arguments)
     rows = [one for one in ROWS if all(word in one.name for word in given.words)]
-    rows = [one for one in rows if given.group in ("", one.group)]
+    rows = [one for one in rows if not given.group or one.group in given.group]
     rows = [one for one in rows if not given.table or one in TABLES[given.table]]
     if not rows:
         parser.error("no row has these words")

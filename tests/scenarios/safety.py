@@ -337,7 +337,7 @@ ROWS: tuple[Row, ...] = (
         scale("large", 0),
         wait(
             "smaller nodes",
-            lambda scene: {one.metadata.labels[names.KWOK_INSTANCE_CPU_LABEL] for one in scene.claims()} == {"2"},
+            lambda scene: {one.metadata.labels.get(names.KWOK_INSTANCE_CPU_LABEL) for one in scene.claims()} == {"2"},
             240,
         ),
         becomes(3, 3, new=True),
@@ -433,16 +433,14 @@ ROWS: tuple[Row, ...] = (
     row(
         "a pod with do-not-disrupt of a duration holds its node for that long",
         pool(disruption=NEVER),
-        deploy("web", 1, annotations={names.DO_NOT_DISRUPT: "30s"}),
+        deploy("web", 1, annotations={names.DO_NOT_DISRUPT: "75s"}),
         settled(1, 1),
         relabel(),
-        event("DoNotDisruptUntil", kind="Pod"),
-        holds(5),
+        claims_say(names.DRIFTED, "True"),
+        holds(8),
+        event("DoNotDisruptUntil", "protects the pod from disruption until", kind="Pod"),
         becomes(1, 1, new=True),
-        check(
-            lambda scene: all(scene.watching.left_at(uid) < float("inf") for uid in scene.facts.pods),
-            "the old pod has left",
-        ),
+        evicted("web", count=1),
     ),
     row(
         "a value of do-not-disrupt that means nothing is named and ignored",

@@ -19,7 +19,7 @@ from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Resource
 from tests.scenarios.watching import Guard, Log, Watching
 from tests.support.provisioner import TEAM, Plot
 
-SECONDS = 120.0
+SECONDS = 180.0
 """For what must come: generous, because dozens of rows share two cores."""
 PAUSE = 0.4
 MANAGER = "dovetail-scenario"
