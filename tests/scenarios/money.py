@@ -478,8 +478,7 @@ ROWS: tuple[Row, ...] = (
         relabel(suffix="-a"),
         relabel(suffix="-b"),
         becomes(4, 4, new=True, seconds=300),
-        at_most_disrupted(1, "-a"),
-        at_most_disrupted(1, "-b"),
+        at_most_disrupted(1, "-a", "-b"),
         group="capped",
     ),
     # --- pause -----------------------------------------------------------------------------------------------------------

@@ -428,7 +428,6 @@ ROWS: tuple[Row, ...] = (
         event("DisruptionBlocked", 'Pod has "karpenter.sh/do-not-disrupt" annotation'),
         holds(),
         pod_stays("small"),
-        quick=True,
     ),
     row(
         "a pod with do-not-disrupt of a duration holds its node for that long",

@@ -333,11 +333,11 @@ def pool_says(kind: str, status: str, reason: str = "", message: str = "", suffi
     return step
 
 
-def at_most_disrupted(count: int, suffix: str = "", least: int = 1) -> Step:
-    """Never more nodes at once, and `least` at some time."""
+def at_most_disrupted(count: int, *suffixes: str, least: int = 1) -> Step:
+    """Never more nodes of these NodePools together at once, and `least` at some time."""
 
     def step(scene: Scene) -> None:
-        most = scene.watching.most_disrupted(scene.name + suffix)
+        most = scene.watching.most_disrupted(*(scene.name + suffix for suffix in suffixes or ("",)))
         assert least <= most <= count, f"{most} nodes were disrupted at once, not {least} to {count}"
 
     return step

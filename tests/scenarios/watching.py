@@ -119,10 +119,10 @@ class Watching:
         """When a pod was first seen to end (monotonic seconds); infinite while it has not."""
         return self._left.get(uid, float("inf"))
 
-    def most_disrupted(self, pool: str) -> int:
-        """Nodes of a NodePool that were tainted for disruption at one time, less those whose instance was ending already."""
+    def most_disrupted(self, *pools: str) -> int:
+        """Nodes of some NodePools that were tainted for disruption at one time, less those whose instance was ending already."""
         with self._lock:
-            history = sorted(self._steps[pool])
+            history = sorted(one for pool in pools for one in self._steps[pool])
         tainted: set[str] = set()
         ended: set[str] = set()
         most = 0
