@@ -491,6 +491,7 @@ ROWS: tuple[Row, ...] = (
         relabel(),
         scale("web", 1),
         claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        event("DisruptionBlocked", 'paused by the annotation "dovetail.dev/paused"', kind="NodePool"),
         holds(10),
         lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: None}}}),
         becomes(1, 1, new=True),
@@ -531,7 +532,11 @@ ROWS: tuple[Row, ...] = (
         relabel(),
         scale("web", 1),
         claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
-        event("DisruptionBlocked", 'Disruption is paused by the key "paused" of ConfigMap "dovetail-settings"'),
+        event(
+            "DisruptionBlocked",
+            'Disruption is paused by the key "paused" of ConfigMap "dovetail-settings"',
+            kind="NodePool",
+        ),
         holds(),
         lambda scene: scene.client.raw(
             "DELETE", "/api/v1/namespaces/dovetail-system/configmaps/dovetail-settings", None, {}

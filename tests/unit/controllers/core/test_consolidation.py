@@ -174,6 +174,9 @@ def test_a_paused_pool_is_left_alone_by_every_method(stages: Make) -> None:
     look(stage)
     look(stage)
     assert left(stage, "empty", "a", "b") == ["empty", "a", "b"]
+    assert set(said(stage, "DisruptionBlocked")) == {
+        'NodePool/general: Disruption is paused by the annotation "dovetail.dev/paused" of NodePool "general"'
+    }
     stage.pause = NOTHING
     assert look(stage), "a pause that ends is seen at once"
     assert len(left(stage, "empty", "a", "b")) == 1
