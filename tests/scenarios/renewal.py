@@ -56,7 +56,7 @@ KEEP = {"key": TEAM, "value": "{pool}", "effect": "NoSchedule"}
 ONE = together(deploy("web", 1), settled(1, 1))
 
 
-def drifted(name: str, act: Step, *seen: Step, quick: bool = False, reason: str = "NodePoolDrifted") -> Row:
+def drifted(name: str, act: Step, *seen: Step, reason: str = "NodePoolDrifted") -> Row:
     """A change of a NodePool that makes its node drift, and is on the new one."""
     return row(
         f"drift: {name}",
@@ -69,7 +69,6 @@ def drifted(name: str, act: Step, *seen: Step, quick: bool = False, reason: str 
         becomes(1, 1, new=True),
         *seen,
         event("DisruptionTerminating", "Disrupting Node: Drifted"),
-        quick=quick,
     )
 
 
@@ -206,7 +205,7 @@ STATIC: dict[str, Any] = {"disruption": {"budgets": [{"nodes": "100%"}]}}
 
 ROWS: tuple[Row, ...] = (
     # --- drift -----------------------------------------------------------------------------------------------------------
-    drifted("a label of the template", relabel(), labelled("dovetail.example/generation", "two"), quick=True),
+    drifted("a label of the template", relabel(), labelled("dovetail.example/generation", "two")),
     drifted(
         "an annotation of the template",
         change_template(metadata={"annotations": {"dovetail.example/note": "two"}}),

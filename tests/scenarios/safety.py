@@ -315,6 +315,18 @@ ROWS: tuple[Row, ...] = (
         spread("web", names.HOSTNAME_LABEL, 1),
     ),
     row(
+        "six pods spread over six half-empty nodes become three nodes of two",
+        pool(disruption=TIGHT),
+        deploy("large", 6),
+        pods_run(6),
+        deploy("web", 6, cpu="600m", topologySpreadConstraints=over(names.HOSTNAME_LABEL, "web")),
+        settled(6, 12),
+        spread("web", names.HOSTNAME_LABEL, 1, domains=6),
+        scale("large", 0),
+        wait("fewer nodes", lambda scene: 0 < len(scene.claims()) < 6, 75),
+        broken="consolidation wants a legal place while the drained node is still a domain (decision 44), so such nodes never go",
+    ),
+    row(
         "12 pods over three zones with maxSkew 1 and one at a time survive drift of all three nodes",
         pool(cpu=8, disruption=NEVER, requirements=[in_zones("a", "b", "c")]),
         deploy("web", 12, cpu="1", topologySpreadConstraints=over(names.ZONE_LABEL, "web")),
