@@ -14,7 +14,7 @@ from provisioner.apis.core import Event, Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
-from provisioner.kube.config import Connection
+from provisioner.kube.config import Api
 from provisioner.kube.resources import EVENTS, NODECLAIMS, NODES, PODS, Identity
 from provisioner.kube.store import Store
 from provisioner.kube.watch import EventKind, Reflector
@@ -59,7 +59,7 @@ class _Handler(Generic[T]):
 class Watching:
     """The cluster as its objects have been since `start`; thread-safe."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: Api, clock: Clock) -> None:
         rng = random.Random(0)
         self._lock = threading.Lock()
         self._guards: defaultdict[str, list[Guard]] = defaultdict(list)
