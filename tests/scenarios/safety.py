@@ -229,7 +229,7 @@ ROWS: tuple[Row, ...] = (
         guard("web", 7),
         relabel(),
         becomes(3, 8, new=True, seconds=240),
-        evicted("web", count=8),
+        evicted("web"),  # one more than there are pods, where a successor lands on the node that drains last
         quick=True,
     ),
     row(
