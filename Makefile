@@ -7,6 +7,7 @@
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes.
 #   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), the state 10,000 lives of claims, Nodes and pods (1,700).
+#   make scenarios  what users of Karpenter expect of disruption, a row each, on a real control plane with the extender and without.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge bench bench-cluster chaos fuzz manifests docs docs-check verify coverage lock fmt lint types arch
+.PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos fuzz manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +62,9 @@ bench: install ## benchmarks; figures also in results/*.json
 
 bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|spread|latency|all MODE=all-off|nominations-only|everything-on|all)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE))
+
+scenarios: install ## scenarios of disruption on a real control plane, with the extender and without (EXTENDER=yes|no, ROWS="words of a name")
+	@$(BIN)/python -m tests.scenarios $(if $(EXTENDER),--extender $(EXTENDER)) $(ROWS)
 
 chaos: install ## every fault of a launch at every write of it, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
 	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py || status=1; for cloud in kwok aws; do \

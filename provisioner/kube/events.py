@@ -47,12 +47,17 @@ _log = logs.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Saying:
-    """One event on its way."""
+    """One event on its way.
+
+    Attributes:
+        at: when it was said, in the API's form: it may wait for the server for a while.
+    """
 
     ref: ObjectReference
     type: str
     reason: str
     message: str
+    at: str
 
     @property
     def namespace(self) -> str:
@@ -166,7 +171,7 @@ class Recorder:
             if len(self._queue) >= self._queue_size:
                 self._queue.popleft()
                 self.dropped += 1
-            self._queue.append(_Saying(ref, type, reason, message[:MAX_MESSAGE]))
+            self._queue.append(_Saying(ref, type, reason, message[:MAX_MESSAGE], self._now()))
             self.published += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="events", daemon=True)
@@ -244,14 +249,13 @@ class Recorder:
             self._written.popitem(last=False)
 
     def _raise_count(self, saying: _Saying, written: _Written) -> None:
-        body = {"count": written.count + 1, "lastTimestamp": self._now()}
+        body = {"count": written.count + 1, "lastTimestamp": saying.at}
         self._client.patch(EVENTS, written.name, body, saying.namespace)
         written.count += 1
 
     def _create(self, saying: _Saying) -> str:
         suffix = f".{int(self._clock.now().timestamp() * 1e6):x}{next(self._numbers):x}"
         name = saying.ref.name[: MAX_NAME - len(suffix)].rstrip(".-") + suffix
-        now = self._now()
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -263,8 +267,8 @@ class Recorder:
             "source": {"component": self.component},
             "reportingComponent": self.component,
             "reportingInstance": "",
-            "firstTimestamp": now,
-            "lastTimestamp": now,
+            "firstTimestamp": saying.at,
+            "lastTimestamp": saying.at,
             "count": 1,
         }
         self._client.create(EVENTS, body, saying.namespace)

@@ -68,7 +68,7 @@ TELLERS = 4
 #: Why consolidation leaves a node alone is said again after so long. Source: core spec 8.2.
 UNCONSOLIDATABLE_SECONDS: Final = 900.0
 #: What pods say of their disruption is looked at so often.
-PROTECTIONS_SECONDS: Final = 60.0
+PROTECTIONS_SECONDS: Final = 10.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
 _log = logs.get_logger(__name__)
 
@@ -157,6 +157,10 @@ class _Asked:
         in_time = now < self.expires and (self.until is None or at < self.until)
         same = all(one is other for one, other in zip(self.things, things, strict=True))
         return in_time and same and self.values == values
+
+
+PAUSED_SECONDS: Final = 900.0
+"""A NodePool that is paused says so again after so long."""
 
 
 class Disruption:
@@ -255,8 +259,8 @@ class Disruption:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
         if self._is_stale():
             return
-        self._note_pause()
         snapshot = self._latest = self._cluster.snapshot()
+        self._note_pause(snapshot)
         self._commands.review(snapshot)
         self._untold = self._to_tell(snapshot)
         for name in self._untold:
@@ -498,7 +502,7 @@ class Disruption:
             self._stillness.forget()
         return bool(why)
 
-    def _note_pause(self) -> None:
+    def _note_pause(self, snapshot: Snapshot) -> None:
         pause = self._pause()
         if pause != self._was_paused:
             _log.info(
@@ -508,6 +512,11 @@ class Disruption:
                 settings_unread=pause.unread,
             )
         self._was_paused = pause
+        if pause == NOTHING or pause.unread:
+            return
+        for view in snapshot.pools:
+            if why := pause.why(view.pool.name):
+                self._recorder.publish(reference_of(view.pool), *messages.paused(why), ttl=PAUSED_SECONDS)
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:
         """For how long each machine is seen empty without a break; memory of this process only."""
@@ -574,7 +583,7 @@ class Disruption:
         )
 
     def _say_protections(self, snapshot: Snapshot) -> None:
-        """Say of each pod once what its do-not-disrupt means, and when that has ended. Looks once a minute."""
+        """Say of each pod once what its do-not-disrupt means, and when that has ended. Looks every ten seconds."""
         now = self._clock.monotonic()
         if self._protections_at is not None and now - self._protections_at < PROTECTIONS_SECONDS:
             return

@@ -187,6 +187,11 @@ def not_disruptable(reason: str, text: str) -> EventMessage:
     return EventMessage("Normal", reason, text)
 
 
+def paused(why: str) -> EventMessage:
+    """Of a NodePool whose nodes are left alone: what `disruption.pause.Pause.why` says."""
+    return EventMessage("Normal", "DisruptionBlocked", why)
+
+
 def not_repaired(reason: str, text: str) -> EventMessage:
     """Why an unhealthy node is not replaced: reason and text of a `disruption.node_repair` value."""
     return EventMessage("Warning", reason, text)

@@ -9,7 +9,11 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
-from provisioner.disruption.candidates import Obstacle, PodBudgets, candidates
+from provisioner.disruption.candidates import (
+    Obstacle,
+    PodBudgets,
+    candidates,
+)
 from tests.support.clock import NOON
 from tests.support.cluster import pod_budget
 from tests.support.fleets import Fleet, budget, running

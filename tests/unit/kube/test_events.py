@@ -148,6 +148,24 @@ def test_a_full_queue_drops_the_oldest_and_counts_it() -> None:
     events.stop()
 
 
+def test_an_event_that_waits_for_the_server_tells_when_it_happened() -> None:
+    events, server, clock = recorder()
+    server.gate.clear()
+    events.publish(POD, "Normal", "Evicted", "first")
+    assert server.asked.wait(5)
+    events.publish(NODE, "Normal", "DisruptionBlocked", "second")
+    clock.advance(60)
+    events.publish(POD, "Normal", "Evicted", "first", ttl=0)
+    clock.advance(60)
+    server.gate.set()
+    events.flush()
+    first, second, again = [sent.body for sent in server.sent]
+    assert (first["firstTimestamp"], first["lastTimestamp"]) == ("2026-11-21T12:00:00Z",) * 2
+    assert (second["firstTimestamp"], second["lastTimestamp"]) == ("2026-11-21T12:00:00Z",) * 2
+    assert again == {"count": 2, "lastTimestamp": "2026-11-21T12:01:00Z"}
+    events.stop()
+
+
 def test_a_refused_event_is_counted_and_the_next_one_goes() -> None:
     events, server, _ = recorder()
     server.fail = refusal(403)

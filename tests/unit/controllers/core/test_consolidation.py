@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -178,6 +179,9 @@ def test_a_paused_pool_is_left_alone_by_every_method(stages: Make) -> None:
     look(stage)
     look(stage)
     assert left(stage, "empty", "a", "b") == ["empty", "a", "b"]
+    assert set(said(stage, "DisruptionBlocked")) == {
+        'NodePool/general: Disruption is paused by the annotation "dovetail.dev/paused" of NodePool "general"'
+    }
     stage.pause = NOTHING
     assert look(stage), "a pause that ends is seen at once"
     assert len(left(stage, "empty", "a", "b")) == 1
@@ -392,7 +396,7 @@ def test_a_move_without_a_budget_left_is_rejected_for_it(stages: Make) -> None:
 
 def test_pods_are_told_once_what_their_protection_means_and_when_it_is_over(stages: Make) -> None:
     stage = stages("a")
-    stage.bind(pod("brief", annotations={names.DO_NOT_DISRUPT: "2m"}, start_time=NOON), "a")
+    stage.bind(pod("brief", annotations={names.DO_NOT_DISRUPT: "2m"}, start_time=NOON - timedelta(seconds=105)), "a")
     stage.bind(pod("wrong", annotations={names.DO_NOT_DISRUPT: "maybe"}), "a")
     for _ in range(6):
         stage.disruption.run_once()

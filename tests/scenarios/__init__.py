@@ -1,0 +1,5 @@
+"""What users of Karpenter expect of disruption, a row each, on a real control plane with kwok.
+
+A row is data: objects to apply, acts, and what `kubectl` has to show then. `steps` has the words, `stage` runs rows side by side, and the tables are
+the other modules; tests/integration/test_scenarios.py asks for each row.
+"""

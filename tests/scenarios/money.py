@@ -1,0 +1,558 @@
+"""Rows about what a fleet costs: consolidation, emptiness, and the budgets that slow both down."""
+
+from typing import Any
+
+from provisioner.apis import names
+from provisioner.apis.meta import is_true
+from tests.scenarios.row import Row, row
+from tests.scenarios.scene import Scene
+from tests.scenarios.steps import (
+    ALL,
+    EMPTY,
+    NEVER,
+    ON_DEMAND,
+    SPOT,
+    TIGHT,
+    Step,
+    alone,
+    at_most_disrupted,
+    bare_pod,
+    becomes,
+    change_pool,
+    check,
+    claims_lack,
+    claims_say,
+    daemons,
+    daemons_run,
+    deploy,
+    event,
+    evicted,
+    gone,
+    guard,
+    holds,
+    none_evicted,
+    pdb,
+    pods_run,
+    pool,
+    pool_says,
+    relabel,
+    scale,
+    settled,
+    sizes,
+    together,
+    wait,
+)
+from tests.support.provisioner import TEAM
+
+BOUGHT = [ON_DEMAND]
+"""Requirements of a pool of on-demand machines: spot machines are not replaced by spot machines without a feature gate."""
+
+
+def tight(**more: Any) -> dict[str, Any]:
+    """A NodePool that consolidates at once, with other settings beside."""
+    return {**TIGHT, **more}
+
+
+def emptied(*, nodes: int, disruption: dict[str, Any], **spec: Any) -> Step:
+    """So many nodes of one pod each, all of which leave."""
+    return together(pool(disruption=disruption, **spec), deploy("web", nodes), settled(nodes, nodes), scale("web", 0))
+
+
+def own_node(scene: Scene) -> None:
+    """A machine that somebody else runs, with room and the row's label and taint."""
+    room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+    scene.client.raw(
+        "POST",
+        "/api/v1/nodes",
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": f"{scene.name}-own",
+                "labels": {
+                    TEAM: scene.name,
+                    names.HOSTNAME_LABEL: f"{scene.name}-own",
+                    names.ARCH_LABEL: "amd64",
+                    names.OS_LABEL: "linux",
+                    "kwok.x-k8s.io/node": "fake",
+                },
+                "annotations": {"kwok.x-k8s.io/node": "fake"},
+            },
+            "spec": {"taints": [{"key": TEAM, "value": scene.name, "effect": "NoSchedule"}]},
+            "status": {"capacity": room, "allocatable": room},
+        },
+        {},
+    )
+
+
+def job(name: str) -> Step:
+    """A pod that has finished its work."""
+    return together(
+        bare_pod(name, cpu="100m", restartPolicy="Never"),
+        wait("it runs", lambda scene: any(one.phase == "Running" for one in scene.pods(name))),
+        lambda scene: scene.change("Pod", name, {"status": {"phase": "Succeeded"}}, "status"),
+        wait("it is done", lambda scene: any(one.phase == "Succeeded" for one in scene.pods(name))),
+    )
+
+
+ROWS: tuple[Row, ...] = (
+    # --- fewer ---------------------------------------------------------------------------------------------------------
+    row(
+        "two half-empty nodes become one",
+        pool(disruption=TIGHT),
+        deploy("large", 2),
+        pods_run(2),
+        deploy("small", 2, cpu="600m"),
+        settled(2, 4),
+        scale("large", 0),
+        becomes(1, 2, new=False),
+        event("DisruptionTerminating", "Disrupting Node: Underutilized"),
+        evicted("small", count=1),
+        quick=True,
+    ),
+    row(
+        "six nodes become one, and one pod is away at a time",
+        pool(disruption=TIGHT),
+        deploy("large", 6),
+        pods_run(6),
+        deploy("small", 6, cpu="600m"),
+        settled(6, 12),
+        pdb("small", maxUnavailable=1),
+        guard("small", 5),
+        scale("large", 0),
+        becomes(1, 6, new=False, seconds=240),
+    ),
+    row(
+        "pods move to a machine of somebody else that has room",
+        pool(disruption=TIGHT),
+        deploy("web", 1, cpu="1"),
+        settled(1, 1),
+        own_node,
+        wait("the pod moves", lambda scene: [one.node_name for one in scene.pods("web")] == [f"{scene.name}-own"]),
+        wait("the node is gone", lambda scene: not scene.claims()),
+        lambda scene: scene.remove("Node", f"{scene.name}-own"),
+        lambda scene: scene.scale("web", 0),
+    ),
+    # --- cheaper --------------------------------------------------------------------------------------------------------
+    row(
+        "a node that is too large is replaced by a cheaper one",
+        pool(cpu=(2, 4, 8, 16), requirements=BOUGHT, disruption=TIGHT),
+        deploy("large", 1, cpu="12"),
+        pods_run(1),
+        deploy("small", 1, cpu="1"),
+        settled(1, 2),
+        sizes(16),
+        scale("large", 0),
+        becomes(1, 1, new=True),
+        sizes(2),
+        event("DisruptionLaunching", "Launching NodeClaim: Underutilized"),
+        quick=True,
+    ),
+    row(
+        "one node is replaced by two that are cheaper together",
+        pool(cpu=(2, 8, 16), requirements=BOUGHT, disruption=TIGHT),
+        deploy("large", 1, cpu="6"),
+        deploy("middle", 1, cpu="7"),
+        pods_run(2),
+        deploy("small", 1, cpu="1600m"),
+        settled(1, 3),
+        sizes(16),
+        scale("large", 0),
+        becomes(2, 2, new=True),
+        sizes(2, 8),
+    ),
+    row(
+        "three nodes are replaced by one that is cheaper",
+        pool(cpu=(4, 8), requirements=BOUGHT, disruption=TIGHT),
+        deploy("large", 3, cpu="2500m", affinity=alone("large")),
+        pods_run(3),
+        deploy("small", 3, cpu="1200m", affinity=alone("small")),
+        settled(3, 6),
+        scale("large", 0),
+        lambda scene: scene.client.raw(
+            "PATCH",
+            f"/apis/apps/v1/namespaces/{scene.name}/deployments/small",
+            {"spec": {"template": {"spec": {"affinity": {"podAntiAffinity": None}}}}},
+            {},
+            content_type="application/merge-patch+json",
+        ),
+        wait("less is paid", lambda scene: len(scene.claims()) <= 2 and scene.running("small") == 3, 240),
+        wait("it is at rest", lambda scene: len(scene.claims()) == len(scene.initialized()), 120),
+        check(
+            lambda scene: sum(int(one.metadata.labels[names.KWOK_INSTANCE_CPU_LABEL]) for one in scene.claims()) <= 8,
+            "no more than 8 CPUs are paid",
+        ),
+    ),
+    row(
+        "an on-demand node becomes a spot node where its NodePool begins to allow it",
+        pool(cpu=16, requirements=BOUGHT, disruption=TIGHT),
+        deploy("large", 1, cpu="9"),
+        pods_run(1),
+        deploy("web", 1, cpu="6"),
+        settled(1, 2),
+        lambda scene: scene.change("NodePool", scene.name, {"spec": {"template": _without_on_demand(scene)}}),
+        scale("large", 0),
+        wait(
+            "a spot node",
+            lambda scene: (
+                [one.metadata.labels[names.CAPACITY_TYPE_LABEL] for one in scene.initialized()] == ["spot"]
+                and scene.running() == 1
+            ),
+            240,
+        ),
+        claims_lack(names.DRIFTED),
+    ),
+    row(
+        "with --consolidation=karpenter any saving is enough",
+        pool(cpu=(8, 16), requirements=BOUGHT, disruption=TIGHT),
+        deploy("large", 1, cpu="8"),
+        pods_run(1),
+        deploy("small", 12, cpu="500m"),
+        settled(1, 13),
+        scale("large", 0),
+        becomes(1, 12, new=True, seconds=240),
+        sizes(8),
+        group="karpenter",
+    ),
+    # --- nothing -----------------------------------------------------------------------------------------------------------
+    row(
+        "a node that nothing cheaper can replace stays and says so",
+        pool(disruption=TIGHT, requirements=BOUGHT),
+        deploy("large", 1, cpu="1500m"),
+        pods_run(1),
+        deploy("web", 1, cpu="2"),
+        settled(1, 2),
+        scale("large", 0),
+        event("Unconsolidatable", kind="NodeClaim"),
+        event("Unconsolidatable", kind="Node"),
+        holds(),
+        none_evicted,
+    ),
+    row(
+        "a spot node is not replaced by a cheaper spot node without the feature gate",
+        pool(cpu=(2, 16), requirements=[SPOT], disruption=TIGHT),
+        deploy("large", 1, cpu="12"),
+        pods_run(1),
+        deploy("small", 1, cpu="1"),
+        settled(1, 2),
+        scale("large", 0),
+        event("Unconsolidatable", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"),
+        holds(),
+    ),
+    row(
+        "a node just bought for its pods is left alone though two cheaper ones would do",
+        pool(cpu=(4, 8, 16), requirements=BOUGHT, disruption=TIGHT),
+        deploy("web", 4, cpu="1800m"),
+        settled(1, 4),
+        holds(),
+    ),
+    row(
+        "WhenEmpty leaves nodes that are not empty",
+        pool(disruption=EMPTY),
+        deploy("large", 2),
+        pods_run(2),
+        deploy("small", 2, cpu="600m"),
+        settled(2, 4),
+        scale("large", 0),
+        event("Unconsolidatable", 'NodePool "{pool}" has consolidation policy WhenEmpty, but node is not empty'),
+        holds(),
+    ),
+    row(
+        "consolidateAfter Never keeps even empty nodes",
+        pool(disruption={**ALL, "consolidateAfter": "Never"}),
+        deploy("web", 2),
+        settled(2, 2),
+        scale("web", 0),
+        claims_lack(names.CONSOLIDATABLE),
+        holds(),
+    ),
+    row(
+        "consolidateAfter is counted from the last pod that came or went",
+        pool(disruption={**EMPTY, "consolidateAfter": "25s"}),
+        deploy("web", 1),
+        settled(1, 1),
+        scale("web", 0),
+        wait("the pod is gone", lambda scene: not scene.every_pod("web")),
+        claims_lack(names.CONSOLIDATABLE),
+        holds(15),
+        gone(),
+    ),
+    row(
+        "a pool with the policy Balanced is consolidated where the score is good",
+        pool(disruption={**TIGHT, "consolidationPolicy": "Balanced"}),
+        deploy("large", 3),
+        pods_run(3),
+        deploy("small", 3, cpu="600m"),
+        settled(3, 6),
+        scale("large", 0),
+        wait("fewer nodes", lambda scene: len(scene.claims()) < 3, 180),
+        wait("it is at rest", lambda scene: len(scene.claims()) == len(scene.initialized())),
+        pods_run(3),
+    ),
+    row(
+        "pods of a DaemonSet do not keep a node",
+        pool(disruption=EMPTY),
+        daemons(),
+        deploy("web", 1, cpu="1"),
+        settled(1, 1),
+        daemons_run(1),
+        scale("web", 0),
+        gone(),
+    ),
+    row(
+        "finished pods do not keep a node",
+        pool(disruption=EMPTY),
+        deploy("web", 1, cpu="1"),
+        settled(1, 1),
+        job("done"),
+        scale("web", 0),
+        gone(),
+    ),
+    # --- emptiness ---------------------------------------------------------------------------------------------------------
+    row(
+        "an empty node goes and says that it was empty",
+        pool(disruption=EMPTY),
+        deploy("web", 1),
+        settled(1, 1),
+        scale("web", 0),
+        event("DisruptionTerminating", "Disrupting Node: Empty"),
+        event("DisruptionTerminating", "Disrupting Node: Empty", kind="Node"),
+        gone(),
+        quick=True,
+    ),
+    row(
+        "five empty nodes go together where the budget allows it",
+        emptied(nodes=5, disruption=EMPTY),  # type: ignore[arg-type]
+        gone(),
+        at_most_disrupted(5, least=2),
+    ),
+    # --- budgets ----------------------------------------------------------------------------------------------------------------
+    row(
+        "a budget of 0 keeps empty nodes, and its NodePool says so",
+        emptied(nodes=2, disruption={**EMPTY, "budgets": [{"nodes": "0"}]}),
+        event(
+            "DisruptionBlocked",
+            "No allowed disruptions for disruption reason Empty due to blocking budget",
+            kind="NodePool",
+        ),
+        holds(),
+        change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
+        gone(),
+    ),
+    row(
+        "a budget of 1 lets empty nodes go one by one",
+        emptied(nodes=4, disruption={**EMPTY, "budgets": [{"nodes": "1"}]}),
+        gone(seconds=240),
+        at_most_disrupted(1),
+    ),
+    row(
+        "a budget of 10 % of five nodes is one node",
+        emptied(nodes=5, disruption={**EMPTY, "budgets": [{"nodes": "10%"}]}),
+        gone(seconds=240),
+        at_most_disrupted(1),
+    ),
+    row(
+        "a budget of 1 lets drifted nodes go one by one",
+        pool(disruption={**NEVER, "budgets": [{"nodes": "1"}]}),
+        deploy("web", 4),
+        settled(4, 4),
+        relabel(),
+        becomes(4, 4, new=True, seconds=300),
+        at_most_disrupted(1),
+    ),
+    row(
+        "the strictest of several budgets counts",
+        emptied(nodes=4, disruption={**EMPTY, "budgets": [{"nodes": "50%"}, {"nodes": "1"}]}),
+        gone(seconds=240),
+        at_most_disrupted(1),
+    ),
+    row(
+        "no budgets at all are 10 %",
+        pool(disruption={"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"}),
+        deploy("web", 3),
+        settled(3, 3),
+        check(
+            lambda scene: [one.nodes for one in scene.node_pool(scene.name).spec.disruption.budgets] == ["10%"],
+            "the default is written",
+        ),
+        scale("web", 0),
+        gone(seconds=240),
+        at_most_disrupted(1),
+    ),
+    row(
+        "a budget of 0 whose window is open keeps nodes",
+        emptied(
+            nodes=1,
+            disruption={
+                **EMPTY,
+                "budgets": [{"nodes": "100%"}, {"nodes": "0", "schedule": "* * * * *", "duration": "1h0m"}],
+            },
+        ),
+        holds(),
+    ),
+    row(
+        "a budget of 0 whose window is closed does not matter",
+        emptied(
+            nodes=1,
+            disruption={
+                **EMPTY,
+                "budgets": [{"nodes": "100%"}, {"nodes": "0", "schedule": "0 0 1 1 *", "duration": "1m"}],
+            },
+        ),
+        gone(),
+    ),
+    row(
+        "a budget that cannot be read allows nothing, and its NodePool says so",
+        pool(disruption=EMPTY),
+        deploy("web", 1),
+        settled(1, 1),
+        change_pool(
+            disruption={"budgets": [{"nodes": "100%"}, {"nodes": "100%", "schedule": "99 99 * * *", "duration": "1h"}]}
+        ),
+        pool_says(names.VALIDATION_SUCCEEDED, "False", "NodePoolValidationFailed", "99 99 * * *"),
+        scale("web", 0),
+        wait("the pod is gone", lambda scene: not scene.every_pod("web")),
+        holds(),
+        change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
+        gone(),
+    ),
+    row(
+        "a budget for consolidation does not hold emptiness",
+        pool(disruption=tight(budgets=[{"nodes": "0", "reasons": ["Underutilized"]}, {"nodes": "100%"}])),
+        deploy("large", 3, affinity=alone("large")),
+        pods_run(3),
+        deploy("small", 2, cpu="600m", affinity=alone("small")),
+        settled(3, 5),
+        scale("large", 0),
+        becomes(2, 2, new=False),
+        event(
+            "DisruptionBlocked",
+            "No allowed disruptions for disruption reason Underutilized due to blocking budget",
+            kind="NodePool",
+        ),
+        none_evicted,
+    ),
+    row(
+        "a budget for drift holds drift and not emptiness",
+        pool(disruption={**EMPTY, "budgets": [{"nodes": "0", "reasons": ["Drifted"]}]}),
+        deploy("web", 2),
+        settled(2, 2),
+        relabel(),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        event(
+            "DisruptionBlocked",
+            "No allowed disruptions for disruption reason Drifted due to blocking budget",
+            kind="NodePool",
+        ),
+        holds(8),
+        scale("web", 1),
+        becomes(1, 1, new=False),
+    ),
+    row(
+        "a node that is not ready uses up the budget",
+        pool(disruption={**EMPTY, "budgets": [{"nodes": "1"}]}),
+        deploy("web", 2),
+        settled(2, 2),
+        lambda scene: scene.change(
+            "Node", min(scene.facts.nodes), {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": "true"}}}
+        ),
+        wait(
+            "a node is not ready",
+            lambda scene: not all(is_true(one.status.conditions, names.READY) for one in scene.nodes()),
+        ),
+        relabel(),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        holds(10),
+        lambda scene: scene.change(
+            "Node", min(scene.facts.nodes), {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": None}}}
+        ),
+        becomes(2, 2, new=True, seconds=240),
+    ),
+    row(
+        "--max-disrupting-nodes is a ceiling over all pools",
+        pool("-a", disruption=NEVER),
+        pool("-b", disruption=NEVER),
+        deploy("a", 2, pool="-a"),
+        deploy("b", 2, pool="-b"),
+        settled(4, 4),
+        relabel(suffix="-a"),
+        relabel(suffix="-b"),
+        becomes(4, 4, new=True, seconds=300),
+        at_most_disrupted(1, "-a", "-b"),
+        group="capped",
+    ),
+    # --- pause -----------------------------------------------------------------------------------------------------------
+    row(
+        "a paused NodePool keeps its nodes until it is not paused",
+        pool(disruption=TIGHT),
+        deploy("web", 2),
+        settled(2, 2),
+        lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: "true"}}}),
+        relabel(),
+        scale("web", 1),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        event("DisruptionBlocked", 'paused by the annotation "dovetail.dev/paused"', kind="NodePool"),
+        holds(10),
+        lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: None}}}),
+        becomes(1, 1, new=True),
+    ),
+    row(
+        "a pause in the middle of a command keeps the replacement and evicts nobody",
+        pool(disruption=NEVER, delay="4s"),
+        deploy("web", 1),
+        settled(1, 1),
+        relabel(),
+        wait("a replacement", lambda scene: len(scene.claims()) == 2),
+        lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: "true"}}}),
+        wait("it is there", lambda scene: len(scene.initialized()) == 2),
+        event("DisruptionBlocked", 'Disruption is paused by the annotation "dovetail.dev/paused" of NodePool "{pool}"'),
+        lambda scene: scene.throughout(10, lambda: "" if len(scene.claims()) == 2 else "the command went on"),
+        none_evicted,
+        lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: None}}}),
+        becomes(1, 1, new=True),
+        quick=True,
+    ),
+    row(
+        "a pause of everything is heeded by every NodePool",
+        lambda scene: scene.client.raw(
+            "PATCH",
+            "/api/v1/namespaces/dovetail-system/configmaps/dovetail-settings",
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "dovetail-settings"},
+                "data": {"paused": "true"},
+            },
+            {"fieldManager": "dovetail-scenario", "force": "true"},
+            content_type="application/apply-patch+yaml",
+        ),
+        pool(disruption=TIGHT),
+        deploy("web", 2),
+        settled(2, 2),
+        relabel(),
+        scale("web", 1),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        event(
+            "DisruptionBlocked",
+            'Disruption is paused by the key "paused" of ConfigMap "dovetail-settings"',
+            kind="NodePool",
+        ),
+        holds(),
+        lambda scene: scene.client.raw(
+            "DELETE", "/api/v1/namespaces/dovetail-system/configmaps/dovetail-settings", None, {}
+        ),
+        becomes(1, 1, new=True),
+        group="stopped",
+    ),
+)
+
+
+def _without_on_demand(scene: Scene) -> dict[str, Any]:
+    spec = scene.node_pool(scene.name).spec.template.spec
+    kept = [
+        {"key": one.key, "operator": str(one.operator), "values": list(one.values or ())}
+        for one in spec.requirements
+        if one.key != names.CAPACITY_TYPE_LABEL
+    ]
+    both = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["on-demand", "spot"]}
+    return {"spec": {"requirements": [*kept, both]}}

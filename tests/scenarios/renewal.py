@@ -1,0 +1,707 @@
+"""Rows about nodes that change: drift, expiration, repair, static NodePools, overlays, claims of their own, and launches that fail."""
+
+import json
+from typing import Any
+
+from provisioner.apis import names
+from provisioner.apis.meta import condition
+from tests.scenarios.row import Row, row
+from tests.scenarios.scene import Scene
+from tests.scenarios.steps import (
+    EMPTY,
+    NEVER,
+    ON_DEMAND,
+    TIGHT,
+    Step,
+    at_most_disrupted,
+    bare_pod,
+    becomes,
+    change,
+    change_pool,
+    change_template,
+    check,
+    claims_lack,
+    claims_say,
+    deploy,
+    event,
+    evicted,
+    first_gone,
+    gone,
+    guard,
+    holds,
+    labelled,
+    may_force,
+    may_orphan,
+    none_evicted,
+    not_ready,
+    own_claim,
+    pdb,
+    pods_run,
+    pool,
+    pool_says,
+    put,
+    relabel,
+    remove,
+    remove_claims,
+    scale,
+    settled,
+    sizes,
+    stays,
+    together,
+    wait,
+)
+from tests.support.provisioner import TEAM
+
+KEEP = {"key": TEAM, "value": "{pool}", "effect": "NoSchedule"}
+ONE = together(deploy("web", 1), settled(1, 1))
+
+
+def drifted(name: str, act: Step, *seen: Step, reason: str = "NodePoolDrifted") -> Row:
+    """A change of a NodePool that makes its node drift, and is on the new one."""
+    return row(
+        f"drift: {name}",
+        pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}),
+        ONE,
+        act,
+        claims_say(names.DRIFTED, "True", reason),
+        holds(4),
+        change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
+        becomes(1, 1, new=True),
+        *seen,
+        event("DisruptionTerminating", "Disrupting Node: Drifted"),
+    )
+
+
+def not_drifted(name: str, act: Step) -> Row:
+    """A change of a NodePool that is none of its nodes' business."""
+    return row(
+        f"no drift: {name}",
+        pool(disruption=NEVER),
+        ONE,
+        act,
+        lambda scene: scene.throughout(
+            12,
+            lambda: (
+                "it drifted" if any(condition(one.status.conditions, names.DRIFTED) for one in scene.claims()) else ""
+            ),
+        ),
+        holds(1),
+    )
+
+
+def requirement(key: str, *values: str) -> Step:
+    """One more requirement, or another in place of one, in the NodePool's template."""
+
+    def step(scene: Scene) -> None:
+        spec = scene.node_pool(scene.name).spec.template.spec
+        kept = [
+            {"key": one.key, "operator": str(one.operator), "values": list(one.values or ())}
+            for one in spec.requirements
+            if one.key != key
+        ]
+        wanted = [*kept, {"key": key, "operator": "In", "values": list(values)}]
+        scene.change("NodePool", scene.name, {"spec": {"template": {"spec": {"requirements": wanted}}}})
+
+    return step
+
+
+def has_taint(key: str) -> Step:
+    """Every node has it."""
+    return check(
+        lambda scene: all(any(taint.key == key for taint in one.spec.taints) for one in scene.nodes()),
+        f"the nodes have the taint {key}",
+    )
+
+
+def node_class(name: str, **spec: Any) -> Step:
+    """A KWOKNodeClass."""
+    return put(
+        {
+            "apiVersion": "karpenter.kwok.sh/v1alpha1",
+            "kind": "KWOKNodeClass",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+    )
+
+
+def overlay(name: str, *, values: tuple[str, ...] = ("4",), **spec: Any) -> Step:
+    """A NodeOverlay of this row's pool, for machines of so many CPUs."""
+    return put(
+        {
+            "apiVersion": "karpenter.sh/v1alpha1",
+            "kind": "NodeOverlay",
+            "metadata": {"name": f"{{ns}}-{name}"},
+            "spec": {
+                "requirements": [
+                    {"key": names.NODEPOOL_LABEL, "operator": "In", "values": ["{pool}"]},
+                    {"key": names.KWOK_INSTANCE_CPU_LABEL, "operator": "In", "values": list(values)},
+                ],
+                **spec,
+            },
+        }
+    )
+
+
+def overlay_says(name: str, status: str, reason: str = "") -> Step:
+    """Until the overlay's Ready is so."""
+
+    def so(scene: Scene) -> bool:
+        found = json.loads(scene.client.raw("GET", f"/apis/karpenter.sh/v1alpha1/nodeoverlays/{scene.name}-{name}"))
+        conditions = found.get("status", {}).get("conditions", [])
+        ready: dict[str, str] = next((one for one in conditions if one["type"] == "Ready"), {})
+        why: dict[str, str] = next((one for one in conditions if one["type"] == names.VALIDATION_SUCCEEDED), {})
+        return ready.get("status") == status and (not reason or why.get("reason") == reason)
+
+    return wait(f"overlay {name} is Ready={status} {reason}", so)
+
+
+def status_counts(nodes: int) -> Step:
+    """Until `kubectl get nodepool` counts so many nodes."""
+    return wait(f"status.nodes is {nodes}", lambda scene: (scene.node_pool(scene.name).status.nodes or 0) == nodes)
+
+
+def first_named(scene: Scene) -> str:
+    """The first Node by name."""
+    return min(scene.facts.nodes)
+
+
+def vanish(scene: Scene) -> None:
+    """The instance is gone and its Node with it, as if somebody had ended it by hand and cleaned up."""
+    name = first_named(scene)
+    scene.change("Node", name, {"metadata": {"finalizers": None}})
+    scene.remove("Node", name, 0)
+
+
+def started(scene: Scene) -> None:
+    """Whoever has to take the startup taint off the new nodes does so."""
+    for one in scene.nodes():
+        if one.metadata.name not in scene.facts.nodes:
+            left = [taint for taint in one.spec.taints if taint.key != "example.com/starting"]
+            body = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in left]
+            scene.change("Node", one.metadata.name, {"spec": {"taints": body}})
+
+
+def kept_old(count: int) -> Step:
+    """So many of the nodes that `settled` saw are left."""
+    return check(
+        lambda scene: sum(one.name in scene.facts.claims for one in scene.claims()) == count,
+        f"{count} of the old nodes are left",
+    )
+
+
+def pods_stay_where(app: str) -> Step:
+    """The app's pods are on the nodes on which `settled` saw them."""
+    return check(
+        lambda scene: (
+            {one.uid: one.node_name for one in scene.pods(app)}
+            == {one.uid: one.node_name for one in scene.facts.pods.values() if one.labels.get("app") == app}
+        ),
+        f"the pods of {app} stay",
+    )
+
+
+STATIC: dict[str, Any] = {"disruption": {"budgets": [{"nodes": "100%"}]}}
+
+ROWS: tuple[Row, ...] = (
+    # --- drift -----------------------------------------------------------------------------------------------------------
+    drifted("a label of the template", relabel(), labelled("dovetail.example/generation", "two")),
+    drifted(
+        "an annotation of the template",
+        change_template(metadata={"annotations": {"dovetail.example/note": "two"}}),
+        check(
+            lambda scene: all(one.metadata.annotations.get("dovetail.example/note") == "two" for one in scene.nodes()),
+            "the nodes have the annotation",
+        ),
+    ),
+    drifted(
+        "a taint of the template",
+        change_template(taints=[KEEP, {"key": f"{TEAM}-more", "effect": "PreferNoSchedule"}]),
+        has_taint(f"{TEAM}-more"),
+    ),
+    row(
+        "drift: a startup taint of the template; the old node stays until somebody removes the taint",
+        pool(disruption=NEVER),
+        ONE,
+        change_template(startupTaints=[{"key": "example.com/starting", "effect": "NoSchedule"}]),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted", count=1),
+        wait("a replacement", lambda scene: len(scene.claims()) == 2),
+        claims_say(names.INITIALIZED, "Unknown", names.STARTUP_TAINTS_EXIST, "example.com/starting", count=1),
+        lambda scene: scene.throughout(8, lambda: "" if scene.running("web") == 1 else "the pod left"),
+        none_evicted,
+        started,
+        becomes(1, 1, new=True),
+    ),
+    drifted("expireAfter of the template", change_template(expireAfter="700h")),
+    drifted("terminationGracePeriod of the template", change_template(terminationGracePeriod="10m")),
+    row(
+        "drift: another NodeClass",
+        pool(disruption=NEVER),
+        ONE,
+        node_class("{ns}-two"),
+        change_template(nodeClassRef={"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "{ns}-two"}),
+        becomes(1, 1, new=True),
+        check(
+            lambda scene: [one.spec.node_class_ref.name for one in scene.claims()] == [f"{scene.name}-two"],
+            "the new claim is of the new class",
+        ),
+    ),
+    drifted(
+        "a requirement that the node does not meet",
+        requirement(names.KWOK_INSTANCE_CPU_LABEL, "8"),
+        sizes(8),
+        reason="RequirementsDrifted",
+    ),
+    drifted(
+        "a zone that is no longer allowed",
+        requirement(names.ZONE_LABEL, "test-zone-d"),
+        labelled(names.ZONE_LABEL, "test-zone-d"),
+        reason="RequirementsDrifted",
+    ),
+    not_drifted("a requirement that the node meets", requirement(names.KWOK_INSTANCE_CPU_LABEL, "4", "8")),
+    not_drifted("weight", change_pool(weight=7)),
+    not_drifted("limits", change_pool(limits={"cpu": "1"})),
+    not_drifted("disruption", change_pool(disruption={"consolidateAfter": "9m"})),
+    row(
+        "drift that is taken back is forgotten",
+        pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}),
+        ONE,
+        relabel(),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        change_template(metadata={"labels": {"dovetail.example/generation": None}}),
+        claims_lack(names.DRIFTED),
+        change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
+        holds(10),
+    ),
+    row(
+        "an empty node that drifted goes without a replacement",
+        pool(disruption=NEVER),
+        ONE,
+        scale("web", 0),
+        wait("the pod is gone", lambda scene: not scene.every_pod("web")),
+        relabel(),
+        gone(),
+        check(
+            lambda scene: (
+                not [
+                    one
+                    for one in scene.watching.all_events()
+                    if one.involved_object.name.startswith(scene.name) and one.reason == "DisruptionLaunching"
+                ]
+            ),
+            "no replacement was launched",
+        ),
+    ),
+    row(
+        "a drifted node whose pod has no other place stays and says so",
+        pool(disruption=NEVER, limits={"cpu": "4"}),
+        ONE,
+        relabel(),
+        event("DisruptionBlocked"),
+        claims_say(names.DRIFTED, "True"),
+        holds(8),
+        none_evicted,
+        change_pool(limits={"cpu": "8"}),
+        becomes(1, 1, new=True),
+    ),
+    row(
+        "drift fills nodes that have room before it buys",
+        pool(disruption=NEVER, cpu=8),
+        deploy("web", 2, cpu="5"),
+        settled(2, 2),
+        deploy("small", 1, cpu="1"),
+        settled(2, 3),
+        scale("web", 1),
+        pods_run(2),
+        relabel(),
+        becomes(1, 2, new=True, seconds=240),
+    ),
+    # --- replacements that fail ------------------------------------------------------------------------------------------
+    row(
+        "a replacement that never registers is given up, and the node takes pods again",
+        pool(disruption=NEVER),
+        ONE,
+        change("KWOKNodeClass", "{pool}", {"spec": {"nodeRegistrationDelay": "1h"}}),
+        relabel(),
+        wait("a replacement", lambda scene: len(scene.claims()) == 2),
+        event("DisruptionBlocked", "the node accepts pods again"),
+        wait(
+            "the taint is gone",
+            lambda scene: all(
+                names.DISRUPTED_TAINT not in one.spec.taints
+                for one in scene.nodes()
+                if one.metadata.name in scene.facts.nodes
+            ),
+        ),
+        none_evicted,
+        group="impatient",
+    ),
+    row(
+        "a replacement that is never initialized is given up, and the node takes pods again",
+        pool(disruption=NEVER),
+        ONE,
+        change_template(startupTaints=[{"key": "example.com/never", "effect": "NoSchedule"}]),
+        wait("a replacement", lambda scene: len(scene.claims()) == 2),
+        event("DisruptionBlocked", "the node accepts pods again"),
+        wait(
+            "the old node is free",
+            lambda scene: all(
+                names.DISRUPTED_TAINT not in one.spec.taints
+                for one in scene.nodes()
+                if one.metadata.name in scene.facts.nodes
+            ),
+        ),
+        none_evicted,
+        pods_stay_where("web"),
+        group="impatient",
+    ),
+    row(
+        "a node that never registers is given up, and its pod gets another",
+        pool(disruption=EMPTY, delay="1h"),
+        deploy("web", 1),
+        wait("a claim", lambda scene: len(scene.claims()) == 1),
+        claims_say(names.REGISTERED, "Unknown", names.NODE_NOT_FOUND),
+        lambda scene: scene.facts.claims.update({one.name: one for one in scene.claims()}),
+        change("KWOKNodeClass", "{pool}", {"spec": {"nodeRegistrationDelay": None}}),
+        becomes(1, 1, new=True),
+        group="impatient",
+    ),
+    row(
+        "--drain-timeout ends drains of claims without a terminationGracePeriod",
+        pool(disruption=NEVER),
+        deploy("web", 1, terminationGracePeriodSeconds=2),
+        settled(1, 1),
+        pdb("web", maxUnavailable=0),
+        may_force,
+        remove_claims(),
+        stays(6),
+        first_gone(),
+        none_evicted,
+        pods_run(1),
+        group="impatient",
+    ),
+    # --- expiration -------------------------------------------------------------------------------------------------------
+    row(
+        "an expired node goes and says so, whatever the budget",
+        pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}, template={"expireAfter": "60s"}),
+        ONE,
+        event("DisruptionTerminating", "Disrupting Node: Expired"),
+        change_template(expireAfter="Never"),
+        first_gone(),
+        pods_run(1),
+        evicted("web", count=1),
+    ),
+    row(
+        "an expired node respects the PodDisruptionBudget of its pods",
+        pool(disruption=NEVER, template={"expireAfter": "60s"}),
+        ONE,
+        pdb("web", maxUnavailable=0),
+        guard("web", 1),
+        wait(
+            "the claim is being deleted",
+            lambda scene: any(one.metadata.deletion_timestamp is not None for one in scene.claims()),
+        ),
+        change_template(expireAfter="Never"),
+        event("FailedDraining", "{ns}/web", kind="Node"),
+        stays(10),
+        none_evicted,
+        lambda scene: scene.facts.guards.clear(),
+        remove("PodDisruptionBudget", "web"),
+        first_gone(),
+        pods_run(1),
+    ),
+    row(
+        "an expired node waits for a pod with do-not-disrupt, as long as its terminationGracePeriod lasts",
+        pool(disruption=NEVER, template={"expireAfter": "45s", "terminationGracePeriod": "30s"}),
+        deploy("web", 1, annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=2),
+        settled(1, 1),
+        may_force,
+        wait(
+            "the claim is being deleted",
+            lambda scene: any(one.metadata.deletion_timestamp is not None for one in scene.claims()),
+        ),
+        stays(10),
+        first_gone(),
+        none_evicted,
+    ),
+    # --- repair --------------------------------------------------------------------------------------------------------------
+    row(
+        "a node that has not been ready for long is replaced past every protection",
+        pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}),
+        deploy("web", 1, annotations={names.DO_NOT_DISRUPT: "true"}),
+        settled(1, 1),
+        pdb("web", maxUnavailable=0),
+        may_force,
+        may_orphan,
+        not_ready(),
+        event("DisruptionTerminating", "Disrupting Node: Unhealthy"),
+        first_gone(),
+        pods_run(1),
+    ),
+    row(
+        "a node that has not been ready for a short while is left alone",
+        pool(disruption=NEVER),
+        ONE,
+        lambda scene: scene.change(
+            "Node", first_named(scene), {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": "true"}}}
+        ),
+        lambda scene: scene.throughout(
+            15, lambda: "" if set(scene.facts.claims) == {one.name for one in scene.claims()} else "it was replaced"
+        ),
+        lambda scene: scene.change(
+            "Node", first_named(scene), {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": None}}}
+        ),
+        may_orphan,
+    ),
+    row(
+        "where more than a fifth of a pool is broken nothing is repaired, and the nodes say so",
+        pool(disruption=NEVER),
+        deploy("web", 4),
+        settled(4, 4),
+        not_ready(2),
+        may_orphan,
+        event("NodeRepairBlocked", kind="Node"),
+        lambda scene: scene.throughout(
+            8, lambda: "" if set(scene.facts.claims) == {one.name for one in scene.claims()} else "it was replaced"
+        ),
+    ),
+    row(
+        "without the feature gate NodeRepair broken nodes stay",
+        pool(disruption=NEVER),
+        ONE,
+        not_ready(),
+        may_orphan,
+        lambda scene: scene.throughout(
+            12, lambda: "" if set(scene.facts.claims) == {one.name for one in scene.claims()} else "it was replaced"
+        ),
+        group="gates-off",
+    ),
+    # --- static NodePools -----------------------------------------------------------------------------------------------------
+    row(
+        "a static NodePool has its nodes without pods",
+        pool(replicas=2, **STATIC),
+        settled(2, 0),
+        status_counts(2),
+        claims_lack(names.CONSOLIDATABLE),
+        holds(15),
+        quick=True,
+    ),
+    row(
+        "kubectl scale brings a static NodePool up and down",
+        pool(replicas=1, **STATIC),
+        settled(1, 0),
+        change("NodePool", "{pool}", {"spec": {"replicas": 3}}, "scale"),
+        becomes(3, 0),
+        status_counts(3),
+        change("NodePool", "{pool}", {"spec": {"replicas": 0}}, "scale"),
+        gone(),
+        status_counts(0),
+    ),
+    row(
+        "empty nodes of a static NodePool go first",
+        pool(replicas=3, **STATIC),
+        settled(3, 0),
+        deploy("web", 1),
+        settled(3, 1),
+        change_pool(replicas=1),
+        becomes(1, 1, new=False),
+        pods_stay_where("web"),
+        none_evicted,
+    ),
+    row(
+        "a node with do-not-disrupt goes last of a static NodePool",
+        pool(replicas=3, **STATIC),
+        settled(3, 0),
+        deploy("kept", 1, annotations={names.DO_NOT_DISRUPT: "true"}),
+        pods_run(1),
+        deploy("web", 2),
+        settled(3, 3),
+        scale("web", 0),
+        wait("only the kept one is left", lambda scene: not scene.every_pod("web")),
+        change_pool(replicas=1),
+        becomes(1, 1, new=False),
+        pods_stay_where("kept"),
+    ),
+    row(
+        "pods of a static node that goes keep their PodDisruptionBudget",
+        pool(replicas=2, cpu=8, **STATIC),
+        settled(2, 0),
+        deploy("web", 2, cpu="3", topologySpreadConstraints=[]),
+        settled(2, 2),
+        pdb("web", maxUnavailable=1),
+        guard("web", 1),
+        change_pool(replicas=1),
+        becomes(1, 2, new=False),
+    ),
+    row(
+        "nodes of a static NodePool that drifted are replaced within the budget",
+        pool(replicas=3, disruption={"budgets": [{"nodes": "1"}]}),
+        settled(3, 0),
+        relabel(),
+        becomes(3, 0, new=True, seconds=240),
+        at_most_disrupted(1),
+    ),
+    row(
+        "a static NodePool is no larger than limits.nodes, and says so",
+        pool(replicas=3, limits={"nodes": "2"}, **STATIC),
+        settled(2, 0),
+        event("NodeLimitReached", kind="NodePool"),
+        holds(8),
+        change_pool(limits={"nodes": "3"}),
+        becomes(3, 0),
+    ),
+    row(
+        "a static node that a user deletes is made anew",
+        pool(replicas=2, **STATIC),
+        settled(2, 0),
+        remove_claims(),
+        first_gone(),
+        becomes(2, 0),
+        kept_old(1),
+    ),
+    row(
+        "pods that wait use static nodes that have room",
+        pool(replicas=1, **STATIC),
+        settled(1, 0),
+        deploy("web", 1),
+        becomes(1, 1, new=False),
+    ),
+    row(
+        "without the feature gate StaticCapacity a static NodePool says that it has no effect",
+        pool(replicas=2, **STATIC),
+        event("StaticCapacityDisabled", kind="NodePool"),
+        check(lambda scene: not scene.claims(), "there are no nodes"),
+        group="gates-off",
+    ),
+    # --- NodeOverlays ------------------------------------------------------------------------------------------------------------
+    row(
+        "a NodeOverlay that makes a type cheap decides which is bought",
+        pool(cpu=(4, 8), requirements=[ON_DEMAND], disruption=NEVER),
+        overlay("cheap", values=("8",), price="0.001"),
+        overlay_says("cheap", "True"),
+        ONE,
+        sizes(8),
+        check(
+            lambda scene: all(
+                one.metadata.annotations.get("karpenter.sh/price-overlay-applied") == "true" for one in scene.claims()
+            ),
+            "the claim says that an overlay decided",
+        ),
+    ),
+    row(
+        "a NodeOverlay that makes a type dear moves nodes off it",
+        pool(cpu=(4, 8), requirements=[ON_DEMAND], disruption=TIGHT),
+        deploy("large", 1, cpu="5"),
+        pods_run(1),
+        deploy("web", 1, cpu="2"),
+        settled(1, 2),
+        sizes(8),
+        overlay("dear", values=("8",), priceAdjustment="+300%"),
+        overlay_says("dear", "True"),
+        scale("large", 0),
+        becomes(1, 1, new=True, seconds=240),
+        sizes(4),
+    ),
+    row(
+        "a NodeOverlay gives machines a resource that pods ask for",
+        pool(disruption=NEVER),
+        overlay("devices", capacity={"example.com/device": "2"}),
+        overlay_says("devices", "True"),
+        deploy("plain", 1, cpu="1"),
+        settled(1, 1),
+        check(
+            lambda scene: all(one.status.capacity.get("example.com/device") == "2" for one in scene.claims()),
+            "the claim has the resource",
+        ),
+    ),
+    row(
+        "two NodeOverlays of one weight that say different things are both in conflict",
+        pool(disruption=NEVER),
+        overlay("one", price="1.0", weight=5),
+        overlay("two", price="2.0", weight=5),
+        overlay_says("one", "False", names.CONFLICT),
+    ),
+    # --- claims of their own -----------------------------------------------------------------------------------------------------
+    row(
+        "a NodeClaim without a NodePool is launched, takes pods, and is drained when it is deleted",
+        node_class("{ns}"),
+        own_claim(),
+        settled(1, 0),
+        bare_pod("web"),
+        lambda scene: scene.facts.pods.update({one.uid: one for one in scene.pods()}),
+        pods_run(1),
+        remove_claims(),
+        first_gone(),
+    ),
+    row(
+        "a NodeClaim without a NodePool expires",
+        node_class("{ns}"),
+        own_claim(expireAfter="30s"),
+        settled(1, 0),
+        gone(),
+    ),
+    row(
+        "a NodeClaim without a NodePool that is broken is repaired",
+        node_class("{ns}"),
+        own_claim(),
+        settled(1, 0),
+        not_ready(),
+        gone(),
+    ),
+    # --- machines that vanish --------------------------------------------------------------------------------------------------------
+    row(
+        "a claim whose instance and Node vanished is removed",
+        pool(disruption=NEVER),
+        ONE,
+        may_orphan,
+        vanish,
+        wait(
+            "the claim is gone", lambda scene: not set(scene.facts.claims) & {one.name for one in scene.claims()}, 240
+        ),
+        pods_run(1),
+    ),
+    # --- NodePools that cannot launch -----------------------------------------------------------------------------------------------
+    row(
+        "limits of a NodePool keep pods waiting, and they are told",
+        pool(disruption=NEVER, limits={"cpu": "4"}),
+        deploy("web", 2),
+        wait("one pod runs", lambda scene: scene.running() == 1),
+        event("FailedScheduling", "limit", kind="Pod"),
+        change_pool(limits={"cpu": "8"}),
+        becomes(2, 2),
+    ),
+    row(
+        "a NodePool whose NodeClass is missing is not ready, and its pods wait for it",
+        pool(disruption=NEVER, node_class=False, ready=False),
+        pool_says(names.NODECLASS_READY, "False", names.NODECLASS_NOT_FOUND),
+        pool_says(names.READY, "False"),
+        deploy("web", 1),
+        event("FailedScheduling", "not Ready", kind="Pod"),
+        node_class("{ns}"),
+        pool_says(names.READY, "True"),
+        becomes(1, 1),
+    ),
+    row(
+        "of two NodePools the heavier is used",
+        pool("-light", disruption=NEVER),
+        pool("-heavy", disruption=NEVER, weight=50),
+        deploy("web", 1),
+        settled(1, 1),
+        check(lambda scene: [one.pool for one in scene.claims()] == [f"{scene.name}-heavy"], "the heavier is used"),
+    ),
+    row(
+        "a NodePool counts its nodes and their resources",
+        pool(disruption=NEVER),
+        deploy("web", 2),
+        settled(2, 2),
+        status_counts(2),
+        wait(
+            "status.resources",
+            lambda scene: (
+                scene.node_pool(scene.name).status.resources.get("cpu") == "8"
+                and scene.node_pool(scene.name).status.resources.get("nodes") == "2"
+            ),
+        ),
+        pool_says(names.NODE_REGISTRATION_HEALTHY, "True"),
+    ),
+)

@@ -1,0 +1,129 @@
+"""A control plane, our programs and many rows on it at once."""
+
+import contextlib
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from provisioner.cli.harness import applying
+from provisioner.cli.harness.session import (
+    EXTENDER,
+    PROVISIONER,
+    READY_SECONDS,
+    SYSTEM_NAMESPACE,
+    Session,
+    Setup,
+)
+from provisioner.cli.progress import progress_for
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.support.clock import SystemClock
+from tests.scenarios.row import GROUPS, Row
+from tests.scenarios.scene import Scene
+from tests.scenarios.watching import Log, Watching
+
+SIDE_BY_SIDE = 16
+"""Rows at a time: they wait most of their time, and their pods cost kube-scheduler and kwok little."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a row went.
+
+    Attributes:
+        row: its name.
+        seconds: how long it took, without the clearing up.
+        wrong: what was not as it should be, with what was there then; "" where all was.
+    """
+
+    row: str
+    seconds: float
+    wrong: str = ""
+
+
+Say = Callable[[Outcome], object]
+"""Told of each row when it is over, in any order and from several threads."""
+
+
+class Stage:
+    """Runs rows, each in a scene of its own."""
+
+    def __init__(self, client: Client, watching: Watching, log: Log, say: Say) -> None:
+        self._client, self._watching, self._log, self._say = client, watching, log, say
+
+    def run(self, rows: Iterable[Row]) -> list[Outcome]:
+        """All of them, side by side."""
+        with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="row") as threads:
+            return list(threads.map(self._play, rows))
+
+    def _play(self, row: Row) -> Outcome:
+        began = time.monotonic()
+        wrong = ""
+        scene = None
+        try:
+            scene = Scene(self._client, self._watching, self._log)
+            for step in row.steps:
+                step(scene)
+            scene.verify()
+        except Exception as error:
+            said = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
+            wrong = f"{said}\n{scene.story() if scene is not None else ''}"
+        seconds = time.monotonic() - began
+        if scene is not None:
+            try:
+                scene.clear()
+            except Exception as error:
+                wrong = wrong or f"it cannot be cleared: {error}\n{scene.story()}"
+        outcome = Outcome(row.name, seconds, wrong)
+        self._say(outcome)
+        return outcome
+
+
+@contextlib.contextmanager
+def played(
+    rows: Iterable[Row], *, extender: bool, logs: Path | None = None, say: Say = lambda _: None
+) -> Iterator[Mapping[str, Outcome]]:
+    """Every row on a control plane of their own, group by group; how each went, by name."""
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for one in rows:
+        groups[one.group].append(one)
+    cluster = DevCluster(temporary=True, extender=extender, audit=True, progress=progress_for(sys.__stderr__))
+    cluster.up()
+    found: dict[str, Outcome] = {}
+    try:
+        programs = (EXTENDER, PROVISIONER) if extender else (PROVISIONER,)
+        session = Session(Setup("scenarios", programs, logs=logs), cluster)
+        clock = SystemClock()
+        connection = connect(str(cluster.kubeconfig), user_agent="dovetail-scenario", pool_size=SIDE_BY_SIDE + 4)
+        client = Client(connection, clock)
+        applying.apply_crds(client)
+        applying.apply(client, [SYSTEM_NAMESPACE])
+        watching, log = Watching(connection, clock), Log(cluster.audit_log)
+        watching.start()
+        try:
+            for name in [one for one in GROUPS if one in groups]:
+                session.setup = replace(
+                    session.setup, provisioner_flags=("--disable-leader-election=true", *GROUPS[name])
+                )
+                wanted = [one for one in programs if not session.programs.is_running(one)]
+                for each in wanted:
+                    session.programs.start(session.program(each))
+                for each in wanted:
+                    session.programs.wait_ready(session.program(each), READY_SECONDS)
+                found |= {one.row: one for one in Stage(client, watching, log, say).run(groups[name])}
+                session.programs.stop(PROVISIONER)
+        finally:
+            if logs is not None:
+                session.programs.keep_logs(logs)
+            watching.stop()
+            session.stop_programs()
+            connection.close()
+        yield found
+    finally:
+        cluster.down()
