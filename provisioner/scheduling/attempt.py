@@ -11,6 +11,7 @@ from typing import Final
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.scheduling.binding_order import can_be_bound
 from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
@@ -135,6 +136,16 @@ class Setting:
                     if amount > 0 and price < rates[d] * amount:
                         rates[d] = price / amount
         return max((rate * amount for rate, amount in zip(rates, self.load, strict=True) if amount), default=0.0)
+
+    def machines_at_least(self, waiting: Mapping[PodClass, int]) -> int:
+        """How many new machines there must be for all pods but those of `waiting` from their number on, where there are none yet."""
+        load = list(self.load)
+        for one, start in waiting.items():
+            for d, amount in self.needs[one]:
+                load[d] -= amount * (len(one.pods) - start)
+        rooms = [offer.room[row] for offer in self.offers for row in members(offer.base.rows)]
+        largest = list(map(max, *rooms)) if len(rooms) > 1 else [0] * len(load)
+        return max((-(-amount // most) for amount, most in zip(load, largest, strict=True) if most > 0), default=0)
 
     def buys(self, node_filter: NodeFilter, need: Need) -> bool:
         """Whether some pool has machines on which such a pod fits."""

@@ -175,23 +175,45 @@ class Solution:
         cautious: set[Count] = set()
         terms = self.setting.terms
         best: Attempt | None = None
-        ceilings: dict[Count, int] = {}
+        ceilings = foreseen = self._foreseen({})
         wary: set[Count] = set()
         for number in range(_MOST_ATTEMPTS):
             attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)
             if best is not None and terms.work.over:
                 return best
+            if ceilings is foreseen and foreseen and attempt.waiting and self._foreseen(attempt.waiting) != foreseen:
+                ceilings = {}  # there are fewer machines without those that have no place
+                attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)
             broken = attempt.broken()
             if not broken or (broken <= cautious and attempt.unordered <= wary) or not terms.effort:
                 return attempt
             best = attempt if best is None else best
             lower = attempt.evenly(broken) if number < _MOST_CEILINGS else {}
             lower = {count: top for count, top in lower.items() if top < ceilings.get(count, top + 1)}
-            ceilings |= lower
+            ceilings = ceilings | lower
             wary = wary | (attempt.unordered & cautious)
             cautious = cautious | (broken - lower.keys())
         everything = {count for one in self.classes for count in one.counts}
         return self._attempt(everything, _NO_CEILINGS, wary, by_priority=by_priority, scattering=scattering)
+
+    def _foreseen(self, waiting: Mapping[PodClass, int]) -> dict[Count, int]:
+        """The most pods on a machine with which a hostname spread can hold, where all machines are to come.
+
+        All pods but those that are `waiting` need so many machines at least, and the emptiest has no more than an equal share. So it is
+        not found out by filling the first few machines too much.
+        """
+        setting = self.setting
+        if setting.bins.everything or not any(count.on_hosts for count in setting.skews):
+            return {}
+        machines = max(1, setting.machines_at_least(waiting))
+        return {
+            count: setting.meant(count) // machines + skew
+            for count, skew in setting.skews.items()
+            if count.on_hosts
+            and (
+                count.eligibility is None or (count.eligibility.terms is None and count.eligibility.tolerations is None)
+            )
+        }
 
     def _existing(self, attempt: Attempt, dropped: Collection[PodClass]) -> dict[str, tuple[Pod, ...]]:
         placing, bins = attempt.placing, self.setting.bins.bins
