@@ -104,7 +104,7 @@ class Standing(Protocol):
     """What stands already when pods are placed.
 
     Attributes:
-        bins: machines of now.
+        bins: existing nodes.
         ports: of nodes, and the machines on which they are taken or will be by daemons.
         many_sizes: hardly two pods are of one size.
         lingering: machines that leave, and are domains for kube-scheduler until they are gone.
@@ -338,7 +338,7 @@ class Placing:
         )
 
     def _bootstrap(self, run: Run, *, opening: bool) -> None:
-        """The first of pods that want to be together: where most of them find room, on machines of now by preference."""
+        """The first of pods that want to be together: where most of them find room, on existing nodes by preference."""
         plan = run.plan
         axes = [ap for ap in plan.axes if ap.together]
         if not axes:
@@ -740,7 +740,7 @@ class Placing:
             self._taking[run.question] = found
         return found
 
-    def _candidates(self, run: Run, *, together: bool = True) -> int:
+    def _candidates(self, run: Run, *, together: bool = True) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Places that may take one more pod of the class, as far as is known without looking at each."""
         number = run.question
         known = self._grounds.get(number)
@@ -805,7 +805,7 @@ class Placing:
             placed += self._open(run, limit - placed, pins)
         return placed
 
-    def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:
+    def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Pods into these places, the first first; how many. The innermost loop of all."""
         need, places, plan, caps = run.need, self.places, run.plan, run.caps
         single = plan.single or run.ports

@@ -244,7 +244,7 @@ class Prepared:
         return settle(setting, left_out, design, self._numbers)
 
     def setting(self, pods: Sequence[Pod]) -> Setting:
-        """What an answer about these pods starts from: their classes, what pools can make, machines of now."""
+        """What an answer about these pods starts from: their classes, what pools can make, existing nodes."""
         return self._setting(pods, (), (), Terms(Work(), 0))[0]
 
     def _setting(
@@ -509,7 +509,7 @@ def prepare(world: World, before: Prepared | None = None) -> Prepared:
     if before is None:
         return _fresh(world, Stock())
     changes = _changes(before.world, world)
-    return _fresh(world, before._stock) if changes is None else before.updated(changes)
+    return _fresh(world, before._stock) if changes is None else before.updated(changes)  # noqa: SLF001 - its own class, in its own module
 
 
 def _changes(before: World, after: World) -> Changes | None:

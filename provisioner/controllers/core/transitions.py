@@ -2,17 +2,23 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, cast
 
 from provisioner.apis import names
 from provisioner.apis.meta import Condition, condition
+from provisioner.controllers.changes import (
+    Change,
+    Changed,
+    NodeChanged,
+    NodeClaimChanged,
+    NodeClassChanged,
+    NodePoolChanged,
+)
+from provisioner.controllers.core import messages
 from provisioner.controllers.observability.conditions import Conditioned, note_end, note_transition
 from provisioner.controllers.references import reference_of
 from provisioner.kube.events import Recorder
 from provisioner.support.clock import Clock
-
-_KINDS: Final = frozenset({"claim", "pool", "class"})
-_COUNTED: Final = _KINDS | {"node"}
+from provisioner.values.message import EventMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +37,9 @@ class Transition:
 
     def __str__(self) -> str:
         now = self.now
-        text = (
-            f"Status condition transitioned, Type: {now.type}, Status: {self.was} -> {now.status}, Reason: {now.reason}"
-        )
-        return text if now.message in {"", now.reason} else f"{text}, Message: {now.message}"
+        if now.message in {"", now.reason}:
+            return messages.transition(now.type, self.was, now.status, now.reason)
+        return messages.transition_with_message(now.type, self.was, now.status, now.reason, now.message)
 
 
 def transitions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> Iterator[Transition]:
@@ -54,22 +59,31 @@ class Transitions:
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
         self._recorder, self._clock = recorder, clock
 
-    def heard(self, what: str, before: object, after: object) -> None:
+    def heard(self, change: Change) -> None:
         """One change of an object; those without conditions are none of ours. Nodes are counted, their kubelets tell of them."""
-        if what not in _COUNTED or before is None:
+        match change:
+            case NodeClaimChanged() | NodePoolChanged() | NodeClassChanged():
+                self._note(change, tell=True)
+            case NodeChanged():
+                self._note(change, tell=False)
+            case _:
+                return
+
+    def _note(self, change: Changed[Conditioned], *, tell: bool) -> None:
+        old, new = change.old, change.new
+        if old is None:
             return
-        old, new = cast(Conditioned, before), cast(Conditioned | None, after)
         if new is None:
             note_end(old, self._clock.now())
-            if what in _KINDS and old.metadata.finalizers:
-                self._tell(old, "Finalized", f"Finalized {', '.join(old.metadata.finalizers)}")
+            if tell and old.metadata.finalizers:
+                self._publish(old, messages.finalized(", ".join(old.metadata.finalizers)))
             return
         if old.status.conditions == new.status.conditions:
             return
         for one in transitions(old.status.conditions, new.status.conditions):
             note_transition(new, one.was, one.now, one.seconds)
-            if what in _KINDS:
-                self._tell(new, one.now.type, str(one))
+            if tell:
+                self._publish(new, messages.transitioned(one.now.type, str(one)))
 
-    def _tell(self, about: Conditioned, reason: str, message: str) -> None:
-        self._recorder.publish(reference_of(about), "Normal", reason, message, ttl=0)
+    def _publish(self, about: Conditioned, message: EventMessage) -> None:
+        self._recorder.publish(reference_of(about), *message, ttl=0)
