@@ -15,6 +15,7 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling import vectors
+from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.problem import Pool, Problem
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
 from provisioner.scheduling.solver import solve
@@ -354,3 +355,17 @@ def test_pods_whose_volumes_are_in_zones_of_their_own_spread_over_them() -> None
     result = solve(asked)
     assert not result.unplaced
     assert checker.violations(asked, result) == []
+
+
+def test_what_hostname_spreads_need_on_an_empty_cluster_is_planned_in_one_attempt() -> None:
+    """Effort: the first Deployments are not filled onto three nodes, and tried again once there are 30."""
+    waiting = [
+        one
+        for name in (f"web-{number:02d}" for number in range(20))
+        for one in pods(10, of_app(name, topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app(name)),)), name)
+    ]
+    asked = problem(waiting, pool(types=(SMALL, MEDIUM, LARGE)), hostname_domains=3)
+    result = solve(asked)
+    assert not result.unplaced
+    assert len(result.claims) == 30
+    assert calls_of(Attempt.run, lambda: solve(asked)) == 1
