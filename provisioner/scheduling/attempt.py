@@ -9,7 +9,9 @@ from types import MappingProxyType
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.scheduling.binding_order import can_be_bound
 from provisioner.scheduling.bins import Bins
+from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
@@ -135,6 +137,16 @@ class Setting:
                         rates[d] = price / amount
         return max((rate * amount for rate, amount in zip(rates, self.load, strict=True) if amount), default=0.0)
 
+    def machines_at_least(self, waiting: Mapping[PodClass, int]) -> int:
+        """How many new machines there must be for all pods but those of `waiting` from their number on, where there are none yet."""
+        load = list(self.load)
+        for one, start in waiting.items():
+            for d, amount in self.needs[one]:
+                load[d] -= amount * (len(one.pods) - start)
+        rooms = [offer.room[row] for offer in self.offers for row in members(offer.base.rows)]
+        largest = list(map(max, *rooms)) if len(rooms) > 1 else [0] * len(load)
+        return max((-(-amount // most) for amount, most in zip(load, largest, strict=True) if most > 0), default=0)
+
     def buys(self, node_filter: NodeFilter, need: Need) -> bool:
         """Whether some pool has machines on which such a pod fits."""
         return any(offer.takes(node_filter, need) for offer in self.offers)
@@ -213,6 +225,7 @@ class Attempt:
     Args:
         cautious: spread constraints that see no machine that is not there yet.
         ceilings: most pods on a machine, by hostname spread, so that all of them can be filled evenly.
+        wary: of these, those for which a machine never comes to a domain that is too empty, not even with the pod that fills it.
         machines: over so many machines at least, pods that hostname spread is about are shared out.
         classes: in the order in which they are tried.
 
@@ -232,8 +245,10 @@ class Attempt:
         classes: Sequence[PodClass],
         ceilings: Mapping[Count, int] = _NO_CEILINGS,
         machines: int = 0,
+        wary: Collection[Count] = (),
     ) -> None:
         self.cautious: Final = cautious
+        self.wary: Final = wary
         self.classes: Final = classes
         self.delayed: Final[set[PodClass]] = set()
         self.waiting: dict[PodClass, int] = {}
@@ -260,6 +275,7 @@ class Attempt:
         ]
         self.placing: Final = self._placing_with(setting, accounts, Topology(setting.scope, cautious))
         self.placing.ceilings = ceilings
+        self.placing.wary = wary
         self.placing.machines_wanted = machines
         self.in_use: Final = set(setting.in_use)
         self._unsettled: Final[set[Count]] = set()
@@ -370,9 +386,8 @@ class Attempt:
                 left = True
         if account is None or state is None or not left:
             return 0.0
-        ranked = account.offer.ranked(state)
-        fitting = ranked.thresholds.exceeding(used)
-        return ranked.priced[(fitting & -fitting).bit_length() - 1].offering.price if fitting else 0.0
+        usd = account.offer.price(state, used)
+        return usd if usd < float("inf") else 0.0
 
     def spread_counts(self) -> set[Count]:
         """The hostname spreads of classes that had to wait for it."""
@@ -412,8 +427,40 @@ class Attempt:
         return (
             hosts
             | self._unsettled
+            | self.unordered
             | {count for count, one in topology.domains.items() if uneven(one, usable, placing.lingering)}
         )
+
+    @functools.cached_property
+    def unordered(self) -> set[Count]:
+        """The spread constraints that hold once all is bound, for which no order was found in which it can be.
+
+        Asked once everything is placed. Only where a domain came that pods did not reckon with, because they cannot go there.
+        """
+        placing, scope = self.placing, self._setting.scope
+        before = (1 << placing.now) - 1
+        late = {
+            count
+            for count, one in placing.topology.domains.items()
+            if one.blind
+            and one.surprised(placing.usable, placing.usable & before, scope.sums(count) or [0] * len(one.counts))
+        }
+        if not late or can_be_bound(placing, self.freed(late), self._plans_over()):
+            return set()
+        return late
+
+    def _plans_over(self) -> Callable[[PodClass, Topology], Plan]:
+        """What classes ask, over other counters; those that ask the same share it."""
+        plans: dict[int, Plan] = {}
+
+        def plan_over(one: PodClass, topology: Topology) -> Plan:
+            mine = self.run_for(one, one.ladder[-1], 0).plan
+            plan = plans.get(id(mine))
+            if plan is None:
+                plan = plans[id(mine)] = self._new_plan(one, one.ladder[-1].relations, topology)
+            return plan
+
+        return plan_over
 
     def evenly(self, broken: Collection[Count]) -> dict[Count, int]:
         """Of broken hostname spreads, the most pods on a machine with which the emptiest one would do."""
@@ -629,14 +676,16 @@ class Attempt:
     def _plan(self, one: PodClass, relations: Relations) -> Plan:
         setting = self._setting
         varies = relations.on_hosts and setting.domains_vary
-        domains = setting.hostname_domains(one.filter) if relations.on_hosts else 1
-        key: object = (relations, domains) if varies else id(relations)
+        key: object = (relations, setting.hostname_domains(one.filter)) if varies else id(relations)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = Plan(
-                relations, self.placing.topology, setting.skews, lambda spread: setting.least(spread, domains)
-            )
+            plan = self._plans[key] = self._new_plan(one, relations, self.placing.topology)
         return plan
+
+    def _new_plan(self, one: PodClass, relations: Relations, topology: Topology) -> Plan:
+        setting = self._setting
+        domains = setting.hostname_domains(one.filter) if relations.on_hosts else 1
+        return Plan(relations, topology, setting.skews, lambda spread: setting.least(spread, domains))
 
 
 def whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:

@@ -67,6 +67,12 @@ class _Types:
         self._extra: Final[dict[Account, Mapping[str, int]]] = {}
         self._left: Final[dict[tuple[Ranked, int, tuple[tuple[str, int], ...]], _Left]] = {}
         self._charges: Final[dict[tuple[Ranked, int], dict[str, int]]] = {}
+        self._fits: Final[dict[Place, _Fit]] = {}
+
+    def fit(self, claim: Place, account: Account) -> "_Fit":
+        """Which of its types a claim fits on; what is settled already is looked at once."""
+        found = self._fits.get(claim)
+        return _fit(claim, account) if found is None else found
 
     def share_limits(self, claims: Iterable[Place]) -> None:
         """Find, by pool, how much more than its charge each of its claims may come to be; pools whose limits are far are left out."""
@@ -85,8 +91,8 @@ class _Types:
                     continue
                 alike: dict[tuple[Ranked, int], tuple[int, Place]] = {}
                 for claim in mine:
-                    ranked = _ranked(claim, account)
-                    key = ranked, ranked.thresholds.exceeding(claim.load())
+                    ranked, _, ranks = self._fits[claim] = _fit(claim, account)
+                    key = ranked, ranks
                     known = alike.get(key)
                     alike[key] = (1, claim) if known is None else (known[0] + 1, known[1])
                 for (ranked, ranks), (count, claim) in alike.items():
@@ -134,11 +140,16 @@ class _Types:
         return found
 
 
-def _ranked(claim: Place, account: Account) -> Ranked:
+_Fit = tuple[Ranked, Sequence[int], int]
+"""(a claim's types in order of price, what its pods take, those of the types that hold it)"""
+
+
+def _fit(claim: Place, account: Account) -> _Fit:
     state = claim.settled or claim.state
     if state is None:
         raise ValueError("not a claim")
-    return state.ranked or account.offer.ranked(state)
+    ranked, load = state.ranked or account.offer.ranked(state), claim.load()
+    return ranked, load, ranked.thresholds.exceeding(load)
 
 
 def _finished(claim: Place, types: _Types) -> PlannedClaim:
@@ -146,9 +157,7 @@ def _finished(claim: Place, types: _Types) -> PlannedClaim:
     if account is None or state is None:
         raise ValueError("not a claim")
     offer, lowered = account.offer, claim.min_values
-    ranked = state.ranked or offer.ranked(state)
-    load = claim.load()
-    ranks = ranked.thresholds.exceeding(load)
+    ranked, load, ranks = types.fit(claim, account)
     left = types.of(claim, account, ranked, ranks)
     exact = account.exact and account.ledger is not None
     key: object = ranks

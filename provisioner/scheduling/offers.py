@@ -225,6 +225,12 @@ class Offer:
             state.ranked = ranked
         return state.ranked
 
+    def price(self, state: State, used: Sequence[int]) -> float:
+        """The least price of a machine of this state on which `used` fits, in USD per hour; infinite where there is none."""
+        ranked = self.ranked(state)
+        holding = ranked.thresholds.exceeding(used)
+        return ranked.priced[(holding & -holding).bit_length() - 1].offering.price if holding else float("inf")
+
     def cheaper(self, state: State, usd_per_hour: float) -> int:
         """The types that have an offering below a price."""
         found = 0

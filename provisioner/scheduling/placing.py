@@ -94,6 +94,8 @@ def _level(amount: int) -> int:
 
 _DEAREST: Final = float("inf")
 _MUCH: Final = 1 << 40
+_MOST_WAYS: Final = 8
+"""Sides of spreads over some machines only that are tried for one claim."""
 _MOST_FILLED: Final = 512
 _NONE_THERE: Final = _Filled(_MUCH, ())
 
@@ -154,6 +156,7 @@ class Placing:
         self.forced = False
         self.machines_wanted = 0
         self.ceilings: Mapping[Count, int] = {}
+        self.wary: Collection[Count] = ()
         self._roomy: Final[dict[int, int]] = {}
         self._grounds: Final[dict[int, tuple[int, list[Account]]]] = {}
         self._groups: Final[dict[NodeFilter, list[tuple[list[Vector], list[int]]]]] = {}
@@ -431,11 +434,7 @@ class Placing:
             for term in run.filter.terms:
                 state = account.offer.narrowed(account.offer.base, term)
                 if state is not None:
-                    ranked = account.offer.ranked(state)
-                    fitting = ranked.thresholds.exceeding(used)
-                    if fitting:
-                        rank = (fitting & -fitting).bit_length() - 1
-                        best = min(best, ranked.priced[rank].offering.price)
+                    best = min(best, account.offer.price(state, used))
         return best
 
     # ------------------------------------------------------------------ domains
@@ -561,6 +560,7 @@ class Placing:
             reach = self._reachable(run.required, run.widest, run.need, counter.axis)
         if len(reach) == len(counter.axis.values):
             return reach
+        counter.blind = True
         return reach.union(counter.existing(self.domains))
 
     def _enough(self, universe: Collection[int], counter: DomainCounter, min_domains: int) -> bool:
@@ -660,14 +660,12 @@ class Placing:
         most_on_one = 0 if narrower is None else max((most(point, need, pods) for point in narrower.points), default=0)
         if narrower is None or not most_on_one:
             return _DEAREST
-        ranked = offer.ranked(narrower)
         prices = []
         for number in {-(-pods // most_on_one), pods}:
             used = [0] * len(self.dimensions.names)
             for d, amount in need:
                 used[d] = amount * -(-pods // number)
-            holding = ranked.thresholds.exceeding(used)
-            prices.append(number * ranked.priced[(holding & -holding).bit_length() - 1].offering.price)
+            prices.append(number * offer.price(narrower, used))
         return min(prices)
 
     def _reachable(self, node_filter: NodeFilter, number: int, need: Need, axis: Axis) -> frozenset[int]:
@@ -938,37 +936,47 @@ class Placing:
         if account is None:
             return 0
         open_pins = tuple((axis, domain) for axis, domain in pins if domain >= 0 and not axis.fixed & low)
+        before = place.state
         for term in self._terms(run.filter, open_pins):
-            state = self._with(run, account, place.state, term)
-            if state is None:
-                continue
-            before = place.state
-            count = self._load(run, place, low, state, first, cap)
-            if not count:
-                continue
-            if state is not before:
-                self._narrowed(place, low, state, open_pins)
-            if account.learn(state):
-                self._make_exact(account)
-            return count
+            for state in self._ways(run, account, before, term, first, place):
+                count = self._load(run, place, low, state, first, cap)
+                if not count:
+                    continue
+                if state is not before:
+                    self._narrowed(place, low, state, open_pins)
+                if account.learn(state):
+                    self._make_exact(account)
+                return count
         if not fitting(place, place.state, run.need, 1):
             return -1
         # what a spread that is kept refuses now it may admit later
         kept = self._kept and any(account.offer.narrowed(place.state, term) is not None for term in run.filter.terms)
         return 0 if open_pins or kept else -1
 
-    def _with(self, run: Run, account: Account, state: State, term: Term) -> State | None:
-        """`state` once pods of the class are on the claim by this term; None where they must not be."""
+    def _ways(
+        self, run: Run, account: Account, state: State, term: Term, first: Need, place: Place | None = None
+    ) -> Sequence[State]:
+        """What `state` may come to be once pods of the class are on the claim by this term, best first; nothing where they must not be.
+
+        `first`: what the first of the pods takes. `place`: the claim; None for a new one.
+        """
         offer = account.offer
         found = offer.narrowed(state, term)
         if found is not None and run.ports:
             found = offer.without(found, offer.clashing(run.ports))
-        if found is not None:
+        if found is None:
+            return ()
+        ways: Sequence[State] = (found,)
+        if run.plan.choosy:
+            used = [0] * len(self.dimensions.names) if place is None else list(place.load())
+            for d, amount in first:
+                used[d] += amount
             for terms in run.plan.choosy:
-                found = _decided(offer, found, terms)
-        if found is not None and self._kept:
-            found = self._harmless(account, found, self._kept, run)
-        return found
+                ways = [side for one in ways for side in _sides(offer, one, terms, used)][:_MOST_WAYS]
+        if self._kept:
+            kept = (self._harmless(account, one, self._kept, run) for one in ways)
+            return [one for one in kept if one is not None]
+        return ways
 
     def _take_bin(self, run: Run, place: Place, low: int, first: Need, cap: int) -> int:
         head = place.head
@@ -1039,7 +1047,8 @@ class Placing:
         """
         for counter in counters:
             axis = counter.axis
-            brought = 1 if run is not None and any(counter in ap.adds for ap in run.plan.axes) else 0
+            fills = run is not None and counter.count not in self.wary
+            brought = 1 if run is not None and fills and any(counter in ap.adds for ap in run.plan.axes) else 0
             scarce = counter.scarce(self.usable, brought)
             if not scarce or not self._counts(counter.count.eligibility, account, state):
                 continue
@@ -1146,12 +1155,10 @@ class Placing:
                 offer = account.offer
                 if absent and any(offer.domains(offer.base, axis.key) for axis in absent):
                     continue
-                state = self._with(run, account, offer.base, term)
-                if state is None:
-                    continue
-                placed += self._open_in(run, account, state, limit - placed, cap_all, pins)
-                if placed >= limit:
-                    return placed
+                for state in self._ways(run, account, offer.base, term, self.first_need(run)):
+                    placed += self._open_in(run, account, state, limit - placed, cap_all, pins)
+                    if placed >= limit:
+                        return placed
         return placed
 
     def _open_in(
@@ -1360,18 +1367,19 @@ class Placing:
         return bool(loosened)
 
 
-def _decided(offer: Offer, state: State, terms: tuple[Term, ...]) -> State:
-    """`state`, narrowed until it is certain whether its machine is one that `terms` mean; the cheaper side where both can be had.
+def _sides(offer: Offer, state: State, terms: tuple[Term, ...], used: Sequence[int]) -> Sequence[State]:
+    """`state`, narrowed until it is certain whether its machine is one that `terms` mean, each way on which `used` fits; cheapest first.
 
     What a spread over some machines only counts must not depend on what a claim becomes.
     """
     inside = [found for term in terms if (found := offer.narrowed(state, term)) is not None]
     if not inside or any(found is state for found in inside):
-        return state
+        return (state,)
     outside: State | None = state
     for term in terms:
         if outside is not None and offer.narrowed(outside, term) is not None:
             against = (offer.narrowed(outside, Term(Requirements.of((one,)))) for one in term.opposites)
             outside = next((found for found in against if found is not None), None)
     sides = inside if outside is None else [outside, *inside]
-    return min(sides, key=lambda side: offer.ranked(side).priced[0].offering.price)  # of equals the first
+    prices = {side: offer.price(side, used) for side in sides}
+    return sorted((side for side in prices if prices[side] < _DEAREST), key=prices.__getitem__)  # of equals the first

@@ -121,12 +121,13 @@ class Choosing(Attempt):
         self,
         setting: Setting,
         cautious: Collection[Count],
+        wary: Collection[Count],
         classes: Sequence[PodClass],
         choices: Choices,
         concerned: Collection[PodClass],
     ) -> None:
         self._choices, self._concerned = choices, concerned
-        super().__init__(setting, cautious, classes)
+        super().__init__(setting, cautious, classes, wary=wary)
 
     def _placing_with(self, setting: Setting, accounts: Sequence[Account], topology: Topology) -> Placing:
         return ChoosingPlacing(setting, accounts, topology, self.cautious, self._choices)

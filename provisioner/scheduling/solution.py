@@ -77,11 +77,12 @@ class Solution:
         self,
         cautious: Collection[Count],
         ceilings: Mapping[Count, int] = _NO_CEILINGS,
+        wary: Collection[Count] = (),
         *,
         by_priority: bool,
         scattering: bool,
     ) -> Attempt:
-        attempt = Attempt(self.setting, cautious, self.classes, ceilings)
+        attempt = Attempt(self.setting, cautious, self.classes, ceilings, wary=wary)
         attempt.run(by_priority=by_priority, scattering=scattering, hurried=self.hurried)
         return attempt
 
@@ -122,7 +123,7 @@ class Solution:
         best, least, price = attempt, _badness(attempt), attempt.usd_per_hour()
         if price > attempt.usd_apart():
             cautious = {*attempt.cautious, *attempt.spread_counts()}
-            other = self._attempt(cautious, by_priority=by_priority, scattering=False)
+            other = self._attempt(cautious, _NO_CEILINGS, attempt.wary, by_priority=by_priority, scattering=False)
             found = _badness(other)
             if found <= least and (found < least or other.usd_per_hour() < price):
                 best, least, price = other, found, other.usd_per_hour()
@@ -131,7 +132,7 @@ class Solution:
         hurried = self.hurried | attempt.delayed
         machines = attempt.machines_for(attempt.delayed)
         for _ in range(_MOST_SHARED):
-            other = Attempt(self.setting, attempt.cautious, self.classes, machines=machines)
+            other = Attempt(self.setting, attempt.cautious, self.classes, machines=machines, wary=attempt.wary)
             other.run(by_priority=by_priority, scattering=False, hurried=hurried)
             found = _badness(other)
             if found <= least and (found < least or other.usd_per_hour() < price):
@@ -148,11 +149,11 @@ class Solution:
         if not urgent:
             return attempt
         concerned = attempt.related(urgent) if len(self.classes) > _FEW else set(self.classes)
-        known = attempt.cautious
+        known, wary = attempt.cautious, attempt.wary
 
         def attempt_by(choices: Choices) -> Attempt:
             cautious = () if choices.of(1 + bool(known)) else known
-            other = Choosing(self.setting, cautious, self.classes, choices, concerned)
+            other = Choosing(self.setting, cautious, wary if cautious else (), self.classes, choices, concerned)
             other.run(by_priority=by_priority, scattering=False, hurried=self.hurried)
             return other
 
@@ -174,21 +175,45 @@ class Solution:
         cautious: set[Count] = set()
         terms = self.setting.terms
         best: Attempt | None = None
-        ceilings: dict[Count, int] = {}
+        ceilings = foreseen = self._foreseen({})
+        wary: set[Count] = set()
         for number in range(_MOST_ATTEMPTS):
-            attempt = self._attempt(cautious, ceilings, by_priority=by_priority, scattering=scattering)
+            attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)
             if best is not None and terms.work.over:
                 return best
+            if ceilings is foreseen and foreseen and attempt.waiting and self._foreseen(attempt.waiting) != foreseen:
+                ceilings = {}  # there are fewer machines without those that have no place
+                attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)
             broken = attempt.broken()
-            if not broken or broken <= cautious or not terms.effort:
+            if not broken or (broken <= cautious and attempt.unordered <= wary) or not terms.effort:
                 return attempt
             best = attempt if best is None else best
             lower = attempt.evenly(broken) if number < _MOST_CEILINGS else {}
             lower = {count: top for count, top in lower.items() if top < ceilings.get(count, top + 1)}
-            ceilings |= lower
+            ceilings = ceilings | lower
+            wary = wary | (attempt.unordered & cautious)
             cautious = cautious | (broken - lower.keys())
         everything = {count for one in self.classes for count in one.counts}
-        return self._attempt(everything, by_priority=by_priority, scattering=scattering)
+        return self._attempt(everything, _NO_CEILINGS, wary, by_priority=by_priority, scattering=scattering)
+
+    def _foreseen(self, waiting: Mapping[PodClass, int]) -> dict[Count, int]:
+        """The most pods on a machine with which a hostname spread can hold, where all machines are to come.
+
+        All pods but those that are `waiting` need so many machines at least, and the emptiest has no more than an equal share. So it is
+        not found out by filling the first few machines too much.
+        """
+        setting = self.setting
+        if setting.bins.everything or not any(count.on_hosts for count in setting.skews):
+            return {}
+        machines = max(1, setting.machines_at_least(waiting))
+        return {
+            count: setting.meant(count) // machines + skew
+            for count, skew in setting.skews.items()
+            if count.on_hosts
+            and (
+                count.eligibility is None or (count.eligibility.terms is None and count.eligibility.tolerations is None)
+            )
+        }
 
     def _existing(self, attempt: Attempt, dropped: Collection[PodClass]) -> dict[str, tuple[Pod, ...]]:
         placing, bins = attempt.placing, self.setting.bins.bins

@@ -194,9 +194,10 @@ class DomainCounter:
     Attributes:
         counts: by domain.
         held: by (max_skew, min_domains), the most pods in a domain in which a spread constraint has placed one, once it had.
+        blind: some of these pods cannot go to every domain, so domains may have come that they did not see.
     """
 
-    __slots__ = ("_eligible", "axis", "count", "counts", "held")
+    __slots__ = ("_eligible", "axis", "blind", "count", "counts", "held")
 
     def __init__(self, count: Count, axis: Axis, eligible: Eligible, base: Sequence[int] | None = None) -> None:
         self.count: Final = count
@@ -204,6 +205,7 @@ class DomainCounter:
         self.counts: Final = [0] * len(axis.values) if base is None else list(base)
         self._eligible: Final = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
+        self.blind = False
 
     @property
     def eligible(self) -> int:
@@ -228,6 +230,20 @@ class DomainCounter:
             return []
         existing = self.existing(usable)
         return [domain for domain, pods in enumerate(self.counts) if pods < lowest and domain not in existing]
+
+    def surprised(self, usable: int, before: int, base: Sequence[int]) -> bool:
+        """Whether a domain has come that was too empty for what was spread when it came.
+
+        Args:
+            usable: places that make domains.
+            before: those of them that were there from the start.
+            base: by domain, the pods that were.
+        """
+        if not self.blind or not self.held:
+            return False
+        lowest = max(pods - max_skew for (max_skew, _), pods in self.held.items())
+        known = self.existing(before)
+        return any(base[domain] < lowest for domain in self.existing(usable) if domain not in known)
 
     def existing(self, usable: int) -> list[int]:
         """The domains that some eligible place of `usable` is known to be in."""
@@ -347,6 +363,14 @@ class Topology:
         self._everything: Final = Eligible(None, ALL)
         self._eligible: Final = {one.eligibility: one for one in self.picky}
         self._effects: Final[dict[LabelSet, Effects]] = {}
+
+    def emptied(self) -> "Topology":
+        """The same machines, all that came included, with the pods alone that run already."""
+        found = Topology(self.scope)
+        found.axes.update(self.axes)
+        for one, mine in zip(found.picky, self.picky, strict=True):
+            one.places = mine.places
+        return found
 
     def _of(self, count: Count) -> Eligible:
         return self._everything if count.eligibility is None else self._eligible[count.eligibility]

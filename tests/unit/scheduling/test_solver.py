@@ -10,10 +10,12 @@ from types import FrameType
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling import vectors
+from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.problem import Pool, Problem
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
 from provisioner.scheduling.solver import solve
@@ -36,7 +38,13 @@ from tests.support.problems import (
     problem,
     requirements,
     shape,
+    spread,
+    storage,
+    uses,
+    volume,
+    volume_claim,
 )
+from tests.support.rich import replace_running
 
 KWOK = generated()
 
@@ -279,3 +287,85 @@ def test_a_claim_gives_the_labels_that_neither_type_nor_offering_has() -> None:
     )
     (claim,) = solve(asked).claims
     assert claim.labels == {names.REGION_LABEL: "moon", "team": "x"}
+
+
+# --- kinds of machines that a spread counts, and orders of binding ---
+
+
+def test_of_the_machines_that_a_spread_may_count_or_not_the_one_is_planned_on_which_the_pod_fits() -> None:
+    """A spread over machines of zone c counts the pod there only, so its node is settled: not outside of c, where all are too small."""
+    tiny = instance_type("tiny", "1", "2Gi", 0.6, zones=("a", "b", "c"))
+    small = instance_type("small", "2", "4Gi", 1.0, zones=("c",))
+    over = (spread(names.HOSTNAME_LABEL, app("x"), 2),)
+    there = shape("2", labels={"app": "x"}, selector={names.ZONE_LABEL: "c"}, topology_spread_constraints=over)
+    asked = problem([pod("there", there), pod("anywhere", shape("2", labels={"app": "x"}))], pool(types=(tiny, small)))
+    result = solve(asked)
+    assert not result.unplaced
+    assert checker.violations(asked, result) == []
+
+
+def waiting_for_each_other() -> Problem:
+    """R must be there before P, as zone a is too empty; Q before R, as its spread counts R; and P before Q, as Q fills zone b."""
+    zone, kind = names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL
+    team = {"team": "t"}
+    running = replace_running(pod("old", shape("1", labels={**team, "app": "r"})), "old")
+    old = node("old", "0", labels={zone: "b", kind: "on-demand"}, running=(running,))
+    known = storage(volume("v", "b"), volume_claim("c", volume="v"))
+    over_zones = (spread(zone, LabelSelector(match_labels=team)),)
+    p = shape("1", labels=team, priority=9, volumes=uses("c"), topology_spread_constraints=over_zones)
+    over_kinds = (spread(kind, app("r"), min_domains=2, node_affinity_policy="Ignore"),)
+    q = shape("1", labels=team, selector={zone: "b"}, priority=5, topology_spread_constraints=over_kinds)
+    r = shape("1", labels={**team, "app": "r"}, selector={zone: "a"})
+    bought = instance_type("bought", "2", "4Gi", capacity_types=("on-demand",))
+    return problem([pod("p", p), pod("q", q), pod("r", r)], pool(types=(bought,)), bins=(old,), storage=known)
+
+
+def test_pods_that_wait_for_each_other_are_not_all_planned() -> None:
+    asked = waiting_for_each_other()
+    result = solve(asked)
+    assert checker.violations(asked, result) == []
+    assert [one.pod.name for one in result.unplaced] == ["r"]
+
+
+def test_two_of_three_pods_that_wait_for_each_other_are_planned() -> None:
+    asked = waiting_for_each_other()
+    for gone in ("p", "q"):
+        less = replace(asked, pods=tuple(one for one in asked.pods if one.name != gone))
+        result = solve(less)
+        assert not result.unplaced
+        assert checker.violations(less, result) == []
+
+
+def test_pods_whose_volumes_are_in_zones_of_their_own_spread_over_them() -> None:
+    """None of them sees the zones of the others before these come; there is an order of binding, so all are planned."""
+    zones = ("a", "b", "c")
+    known = storage(
+        *(volume(f"v-{number}", zones[number // 4]) for number in range(12)),
+        *(volume_claim(f"c-{number}", volume=f"v-{number}") for number in range(12)),
+    )
+    small, large = (
+        instance_type(name, cpu, "16Gi", price, zones=zones) for name, cpu, price in (("s", "2", 1), ("l", "8", 4))
+    )
+    over = (spread(names.ZONE_LABEL, app("db")),)
+    waiting = [
+        pod(f"db-{number}", shape(labels={"app": "db"}, volumes=uses(f"c-{number}"), topology_spread_constraints=over))
+        for number in range(12)
+    ]
+    asked = problem(waiting, pool(types=(small, large)), storage=known)
+    result = solve(asked)
+    assert not result.unplaced
+    assert checker.violations(asked, result) == []
+
+
+def test_what_hostname_spreads_need_on_an_empty_cluster_is_planned_in_one_attempt() -> None:
+    """Effort: the first Deployments are not filled onto three nodes, and tried again once there are 30."""
+    waiting = [
+        one
+        for name in (f"web-{number:02d}" for number in range(20))
+        for one in pods(10, of_app(name, topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app(name)),)), name)
+    ]
+    asked = problem(waiting, pool(types=(SMALL, MEDIUM, LARGE)), hostname_domains=3)
+    result = solve(asked)
+    assert not result.unplaced
+    assert len(result.claims) == 30
+    assert calls_of(Attempt.run, lambda: solve(asked)) == 1
