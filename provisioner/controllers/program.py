@@ -35,6 +35,8 @@ from provisioner.controllers.core.nodepool import Health, PoolController
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
 from provisioner.controllers.core.overlay_status import OverlayStatus
+from provisioner.controllers.core.planner import Planner
+from provisioner.controllers.core.planner_process import PlannerProcess
 from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
 from provisioner.controllers.core.provisioning import Provisioner, policies_of
 from provisioner.controllers.core.registration import Registrar
@@ -455,6 +457,7 @@ class Controllers:
             created=lambda claim: self._claims.add(claim.name),
             chance=random.Random(),
         )
+        self._planner = Planner(PlannerProcess(clock), clock)
         self._provisioner = Provisioner(
             cluster,
             creator,
@@ -470,6 +473,7 @@ class Controllers:
             policies=policies,
             deadline=options.solve_deadline,
             decided=self._observer.times.decided if self._observer is not None else lambda _placed, _left: None,
+            improve=lambda prepared, result: self._planner.planned(prepared, result, self._intake.remaining()),
         )
         self._intake = Intake(
             lambda: self._provisioner.run(),
@@ -479,6 +483,7 @@ class Controllers:
             idle=options.batch_idle_duration,
             longest=options.batch_max_duration,
             grace=options.intake_grace,
+            gathering=self._planner.expect,
         )
         self._commands = CommandQueue(
             cluster,
@@ -622,6 +627,7 @@ class Controllers:
         if self._observer is not None:
             self._observer.stop()
         parts = (
+            self._planner,
             self._intake,
             self._disruption,
             self._forceful,

@@ -7,7 +7,8 @@ all, where one of them
 - prefers nodes (it has found the best that it could), or has a required or preferred affinity to pods of its own node;
 - is bound by a topology other than zone and hostname, or by one over hostname that more than 8 kinds of pods share;
 - settles a label that the pool leaves open; or where the claim draws from a reservation, or is of a pool with limits while
-  pods are left without a place: what limits allow is theirs.
+  pods are left without a place: what limits allow is theirs;
+- is of a pool that is packed greedily; none of the others' pods are moved there.
 
 In a pool with limits or minValues one such claim keeps all others of the pool as they are: their shares hang together. Pods on
 machines of now stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
@@ -27,8 +28,9 @@ from provisioner.scheduling.bits import members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
-from provisioner.scheduling.judging import Design, DesignedNode
+from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.offers import Offer, State, pin
+from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.volumes import NO_VOLUMES
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -141,13 +143,10 @@ class Model:
     kept: tuple[PlannedClaim, ...]
     market: Market
 
-    def design(self, setting: Setting, result: Result, nodes: Iterable[Node]) -> Design:
-        """These nodes, what stays, and pods on machines of now, for scheduling to judge; the kept claims come first."""
+    def designed(self, setting: Setting, nodes: Iterable[Node]) -> tuple[DesignedNode, ...]:
+        """These nodes with pods dealt out to them, for scheduling to judge beside what stays."""
         dealt = [0] * len(self.items)
-        made = [
-            DesignedNode(one.pool, one.planned_type, one.planned_zone, one.planned_capacity_type, one.pods)
-            for one in self.kept
-        ]
+        made = []
         for node in nodes:
             slot = self.slots[node.slot]
             offer = setting.offers[slot.offer]
@@ -158,7 +157,7 @@ class Model:
                 pods += self.items[number].pods[start : start + count]
             name = offer.catalogue.types[slot.row].name
             made.append(DesignedNode(offer.pool.name, name, slot.zone, slot.capacity_type, tuple(pods)))
-        return Design(tuple(made), result.existing)
+        return tuple(made)
 
 
 def model_of(setting: Setting, result: Result) -> Model:
@@ -252,7 +251,7 @@ class _Reader:
         again, kept = self._claims()
         names = self.setting.bins.dimensions.names
         by_zone, by_capacity = self._told_apart(again)
-        slots = self._slots(by_zone=by_zone, by_capacity=by_capacity)
+        slots = self._slots(by_zone=by_zone, by_capacity=by_capacity, greedy=False)
         bits = _bits_by_offer(slots)
         market, group_of = self._market(names)
         items: dict[tuple[Vector, int, int, int, int], int] = {}
@@ -298,7 +297,14 @@ class _Reader:
             zone = claim.requirements.requirement(ZONE_LABEL).is_single or ""
             unknown = any(self.unknown[n] or (self.zoned[n] and not zone) for n in numbers)
             short = bool(self.result.unplaced) and offer.pool.remaining is not None
-            if unknown or short or claim.reservations or any(self._settles(self.classes[n], offer) for n in numbers):
+            greedy = offer.pool.packing is Packing.GREEDY
+            if (
+                greedy
+                or unknown
+                or short
+                or claim.reservations
+                or any(self._settles(self.classes[n], offer) for n in numbers)
+            ):
                 kept.append(claim)
                 if offer.pool.remaining is not None or offer.min_values:
                     whole.add(claim.pool)
@@ -322,10 +328,13 @@ class _Reader:
         }  # fmt: skip
         return ZONE_LABEL in keys or any(self.zoned[n] for n in numbers), CAPACITY_TYPE_LABEL in keys
 
-    def _slots(self, *, by_zone: bool, by_capacity: bool) -> tuple[Slot, ...]:
+    def _slots(self, *, by_zone: bool, by_capacity: bool, greedy: bool = True) -> tuple[Slot, ...]:
+        """Every way to make a node; with `greedy`, also in pools that are packed greedily."""
         found: list[Slot] = []
         more = tuple([_ALONE if tie.apart else tie.most for tie in self.shared])
         for number, offer in enumerate(self.setting.offers):
+            if not greedy and offer.pool.packing is Packing.GREEDY:
+                continue
             zones = (offer.domains(offer.base, ZONE_LABEL) if by_zone else ()) or ("",)
             kinds = (offer.domains(offer.base, CAPACITY_TYPE_LABEL) if by_capacity else ()) or ("",)
             for zone in zones:

@@ -40,6 +40,15 @@ class DevicePolicy(enum.StrEnum):
     """Their resource claims are no constraint."""
 
 
+class Packing(enum.StrEnum):
+    """How nodes are chosen for the pods of a batch."""
+
+    COST = "cost"
+    """By the cost planner, where it finds a cheaper fleet in time."""
+    GREEDY = "greedy"
+    """First fit by decreasing size, as Karpenter does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """A NodePool that may make machines now (ready, not static, not deleting).
@@ -56,6 +65,7 @@ class Pool:
             resources appear; an amount may be negative.
         template: opaque to scheduling, handed back with every planned claim.
         hostname_domains: as of `World`, for pods that may come to this pool; None for the world's.
+        packing: whether the planner may change what scheduling has for this pool; scheduling does not look at it.
     """
 
     name: str
@@ -67,6 +77,7 @@ class Pool:
     remaining: Resources | None = None
     template: object = None
     hostname_domains: int | None = None
+    packing: Packing = Packing.COST
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from provisioner.scheduling.problem import (
     Bin,
     DevicePolicy,
     MinValuesPolicy,
+    Packing,
     Pool,
     PreferencePolicy,
     SpreadDefaults,
@@ -30,6 +31,7 @@ from provisioner.values.resources import Resources
 HOSTNAME_DOMAINS: Final = 3
 """Machines over which a hard hostname spread is planned where nobody says how many."""
 _MOST_DIGITS: Final = 6
+_PACKINGS: Final = tuple([one.value for one in Packing])
 _NOT_RESERVED: Final = Requirements.of(
     [Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.NOT_IN, [names.CAPACITY_RESERVED])]
 )
@@ -43,6 +45,7 @@ class Policies:
         spread: cluster default spread constraints, without selectors.
         reserves: whether reserved capacity may be used.
         hostname_domains: as of `World.hostname_domains`.
+        packing: of NodePools that do not say.
     """
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
@@ -51,6 +54,7 @@ class Policies:
     spread: tuple[TopologySpreadConstraint, ...] = ()
     reserves: bool = True
     hostname_domains: int = HOSTNAME_DOMAINS
+    packing: Packing = Packing.COST
 
 
 DEFAULTS: Final = Policies()
@@ -214,6 +218,13 @@ def _pool(
         text = f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         domains = None
+    packing = view.pool.metadata.annotations.get(names.PACKING)
+    if packing is not None and packing not in _PACKINGS:
+        text = (
+            f"metadata.annotations[{names.PACKING}]: {packing[:64]!r} is neither {' nor '.join(map(repr, _PACKINGS))}"
+        )
+        unreadable.append(Unreadable(view.pool, text, left_out=False))
+        packing = None
     if not policies.reserves:
         requirements = requirements.merged(_NOT_RESERVED)
     made = Pool(
@@ -228,5 +239,6 @@ def _pool(
         else None,
         template=view.pool,
         hostname_domains=None if domains is None else int(domains),
+        packing=policies.packing if packing is None else Packing(packing),
     )
     return [made]

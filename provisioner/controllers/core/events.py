@@ -17,6 +17,7 @@ from provisioner.scheduling.reasons import (
     Reason,
     Untolerated,
 )
+from provisioner.scheduling.world import Unreadable
 from provisioner.state.misses import Stop
 
 _START = "Failed to schedule pod, "
@@ -114,6 +115,11 @@ def _cause(pool: NodePool) -> str:
         if one.type in (names.VALIDATION_SUCCEEDED, names.NODECLASS_READY) and one.status != names.TRUE
     ]
     return f" ({'; '.join(causes)})" if causes else ""
+
+
+def ignored_field(one: Unreadable) -> str:
+    """What to tell a NodePool of which a field is taken as if it were not there."""
+    return f"{one.error}. The default applies until the value is corrected or removed"[:MAX_MESSAGE]
 
 
 def pools_without_types(reasons: Iterable[Reason]) -> dict[str, str]:

@@ -31,11 +31,22 @@ class Window:
         self._latest = now
         return True
 
-    def closes_at(self) -> float | None:
-        """The instant at which the window closes if nothing new comes; None while nothing has come."""
+    def closes_at(self, kept: float = 0.0) -> float | None:
+        """The instant at which the window closes if nothing new comes; None while nothing has come.
+
+        Args:
+            kept: seconds of `longest` that planning needs, at most half of it.
+        """
         if not self._members:
             return None
-        return min(self._latest + self._idle, self._opened + self._longest)
+        return min(self._latest + self._idle, self._opened + self._longest - min(kept, self._longest / 2))
+
+    def ends_at(self) -> float:
+        """The instant at which the batch's time is over whatever comes; 0 while nothing has come."""
+        return self._opened + self._longest if self._members else 0.0
+
+    def __len__(self) -> int:
+        return len(self._members)
 
     def close(self) -> int:
         """Empty the window for the next batch; how many members it had."""
@@ -57,6 +68,9 @@ class Intake:
 
     A pod opens the window when it is added; it counts once it is confirmed (Unschedulable, or a report of the
     extender) or, where nobody may be holding it back, has stayed unbound for the grace period. Pods that still wait are looked at again every 10 s.
+
+    Args:
+        gathering: is told how many members an open window has; says how many seconds their planning needs.
     """
 
     def __init__(
@@ -69,7 +83,9 @@ class Intake:
         idle: timedelta,
         longest: timedelta,
         grace: timedelta,
+        gathering: Callable[[int], float] = lambda _members: 0.0,
     ) -> None:
+        self._gathering, self._ends_at = gathering, 0.0
         self._run, self._waiting, self._is_planned, self._clock = run, waiting, is_planned, clock
         self._grace = grace.total_seconds()
         self._window = Window(idle.total_seconds(), longest.total_seconds())
@@ -131,6 +147,10 @@ class Intake:
             return True
         return since is not None and counts_by_time(pod) and self._clock.monotonic() - since >= self._grace
 
+    def remaining(self) -> float:
+        """Seconds that are left to the batch that is planned now; never negative."""
+        return max(0.0, self._ends_at - self._clock.monotonic())
+
     def _loop(self) -> None:
         recheck = self._clock.monotonic() + RECHECK_SECONDS
         pulse = heartbeat.pulse("intake")
@@ -140,12 +160,13 @@ class Intake:
                 if self._stopping:
                     return
                 now = self._clock.monotonic()
-                closes = self._window.closes_at()
+                closes = self._window.closes_at(self._gathering(len(self._window)))
                 if (closes is None or closes > now) and now < recheck:
                     self._changed.wait(max(0.001, min(closes if closes is not None else recheck, recheck) - now))
                     continue
                 due = closes is not None and closes <= now
                 if due:
+                    self._ends_at = self._window.ends_at()
                     self._window.close()
                     self.window_closed_at = now
             if now >= recheck:

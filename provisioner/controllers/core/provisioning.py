@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,6 +13,7 @@ from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import events
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.intake import counts_by_time
+from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
@@ -22,7 +23,7 @@ from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -55,6 +56,7 @@ def policies_of(options: Options) -> Policies:
         ),
         reserves=options.feature_gates.reserved_capacity,
         hostname_domains=options.hostname_spread_domains,
+        packing=Packing(options.packing),
     )
 
 
@@ -93,8 +95,9 @@ class Provisioner:
         policies: Policies = DEFAULTS,
         deadline: timedelta = timedelta(seconds=10),
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
+        improve: Callable[[Prepared, Result], Planned] = as_scheduled,
     ) -> None:
-        self._decided = decided
+        self._decided, self._improve = decided, improve
         self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
@@ -121,8 +124,14 @@ class Provisioner:
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
             gathered = self._worlds.of(snapshot, self._machines)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
-            result = prepared.solve(pods, avoided=snapshot.avoided, expired=self._expired())
+            greedy = prepared.solve(pods, avoided=snapshot.avoided, expired=self._expired())
+            planned = self._improve(prepared, greedy)
+            result = planned.result
         seconds = self._clock.monotonic() - started
+        for ignored in gathered.unreadable:
+            if not ignored.left_out:
+                target, text = reference_of(ignored.pool), events.ignored_field(ignored)
+                self._recorder.publish(target, "Warning", "InvalidAnnotation", text, ttl=600.0)
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(
                 "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch",
@@ -131,7 +140,8 @@ class Provisioner:
             )
             self._retry("deadline")
         self._metrics.unschedulable_pods(len(result.unplaced))
-        self._metrics.plan(result.usd_per_hour)
+        if result.claims:
+            self._metrics.plan(planned.outcome, result.usd_per_hour, planned.usd_at_least, planned.gap)
         batch = Batch(
             len(pods),
             len(result.claims),
@@ -147,9 +157,11 @@ class Provisioner:
             existing=batch.existing,
             unplaced=batch.unplaced,
             usd_per_hour=round(batch.usd_per_hour, 4),
+            usd_per_hour_greedy=round(greedy.usd_per_hour, 4),
+            planner=planned.outcome,
             milliseconds=round(seconds * 1000, 1),
         )
-        self._act(snapshot, result)
+        self._act(snapshot, result, planned.annotations)
         unplaced = {one.pod.uid for one in result.unplaced}
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
@@ -177,12 +189,12 @@ class Provisioner:
 
     # ------------------------------------------------------------------ act
 
-    def _act(self, snapshot: Snapshot, result: Result) -> None:
+    def _act(self, snapshot: Snapshot, result: Result, annotations: Mapping[str, str]) -> None:
         nodes = {str(node.key): node for node in snapshot.nodes}
         for name, pods in result.existing.items():  # first: that room is there for others to take
             self._keep_room(nodes[name], pods)
         for planned in result.claims:
-            self._announce(planned)
+            self._announce(planned, annotations)
         self._complain(snapshot, result)
 
     def _complain(self, snapshot: Snapshot, result: Result) -> None:
@@ -208,9 +220,9 @@ class Provisioner:
             if (about := empty.get(view.pool.name)) is not None:
                 self._recorder.publish(reference_of(view.pool), "Warning", "NoCompatibleInstanceTypes", about, ttl=60.0)
 
-    def _announce(self, planned: PlannedClaim) -> None:
+    def _announce(self, planned: PlannedClaim, annotations: Mapping[str, str]) -> None:
         try:
-            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name))
+            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, annotations))
         except NoFreeNameError as error:
             _log.error(
                 "Failed to find an unused name for a NodeClaim; planning its pods again",

@@ -4,6 +4,7 @@ import functools
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from provisioner.cloudprovider.types import Offering
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Problem
+from provisioner.scheduling.problem import Packing, Problem
 from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Requirements
 from tests.support import priced_fleets, problems
@@ -75,11 +76,33 @@ def test_daemons_take_their_room_on_every_node() -> None:
     assert result.usd_per_hour == 4.0
 
 
-def test_a_deadline_that_is_over_leaves_what_scheduling_answered() -> None:
+def test_a_deadline_that_is_over_leaves_time_for_one_dive() -> None:
     asked = problem(pods(8, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE))
     result, plan = planned(asked, expired=lambda: True)
+    assert plan.result.usd_per_hour < result.usd_per_hour
+    assert (plan.stage, plan.steps) == ("dive", 0)
+
+
+def test_a_pool_that_is_packed_greedily_keeps_what_scheduling_made_and_takes_nothing_else() -> None:
+    mine, greedy = shape("1", "1Gi", selector={names.NODEPOOL_LABEL: "mine"}), shape("1", "1Gi")
+    cheap = (instance_type("cheap", "4", "8Gi", 0.1, capacity_types=("on-demand",)),)
+    some = pods(8, mine, "mine") + pods(8, greedy, "any")
+    pools = [
+        pool("mine", types=SMALL_AND_LARGE),
+        replace(pool("other", types=(*SMALL_AND_LARGE, *cheap)), packing=Packing.GREEDY),
+    ]
+    result, plan = planned(problem(some, *pools))
+    theirs = [claim for claim in result.claims if claim.pool == "other"]
+    assert theirs
+    assert [claim for claim in plan.result.claims if claim.pool == "other"] == theirs
+    assert plan.usd_per_hour < result.usd_per_hour
+
+
+def test_a_bound_holds_for_pools_that_are_packed_greedily() -> None:
+    cheap = replace(pool("cheap", types=SMALL_AND_LARGE), packing=Packing.GREEDY)
+    result, plan = planned(problem(pods(8, shape("1", "1Gi")), cheap))
     assert plan.result is result
-    assert plan.stage == SCHEDULING
+    assert 0 < plan.usd_at_least <= 1.0
 
 
 def test_machines_of_now_keep_what_they_were_given() -> None:
@@ -202,7 +225,7 @@ def test_a_thousand_pods_on_ec2_come_near_the_bound(kind: str, rounds: int, most
 def test_controllers_do_not_load_the_planner() -> None:
     program = (
         "import sys, provisioner.controllers.main, provisioner.controllers.core.provisioning, provisioner.controllers.core.disruption;"
-        "print([name for name in ('numpy', 'highspy', 'provisioner.planning') if name in sys.modules])"
+        "print([name for name in ('numpy', 'highspy', 'provisioner.planning.planner') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "[]"

@@ -18,7 +18,7 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.controllers.core.provisioning import policies_of
 from provisioner.options import Options
 from provisioner.scheduling import problem as asked
-from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.world import Gathered, Machines, Policies, without
 from provisioner.scheduling.world import world_of as gathered_of
@@ -82,6 +82,19 @@ def test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes(text: str, domai
     annotated.metadata.annotations[names.HOSTNAME_DOMAINS] = text
     found = gathered(world_of(annotated))
     assert [one.hostname_domains for one in found.world.pools] == [domains]
+    assert [one.left_out for one in found.unreadable] == [False] * told
+
+
+@pytest.mark.parametrize(
+    ("text", "packing", "told"),
+    [("greedy", Packing.GREEDY, 0), ("cost", Packing.COST, 0), (None, Packing.GREEDY, 0), ("Cost", Packing.GREEDY, 1)],
+)
+def test_a_pool_says_how_its_nodes_are_chosen(text: str | None, packing: Packing, told: int) -> None:
+    annotated = pool("one")
+    if text is not None:
+        annotated.metadata.annotations[names.PACKING] = text
+    found = gathered(world_of(annotated), policies=policies_of(Options(packing="greedy")))
+    assert [one.packing for one in found.world.pools] == [packing]
     assert [one.left_out for one in found.unreadable] == [False] * told
 
 

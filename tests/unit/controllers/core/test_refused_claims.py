@@ -1,6 +1,8 @@
 """Claims that cannot be made: who is told, and when they are tried again."""
 
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -36,10 +38,14 @@ class Provider:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
 
 
-def batch(answer: FakeAnswer, **spec: Any) -> tuple[Told, list[str], World]:
+def batch(
+    answer: FakeAnswer, annotations: Mapping[str, str] = MappingProxyType({}), **spec: Any
+) -> tuple[Told, list[str], World]:
     """One batch of one pod, with a pool of this spec, whose claim gets this answer: events, what asked for another batch, and the state."""
     world, again, workers = World(), list[str](), Pool(1)
-    world.cluster.pool_changed(None, pool(**spec))
+    only = pool(**spec)
+    only.metadata.annotations.update(annotations)
+    world.cluster.pool_changed(None, only)
     world.add(pod("p"))
     client = Client(FakeApi(respond=lambda _: answer, clock=world.clock), world.clock)
     told = Told(client, world.clock)
@@ -100,6 +106,22 @@ def test_a_pool_without_instance_types_is_told_so_where_describe_shows_it() -> N
     assert ("NodePool", "general", "Warning", "NoCompatibleInstanceTypes") in told.events
     assert "uid-general" in told.uids
     assert any("kubernetes.io/arch In [riscv]" in message for message in told.messages)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (names.PACKING, "'tight' is neither 'cost' nor 'greedy'"),
+        (names.HOSTNAME_DOMAINS, "'tight' is not a whole number"),
+    ],
+)
+def test_a_pool_is_told_of_an_annotation_that_is_ignored_and_still_gets_its_nodes(key: str, says: str) -> None:
+    told, _, world = batch(FakeAnswer(200, {}), {key: "tight"})
+    assert ("NodePool", "general", "Warning", "InvalidAnnotation") in told.events
+    (text,) = [message for message in told.messages if says in message]
+    assert text.startswith(f"metadata.annotations[{key}]: ")
+    assert text.endswith(". The default applies until the value is corrected or removed")
+    assert world.cluster.claims() != []
 
 
 def test_a_server_that_is_overloaded_is_asked_again_at_once() -> None:
