@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from provisioner.apis.karpenter import NodePool
+from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.changes import Change
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
@@ -61,7 +62,7 @@ class Term(Protocol):
         """Finish what is under way and act no more."""
         ...
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """One event of a watch, after the state has taken it in; see `program.Caches.listen`."""
         ...
 
@@ -82,6 +83,10 @@ class Cloud(Protocol):
         """Begin what every replica does; the caches are full."""
         ...
 
+    def is_uncertain(self, claim: NodeClaim) -> bool:
+        """Whether nobody can say now if the claim's machine is there, so that nothing may be concluded from not finding it."""
+        ...
+
     def lead(self, parts: Parts) -> Term:
         """The controllers of a term, not started yet."""
         ...
@@ -100,7 +105,7 @@ class NoControllers:
     def stop(self) -> None:
         """Nothing to do."""
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """Nothing to do."""
 
 
@@ -116,6 +121,10 @@ class KwokCloud:
 
     def start(self) -> None:
         """Nothing to do."""
+
+    def is_uncertain(self, claim: NodeClaim) -> bool:  # noqa: ARG002
+        """Never: a machine is its Node."""
+        return False
 
     def lead(self, parts: Parts) -> Term:  # noqa: ARG002  (it has none)
         """No controllers."""

@@ -11,13 +11,14 @@ import click
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import Cloud, KwokCloud, kwok_catalogue
 from provisioner.controllers.core.reports import ReportServer, is_empty, serving_context
 from provisioner.controllers.freshness import stale
 from provisioner.controllers.leadership import Leadership
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import announce_build
-from provisioner.controllers.program import Caches, Controllers
+from provisioner.controllers.program import Controllers
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
@@ -176,7 +177,7 @@ class Program:
 
     def _make_cloud(self) -> Cloud:
         if self._options.provider == "aws":
-            from provisioner.controllers.ec2.cloud import AwsCloud  # here: boto3 is big, kwok needs none of it
+            from provisioner.controllers.ec2.cloud import AwsCloud  # noqa: PLC0415 - boto3 is big, kwok needs none of it
 
             return AwsCloud(self._options, self._connection, self._client, self._caches, self._clock)
         return KwokCloud(

@@ -3,8 +3,6 @@
 import threading
 from collections.abc import Callable
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube.errors import ApiError
 from provisioner.support import heartbeat, logs
@@ -19,10 +17,19 @@ class Poller:
         name: of the thread, and in the log.
         poll: does the work; seconds until it should be done again.
         retry: seconds after a failure.
+        expected: what `poll` may raise besides ApiError and CloudError without its trace being of use to anybody.
     """
 
-    def __init__(self, name: str, poll: Callable[[], float], retry: float = 10.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        poll: Callable[[], float],
+        retry: float = 10.0,
+        *,
+        expected: tuple[type[Exception], ...] = (),
+    ) -> None:
         self._name, self._poll, self._retry = name, poll, retry
+        self._expected: tuple[type[Exception], ...] = (ApiError, CloudError, *expected)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
@@ -40,7 +47,7 @@ class Poller:
         """One round; seconds until the next one, whatever happened."""
         try:
             return self._poll()
-        except (ApiError, CloudError, BotoCoreError, ClientError) as error:
+        except self._expected as error:
             _log.warning("Polling failed; retrying", what=self._name, error=str(error))
         except Exception:
             _log.exception("Polling failed; retrying", what=self._name)

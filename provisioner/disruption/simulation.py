@@ -170,8 +170,8 @@ class Simulation:
     def reopened(self, closed: Collection[str]) -> "Simulation":
         """The same world by now, where nodes that were closed for this pass take pods again, as far as they stay."""
         other = copy.copy(self)
-        other._bins = dict(self._bins)
-        other._update(
+        other._bins = dict(self._bins)  # noqa: SLF001 - its own copy
+        other._update(  # noqa: SLF001 - likewise
             {
                 name: replace(self._bins[name], closed=False)
                 for name in sorted(closed)

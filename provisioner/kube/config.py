@@ -451,7 +451,7 @@ _load_lock = threading.Lock()
 
 
 def _official() -> _Official:
-    global _loaded
+    global _loaded  # noqa: PLW0603 - loaded once a process, under the lock
     with _load_lock:
         if _loaded is None:
             _loaded = _import_lean() or _import_whole()

@@ -39,10 +39,13 @@ class Unreadable:
     raw: bytes
     error: str
 
-    def __str__(self) -> str:
-        if not self.name:
-            return "an object whose name cannot be read"
+    @property
+    def key(self) -> str:
+        """Namespace and name, as far as the kind has them; "" where they cannot be read."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def __str__(self) -> str:
+        return self.key or "an object whose name cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +80,31 @@ def survey(
     """
     found: list[T] = []
     unreadable: list[Unreadable] = []
+    for one in surveyed(client, resource, decode=decode, namespace=namespace, field_selector=field_selector, page=page):
+        if isinstance(one, Unreadable):
+            unreadable.append(one)
+        else:
+            found.append(one)
+    return Survey(tuple(found), tuple(unreadable))
+
+
+def surveyed(
+    client: Client,
+    resource: Resource[Any],
+    *,
+    decode: Callable[[bytes], T],
+    namespace: str = "",
+    field_selector: str = "",
+    page: int = PAGE_SIZE,
+) -> Iterator[T | Unreadable]:
+    """As `survey`, one after the other as the pages arrive: for who may stop in the middle. One page is in memory at a time."""
     for item in _items(client, resource, namespace, field_selector, page):
         try:
-            found.append(jsontext.decode_trimmed(decode, item)[0])
+            yield jsontext.decode_trimmed(decode, item)[0]
         except Exception as error:
             known = identity_in(item)
             why = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
-            unreadable.append(Unreadable(known.name, known.namespace, known.uid, bytes(item), why))
-    return Survey(tuple(found), tuple(unreadable))
+            yield Unreadable(known.name, known.namespace, known.uid, bytes(item), why)
 
 
 def _items(

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) -> int:
-    from provisioner.planning.planner import propose  # numpy and highspy
+    from provisioner.planning.planner import propose  # noqa: PLC0415 - numpy and highspy, where a missing one is told by a status
 
     receiver = Receiver()
     _write(answers, Answered(0))

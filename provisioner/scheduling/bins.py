@@ -42,7 +42,7 @@ class Ground:
     """
 
     def __init__(self, bins: Sequence[Bin], before: "Ground | None" = None) -> None:
-        known: tuple[_Look, ...] = before._bins if before is not None else ()
+        known: tuple[_Look, ...] = before._bins if before is not None else ()  # noqa: SLF001 - another of its class
         new = bins[len(known) :] if known else bins
         self._bins: Final[tuple[_Look, ...]] = known + tuple(
             [(one.labels, one.taints, one.node_name, one.name) for one in new]

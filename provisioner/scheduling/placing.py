@@ -742,7 +742,7 @@ class Placing:
             self._taking[run.question] = found
         return found
 
-    def _candidates(self, run: Run, *, together: bool = True) -> int:
+    def _candidates(self, run: Run, *, together: bool = True) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Places that may take one more pod of the class, as far as is known without looking at each."""
         number = run.question
         known = self._grounds.get(number)
@@ -807,7 +807,7 @@ class Placing:
             placed += self._open(run, limit - placed, pins)
         return placed
 
-    def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:
+    def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Pods into these places, the first first; how many. The innermost loop of all."""
         need, places, plan, caps = run.need, self.places, run.plan, run.caps
         single = plan.single or run.ports

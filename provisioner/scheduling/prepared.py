@@ -509,7 +509,7 @@ def prepare(world: World, before: Prepared | None = None) -> Prepared:
     if before is None:
         return _fresh(world, Stock())
     changes = changes_between(before.world, world)
-    return _fresh(world, before._stock) if changes is None else before.updated(changes)
+    return _fresh(world, before._stock) if changes is None else before.updated(changes)  # noqa: SLF001 - its own class, in its own module
 
 
 def changes_between(before: World, after: World) -> Changes | None:

@@ -214,6 +214,6 @@ def _ask(name: str, check: Check) -> str:
 def _stacks() -> str:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
-    for ident, frame in sorted(sys._current_frames().items()):
+    for ident, frame in sorted(sys._current_frames().items()):  # noqa: SLF001 - the only way to them
         parts.append(f"{names.get(ident, 'unknown')}:\n{''.join(traceback.format_stack(frame))}")
     return "\n".join(parts)

@@ -99,7 +99,7 @@ def configure(
             each.close()
     for handler in handlers:
         handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
-        handler._dovetail, handler._failures = True, failures  # type: ignore[attr-defined]
+        handler._dovetail, handler._failures = True, failures  # type: ignore[attr-defined]  # noqa: SLF001 - how our own handlers are known
         handler.handleError = _told_by(failures)  # type: ignore[method-assign,assignment]
         root.addHandler(handler)
     root.setLevel(logging.WARNING)  # what libraries say

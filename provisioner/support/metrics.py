@@ -154,7 +154,7 @@ def declared() -> list[Family]:
     """Every metric declared so far, summaries included; lines of `written_by` are not among them."""
     with _lock:
         plain = [
-            Family(name, type(one).__name__.lower(), tuple(one._labelnames), one._documentation)
+            Family(name, type(one).__name__.lower(), tuple(one._labelnames), one._documentation)  # noqa: SLF001 - the library tells it nowhere else
             for name, one in _declared.items()
         ]
         return [*plain, *(Family(name, "summary", one.labels_of, one.doc) for name, one in _summaries.items())]
@@ -243,8 +243,8 @@ def _declare(kind: type[M], name: str, doc: str, labels: Sequence[str], **option
         known = _declared.get(name)
         if known is None:
             known = _declared[name] = kind(name, doc, tuple(labels), registry=REGISTRY, **options)  # type: ignore[arg-type]
-        if type(known) is not kind or tuple(known._labelnames) != tuple(labels):
+        if type(known) is not kind or tuple(known._labelnames) != tuple(labels):  # noqa: SLF001 - likewise
             raise ValueError(
-                f"metric {name!r} is declared as {type(known).__name__} of {tuple(known._labelnames)} already"
+                f"metric {name!r} is declared as {type(known).__name__} of {tuple(known._labelnames)} already"  # noqa: SLF001 - likewise
             )
         return known

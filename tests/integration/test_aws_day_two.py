@@ -17,6 +17,7 @@ from provisioner.cloudprovider.aws.access.errors import Kind as ErrorKind
 from provisioner.cloudprovider.aws.access.errors import classify_exception
 from provisioner.cloudprovider.aws.instances.instances import InstanceError, Instances, provider_id
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
+from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.aws.interruption import health as statuses
 from provisioner.cloudprovider.aws.interruption.health import Category
 from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
@@ -318,6 +319,7 @@ class Collecting:
         self.inventory = Inventory(cloud.instances, self.clock)
         self.collector = MachineCollector(
             self.inventory.refresh,
+            sort_out,
             self._claims,
             lambda one: self.server.terminator().end_orphan(one, cloud.instances.terminate),
             self.server.world.cluster,

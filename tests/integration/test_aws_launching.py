@@ -624,7 +624,9 @@ def test_a_claim_is_collected_when_its_machine_is_gone_and_not_when_ec2_hides_it
         there = claims.get(name).status.provider_id
         server.put(registered_claim("a", provider_id=there, true=(names.LAUNCHED, names.REGISTERED)))
         server.put(node("a", provider_id=there, ready=False))
-        collector = ClaimCollector(server.world.cluster, cast(Any, Provider(made)), server.writer, Metrics())
+        collector = ClaimCollector(
+            server.world.cluster, cast(Any, Provider(made)), server.writer, Metrics(), uncertain=lambda _: False
+        )
         ec2.script([Fault("", "unseen")])
         until = CLOCK.monotonic() + 0.9 * ABSENT
         while CLOCK.monotonic() < until:

@@ -9,10 +9,9 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
+from provisioner.controllers.changes import Change
 from provisioner.controllers.clouds import KwokCloud, Parts, Term
-from provisioner.controllers.core.garbage import ClaimCollector
 from provisioner.controllers.core.interruption import Interruptions
-from provisioner.controllers.poller import Poller
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODECLAIMS
@@ -40,20 +39,15 @@ class InterruptibleTerm:
             ledger=parts.ledger,
             plan=parts.plan_again,
         )
-        self.garbage = Poller(
-            "claim-garbage", ClaimCollector(parts.cluster, cloud.provider, parts.writer, parts.metrics).poll
-        )
 
     def start(self) -> None:
         self.interruptions.start()
-        self.garbage.start()
 
     def stop(self) -> None:
-        self.garbage.stop()
         self.interruptions.stop()
         self.workers.close(2.0)
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """Nothing to do."""
 
 

@@ -345,7 +345,7 @@ def _bins_wrong(problem: Problem, result: Result) -> Iterator[str]:
             yield f"{name} is too small for {[pod.name for pod in pods]}"
 
 
-def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:
+def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:  # noqa: C901 - one law after the other
     """What the claim says of itself, and whether every machine that it may become holds its pods."""
     pool = pool_of(problem, claim)
     by_name = {one.name: one for one in pool.instance_types}

@@ -17,9 +17,10 @@ from provisioner.apis.pods import Pod, is_daemon
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import Cloud, KwokCloud
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.program import Caches, Controllers
+from provisioner.controllers.program import Controllers
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.processes import Record
 from provisioner.kube.client import Client

@@ -74,7 +74,7 @@ class Answered:
 
 def answer(asked: Asked, clock: Clock) -> Answered:
     """Improve the answer, then look at what each kind of constraint costs, within the time."""
-    from provisioner.planning.planner import improve  # numpy and highspy, here only
+    from provisioner.planning.planner import improve  # noqa: PLC0415 - numpy and highspy are loaded in the child process only
 
     began = clock.monotonic()
     late = False
@@ -112,7 +112,7 @@ def answer(asked: Asked, clock: Clock) -> Answered:
 
 def _priced(asked: Asked, plan: "Plan", prepared: Prepared, expired: Callable[[], bool]) -> tuple[Priced, ...]:
     """What each kind of constraint that is there costs, where there is time to look."""
-    from provisioner.planning.planner import improve
+    from provisioner.planning.planner import improve  # noqa: PLC0415 - numpy and highspy are loaded in the child process only
 
     found = []
     for constraint in CONSTRAINTS:

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from provisioner.apis.karpenter import NodePool
+from provisioner.cli.documents import content
 from provisioner.cli.plan import live
 from provisioner.cli.plan.catalogues import PriceTable, chosen
-from provisioner.cli.plan.documents import MAX_BYTES
 from provisioner.cli.plan.objects import Objects, Problem
 from provisioner.cli.plan.planning import Settings, plan
 from provisioner.cli.plan.questions import current_of, pods_in, question_of
@@ -159,11 +159,7 @@ def reported(
 
 def _read(objects: Objects, path: Path) -> None:
     try:
-        if str(path) == "-":
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with path.open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
+        data = content(path)
     except OSError as error:
         objects.complain(Problem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its rights"))
         return

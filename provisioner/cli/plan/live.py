@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from provisioner.cli.plan.objects import MAX_OBJECTS, Objects, Problem, problem_of
 from provisioner.kube import resources
-from provisioner.kube.client import Client, read_page
+from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError, Forbidden, NotFound
 from provisioner.kube.resources import Resource
+from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support.clock import Clock
 from provisioner.support.errors import UserError
-from provisioner.values import jsontext
 
 _NEEDED: Final[tuple[Resource[Any], ...]] = (resources.PODS, resources.NODES)
 _HELPFUL: Final[tuple[Resource[Any], ...]] = (
@@ -25,7 +25,6 @@ _HELPFUL: Final[tuple[Resource[Any], ...]] = (
     resources.NODECLAIMS,
     resources.EC2NODECLASSES,
 )
-_PAGE: Final = "500"
 
 
 def read(objects: Objects, kubeconfig: str, context: str, clock: Clock) -> None:
@@ -69,19 +68,11 @@ def take(objects: Objects, client: Client, name: str) -> None:
 
 def _list(objects: Objects, client: Client, kind: Resource[Any], name: str) -> None:
     """Every object of a kind, page by page; one that cannot be read stops no other."""
-    token = ""
-    while True:
-        page = read_page(client.raw("GET", kind.path(), query={"limit": _PAGE, "continue": token}), kind.path())
-        objects.count += len(page.items or ())
+    for one in surveyed(client, kind, decode=kind.decode):
+        objects.count += 1
         if objects.count > MAX_OBJECTS:
             raise UserError(f"{name} has more than {MAX_OBJECTS:,} objects that a plan depends on, which is the limit")
-        for item in page.items or ():
-            try:
-                objects.add(name, kind, jsontext.decode_trimmed(kind.decode, bytes(item))[0])
-            except Exception as error:  # whatever it is, it concerns this object alone
-                identity = resources.identity_in(bytes(item))
-                named = f"{kind.kind} {resources.key_of(identity) or '(without a name)'}"
-                objects.complain(problem_of(name, named, error))
-        token = page.metadata.continue_
-        if not token:
-            return
+        if isinstance(one, Unreadable):
+            objects.complain(problem_of(name, f"{kind.kind} {one.key or '(without a name)'}", one.error))
+        else:
+            objects.add(name, kind, one)

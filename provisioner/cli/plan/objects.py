@@ -24,7 +24,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.apis.validation import pool_problems
-from provisioner.cli.plan.documents import DocumentError, documents
+from provisioner.cli.documents import DocumentError, documents
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
 from provisioner.cloudprovider.aws import labels
 from provisioner.kube import resources
@@ -33,7 +33,7 @@ from provisioner.kube.resources import Resource
 MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000
 _KWOK: Final = "karpenter.kwok.sh"
-_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+_AT: Final = re.compile(r"^(?:ValidationError: )?(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,13 @@
 """The objects that an answer is made from: read with the user's own rights, or out of a dump. Nothing is written."""
 
-import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
+from provisioner.cli.documents import DocumentError, content, documents
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
@@ -40,8 +38,6 @@ MORE: Final[tuple[Resource[Any], ...]] = (
 """Without one of these the answer is made as if there were none of its kind, and says so."""
 CLASSES: Final = frozenset({resources.KWOKNODECLASSES.plural, resources.EC2NODECLASSES.plural})
 """Of which a cluster has the kind of its provider only."""
-MOST_BYTES: Final = 1 << 30
-"""The largest dump that is read: 1 GiB."""
 
 
 class Objects:
@@ -148,21 +144,10 @@ def _items(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _documents(path: str) -> Iterator[dict[str, Any]]:
     try:
-        if path == "-":
-            text = sys.stdin.read(MOST_BYTES + 1)
-        else:
-            with Path(path).open(encoding="utf-8") as file:
-                text = file.read(MOST_BYTES + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}") from None
-    if len(text) > MOST_BYTES:
-        raise UserError(f"{path} is larger than {MOST_BYTES >> 30} GiB")
-    try:
-        if text.lstrip().startswith("{"):
-            documents = [json.loads(text)]
-        else:
-            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-            documents = list(yaml.load_all(text, Loader=loader))
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from None
-    yield from (one for one in documents if isinstance(one, dict))
+        for one in documents(Path(path), content(Path(path))):
+            if isinstance(one, dict):
+                yield one
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
+    except DocumentError as error:
+        raise UserError(f"{path} {error}") from None

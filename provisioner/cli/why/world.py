@@ -98,7 +98,7 @@ def _ec2_types(options: Options, objects: Objects, clock: Clock) -> Callable[[st
     Raises:
         UserError: they are not known here.
     """
-    from provisioner.cli.why.ec2 import market_of  # here: boto3 is big, kwok needs none of it
+    from provisioner.cli.why.ec2 import market_of  # noqa: PLC0415 - boto3 is big, kwok needs none of it
 
     classes: dict[str, EC2NodeClass] = {one.name: one for one in objects.of(resources.EC2NODECLASSES)}
     market = market_of(options, clock, objects.of(resources.NODECLAIMS))

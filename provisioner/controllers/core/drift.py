@@ -4,15 +4,16 @@ Source: core spec 6.7. Nothing here disrupts anything.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.apis.meta import condition, is_true
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.observability.conditions import Conditioned
 from provisioner.disruption.drift import pool_drift, type_drift
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.state.cluster import Cluster
@@ -58,23 +59,28 @@ class DriftController:
         """Finish the claims that are looked at."""
         self._queue.stop(5.0)
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """Look at claims that an event may have made drift, or back."""
-        if what == "claim" and isinstance(new, NodeClaim):
-            if not isinstance(old, NodeClaim) or _judged_by(old) != _judged_by(new):
-                self._queue.add_after(new.name, DELAY_SECONDS)
-        elif what == "pool" and isinstance(new, NodePool):
-            if not isinstance(old, NodePool) or _pool_facts(old) != _pool_facts(new):
-                self._look_at(lambda claim: claim.pool == new.name, DELAY_SECONDS)
-        elif what == "class" and new is not None:
-            name = new.metadata.name  # type: ignore[attr-defined]  # whatever kind of class the provider has
-            seconds = DELAY_SECONDS if _is_looked_at(new) else CLASS_DELAY_SECONDS
-            self._look_at(lambda claim: claim.spec.node_class_ref.name == name, seconds)
+        match change:
+            case NodeClaimChanged(old=old, new=NodeClaim() as claim):
+                if old is None or _judged_by(old) != _judged_by(claim):
+                    self._look_at([claim], DELAY_SECONDS)
+            case NodePoolChanged(old=before, new=NodePool() as pool):
+                if before is None or _pool_facts(before) != _pool_facts(pool):
+                    self._look_at(self._claims(lambda claim: claim.pool == pool.name), DELAY_SECONDS)
+            case NodeClassChanged(new=node_class) if node_class is not None:
+                name = node_class.metadata.name
+                seconds = DELAY_SECONDS if _is_looked_at(node_class) else CLASS_DELAY_SECONDS
+                self._look_at(self._claims(lambda claim: claim.spec.node_class_ref.name == name), seconds)
+            case _:
+                return
 
-    def _look_at(self, concerns: Callable[[NodeClaim], bool], seconds: float) -> None:
-        for claim in self._cluster.claims():
-            if concerns(claim):
-                self._queue.add_after(claim.name, seconds)
+    def _claims(self, concerned: Callable[[NodeClaim], bool]) -> list[NodeClaim]:
+        return [claim for claim in self._cluster.claims() if concerned(claim)]
+
+    def _look_at(self, claims: Iterable[NodeClaim], seconds: float) -> None:
+        for claim in claims:
+            self._queue.add_after(claim.name, seconds)
 
     def reconcile(self, name: str) -> Result:
         """Judge one claim, and say so on it."""
@@ -133,10 +139,9 @@ def _judged_by(claim: NodeClaim) -> tuple[object, ...]:
     )
 
 
-def _is_looked_at(node_class: Any) -> bool:
+def _is_looked_at(node_class: Conditioned) -> bool:
     """Whether every condition of the class, whatever its kind, is of its present generation; not where it has none."""
-    conditions: Iterable[Condition] = getattr(getattr(node_class, "status", None), "conditions", ())
-    return {one.observed_generation for one in conditions} == {node_class.metadata.generation}
+    return {one.observed_generation for one in node_class.status.conditions} == {node_class.metadata.generation}
 
 
 def _pool_facts(pool: NodePool) -> tuple[object, ...]:

@@ -4,16 +4,14 @@ Differs: a machine is terminated only after it was nobody's for five minutes wit
 not a cache, has said that no claim has it. Live pods on it are evicted first.
 """
 
-from collections.abc import Callable, Container, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Generic, Protocol, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
-from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances.instances import Instance
-from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -33,11 +31,43 @@ GARBAGE_COLLECTED = "garbage_collected"
 _log = logs.get_logger(__name__)
 
 
-class MachineCollector:
+class Instance(Protocol):
+    """What is needed of a provider's own description of a machine."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def provider_id(self) -> str: ...
+
+    @property
+    def launched(self) -> datetime | None: ...
+
+
+InstanceT = TypeVar("InstanceT", bound=Instance)
+InstanceT_co = TypeVar("InstanceT_co", bound=Instance, covariant=True)
+
+
+class SortedOut(Protocol[InstanceT_co]):
+    """Machines that no claim has by its provider ID."""
+
+    @property
+    def awaited(self) -> Sequence[str]:
+        """Names of the claims that wait for a machine which is there."""
+        ...
+
+    @property
+    def orphans(self) -> Sequence[InstanceT_co]:
+        """Machines of no claim; those that end already are left out."""
+        ...
+
+
+class MachineCollector(Generic[InstanceT]):
     """Looks for machines that no claim has.
 
     Args:
         list_machines: every machine of the cluster, asked for now; raises CloudError.
+        sort_out: deals machines to claims, as the provider marks them; pure.
         list_claims: every claim, asked of the API server now; raises ApiError.
         end: drains a machine and ends it, by provider ID; raises ApiError and CloudError.
         look_again: a claim, by name, whose machine is there.
@@ -46,7 +76,8 @@ class MachineCollector:
 
     def __init__(
         self,
-        list_machines: Callable[[], Sequence[Instance]],
+        list_machines: Callable[[], Sequence[InstanceT]],
+        sort_out: Callable[[Iterable[InstanceT], Iterable[NodeClaim]], SortedOut[InstanceT]],
         list_claims: Callable[[], Sequence[NodeClaim]],
         end: Callable[[str], Ending],
         cluster: Cluster,
@@ -56,7 +87,8 @@ class MachineCollector:
         look_again: Callable[[str], None],
         orphan_after: timedelta,
     ) -> None:
-        self._list_machines, self._list_claims, self._terminate = list_machines, list_claims, end
+        self._list_machines, self._sort_out = list_machines, sort_out
+        self._list_claims, self._terminate = list_claims, end
         self._cluster, self._client, self._clock = cluster, client, clock
         self._look_again, self._orphan_after = look_again, orphan_after
         self._since: dict[str, float] = {}
@@ -69,17 +101,17 @@ class MachineCollector:
             CloudError: machines could not be listed.
             ApiError: claims could not be listed.
         """
-        found = sort_out(self._list_machines(), self._cluster.claims())
+        found = self._sort_out(self._list_machines(), self._cluster.claims())
         for name in found.awaited:
             self._look_again(name)
         now = self._clock.monotonic()
         self._since = {one.id: self._since.get(one.id, now) for one in found.orphans}
         due = [one for one in found.orphans if now - self._since[one.id] >= self._orphan_after.total_seconds()]
-        again = [self._end(one) for one in sort_out(due, self._list_claims()).orphans] if due else []
+        again = [self._end(one) for one in self._sort_out(due, self._list_claims()).orphans] if due else []
         self._polls += 1
         return min([FIRST_SECONDS if self._polls <= FIRST_POLLS else POLL_SECONDS, *again])
 
-    def _end(self, machine: Instance) -> float:
+    def _end(self, machine: InstanceT) -> float:
         """Begin its end, once live pods have left it; seconds until it should be looked at again."""
         try:
             ending = self._terminate(machine.provider_id)
@@ -100,7 +132,7 @@ class MachineCollector:
         self._delete_node(machine)
         return POLL_SECONDS
 
-    def _delete_node(self, machine: Instance) -> None:
+    def _delete_node(self, machine: InstanceT) -> None:
         node = self._node_of(machine)
         if node is None or node.metadata.deletion_timestamp is not None:
             return
@@ -115,7 +147,7 @@ class MachineCollector:
                 error=str(error),
             )
 
-    def _node_of(self, machine: Instance) -> Node | None:
+    def _node_of(self, machine: InstanceT) -> Node | None:
         for view in self._cluster.snapshot().nodes:
             if view.claim is None and view.provider_id == machine.provider_id:
                 return self._cluster.node(view.name)
@@ -126,7 +158,7 @@ class ClaimCollector:
     """Looks for registered claims whose machine vanished behind our back.
 
     Args:
-        shifted: ids of zones whose machines nobody can be sure about now.
+        uncertain: of which claims nobody can say now whether their machine is there.
     """
 
     def __init__(
@@ -136,10 +168,10 @@ class ClaimCollector:
         writer: ClaimWriter,
         metrics: Metrics,
         *,
-        shifted: Callable[[], Container[str]] = frozenset,
+        uncertain: Callable[[NodeClaim], bool],
     ) -> None:
         self._cluster, self._provider, self._writer, self._metrics = cluster, provider, writer, metrics
-        self._shifted = shifted
+        self._uncertain = uncertain
 
     def poll(self) -> float:
         """Look once; seconds until the next look.
@@ -166,7 +198,7 @@ class ClaimCollector:
             return False
         if claim.metadata.deletion_timestamp is not None or not is_true(claim.status.conditions, names.REGISTERED):
             return False
-        if claim.metadata.labels.get(labels.ZONE_ID, "") in self._shifted():
+        if self._uncertain(claim):
             return False
         node = self._cluster.node_of(claim)
         return node is None or not is_true(node.status.conditions, names.READY)

@@ -9,6 +9,7 @@ from provisioner.apis.conditions import OVERLAY_CONDITIONS
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.cloudprovider.overlays import Overlays
+from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePoolChanged
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
@@ -54,14 +55,19 @@ class OverlayStatus:
         """Finish the write that is under way."""
         self.queue.stop(STOP_SECONDS)
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """Look at all overlays after an event that may have changed which of them are in force."""
-        if what == "overlay" and isinstance(new, NodeOverlay) and isinstance(old, NodeOverlay) and old.spec == new.spec:
-            self.queue.add(new.metadata.name)  # our own write, or somebody else's over it
-        elif what == "overlay":
-            self._look_at_all(0.0)
-        elif what == "pool" and not (isinstance(old, NodePool) and isinstance(new, NodePool) and old.spec == new.spec):
-            self._look_at_all(DELAY_SECONDS)
+        match change:
+            case NodeOverlayChanged(old=NodeOverlay() as old, new=NodeOverlay() as new) if old.spec == new.spec:
+                self.queue.add(new.metadata.name)  # our own write, or somebody else's over it
+            case NodeOverlayChanged():
+                self._look_at_all(0.0)
+            case NodePoolChanged(old=NodePool() as before, new=NodePool() as after) if before.spec == after.spec:
+                return
+            case NodePoolChanged():
+                self._look_at_all(DELAY_SECONDS)
+            case _:
+                return
 
     def _look_at_all(self, seconds: float) -> None:
         for one in self._objects.store.list() if self._objects is not None else ():

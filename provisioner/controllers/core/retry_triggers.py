@@ -3,8 +3,6 @@
 Pods that wait are looked at every ten seconds anyway; this makes it the next batch.
 """
 
-from typing import Any
-
 from provisioner.apis.core import (
     CSINode,
     LabelledNamespace,
@@ -13,33 +11,25 @@ from provisioner.apis.core import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from provisioner.controllers.changes import Surrounding, SurroundingChanged
 
 
-def concerns_placement(what: str, old: object, new: object) -> bool:
+def concerns_placement(change: SurroundingChanged) -> bool:
     """Whether a change of one object may turn "no place" into a place.
 
     What is written without meaning for placement (finalizers, sizes, conditions) does not count.
-
-    Args:
-        what: how `Caches` calls the kind.
-        old: the object before; None where it is new.
-        new: the object now; None where it is gone.
     """
-    if what not in _KINDS:
-        return False
-    return _facts(old) != _facts(new)
+    return _facts(change.old) != _facts(change.new)
 
 
-def id_of(thing: Any) -> str:
-    """What tells an object of one kind from others."""
+def id_of(thing: Surrounding) -> str:
+    """What tells an object from others, of its kind and of other kinds."""
     meta = thing.metadata
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else str(meta.name)
+    name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    return f"{type(thing).__name__}/{name}"
 
 
-_KINDS = frozenset({"volumeclaim", "volume", "storageclass", "namespace", "limitrange", "csinode"})
-
-
-def _facts(thing: object) -> object:
+def _facts(thing: Surrounding | None) -> object:
     """The part of an object that decides where pods may run; None where there is no object."""
     match thing:
         case PersistentVolumeClaim(metadata=meta, spec=spec, status=status):
@@ -60,5 +50,5 @@ def _facts(thing: object) -> object:
             return thing.metadata.uid, thing.metadata.labels
         case LimitRange() | CSINode():
             return thing.metadata.uid, thing.spec
-        case _:
+        case None:
             return None

@@ -10,6 +10,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.controllers.changes import Change, PodChanged
 from provisioner.controllers.core.events import Told
 from provisioner.controllers.references import pod_reference
 from provisioner.kube.events import Recorder
@@ -53,12 +54,14 @@ class SchedulerLiveness:
         self._silent = False
         self._look_at = 0.0
 
-    def heard(self, what: str, old: object, new: object) -> None:  # noqa: ARG002
+    def heard(self, change: Change) -> None:
         """A pod changed: bound or judged by its scheduler is a sign of life."""
-        if not isinstance(old, Pod) or not isinstance(new, Pod) or new.shape.scheduler_name != self._scheduler:
-            return
-        if (old.node_name, old.scheduled_reason, old.scheduled) != (new.node_name, new.scheduled_reason, new.scheduled):
-            self._sign_at = self._clock.monotonic()
+        match change:
+            case PodChanged(old=Pod() as old, new=Pod() as new) if new.shape.scheduler_name == self._scheduler:
+                if _seen_to(old) != _seen_to(new):
+                    self._sign_at = self._clock.monotonic()
+            case _:
+                return
 
     def look(self) -> None:
         """Count and tell the pods that nobody looks at. May be called as often as one likes."""
@@ -91,3 +94,8 @@ class SchedulerLiveness:
 
     def _is_unseen(self, pod: Pod) -> bool:
         return pod.shape.scheduler_name == self._scheduler and not pod.scheduled_reason and not pod.scheduled
+
+
+def _seen_to(pod: Pod) -> tuple[object, ...]:
+    """What the scheduler of a pod writes about it."""
+    return pod.node_name, pod.scheduled_reason, pod.scheduled

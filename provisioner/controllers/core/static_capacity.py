@@ -10,6 +10,7 @@ from collections.abc import Callable
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
+from provisioner.controllers.changes import Change, NodeClaimChanged, NodePoolChanged
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.metrics import Metrics
@@ -113,12 +114,15 @@ class StaticCapacity:
         """Finish the pass that is under way."""
         self.queue.stop(STOP_SECONDS)
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """One event of a watch, after the state has taken it in."""
-        if what == "pool" and isinstance(old, NodePool | None) and isinstance(new, NodePool | None):
-            self._pool_heard(old, new)
-        elif what == "claim" and isinstance(old, NodeClaim | None) and isinstance(new, NodeClaim | None):
-            self._claim_heard(old, new)
+        match change:
+            case NodePoolChanged(old=old, new=new):
+                self._pool_heard(old, new)
+            case NodeClaimChanged(old=before, new=after):
+                self._claim_heard(before, after)
+            case _:
+                return
 
     def _pool_heard(self, old: NodePool | None, new: NodePool | None) -> None:
         one = new or old

@@ -2,17 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, cast
 
 from provisioner.apis import names
 from provisioner.apis.meta import Condition, condition
+from provisioner.controllers.changes import (
+    Change,
+    Changed,
+    NodeChanged,
+    NodeClaimChanged,
+    NodeClassChanged,
+    NodePoolChanged,
+)
 from provisioner.controllers.observability.conditions import Conditioned, note_end, note_transition
 from provisioner.controllers.references import reference_of
 from provisioner.kube.events import Recorder
 from provisioner.support.clock import Clock
-
-_KINDS: Final = frozenset({"claim", "pool", "class"})
-_COUNTED: Final = _KINDS | {"node"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +58,30 @@ class Transitions:
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
         self._recorder, self._clock = recorder, clock
 
-    def heard(self, what: str, before: object, after: object) -> None:
+    def heard(self, change: Change) -> None:
         """One change of an object; those without conditions are none of ours. Nodes are counted, their kubelets tell of them."""
-        if what not in _COUNTED or before is None:
+        match change:
+            case NodeClaimChanged() | NodePoolChanged() | NodeClassChanged():
+                self._note(change, tell=True)
+            case NodeChanged():
+                self._note(change, tell=False)
+            case _:
+                return
+
+    def _note(self, change: Changed[Conditioned], *, tell: bool) -> None:
+        old, new = change.old, change.new
+        if old is None:
             return
-        old, new = cast(Conditioned, before), cast(Conditioned | None, after)
         if new is None:
             note_end(old, self._clock.now())
-            if what in _KINDS and old.metadata.finalizers:
+            if tell and old.metadata.finalizers:
                 self._tell(old, "Finalized", f"Finalized {', '.join(old.metadata.finalizers)}")
             return
         if old.status.conditions == new.status.conditions:
             return
         for one in transitions(old.status.conditions, new.status.conditions):
             note_transition(new, one.was, one.now, one.seconds)
-            if what in _KINDS:
+            if tell:
                 self._tell(new, one.now.type, str(one))
 
     def _tell(self, about: Conditioned, reason: str, message: str) -> None:

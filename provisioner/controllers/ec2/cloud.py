@@ -1,6 +1,6 @@
 """AWS in the program: everything of `cloudprovider.aws` made once a process, and the controllers that only AWS has made for every term."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,9 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.client import AwsClients
+from provisioner.cloudprovider.aws.access.errors import BOTOCORE_ERRORS
 from provisioner.cloudprovider.aws.instances.drift import DriftJudge
 from provisioner.cloudprovider.aws.instances.instances import Instances
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
@@ -37,13 +39,14 @@ from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
 from provisioner.cloudprovider.aws.provider import AwsProvider
 from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.caches import Caches
+from provisioner.controllers.changes import Change, NodeChanged, NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.controllers.clouds import Parts, Term
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.ec2.day_two import DayTwo, Ec2
 from provisioner.controllers.ec2.nodeclass import Around as ClassAround
 from provisioner.controllers.ec2.nodeclass import NodeClassController, ProfileCollector
 from provisioner.controllers.poller import Poller
-from provisioner.controllers.program import Caches
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
@@ -97,8 +100,8 @@ class AwsCloud:
             if self.settings.enable_zonal_shift
             else None
         )
-        shifted = self.shifts.zones if self.shifts is not None else frozenset
-        self._writer = ClaimWriter(client, caches.cluster, lambda effects: caches.effects(effects))
+        shifted = self._shifted = self.shifts.zones if self.shifts is not None else frozenset
+        self._writer = ClaimWriter(client, caches.cluster, lambda effects: caches.effects(effects))  # noqa: PLW0108 - who carries effects out comes later
         self._plan_again: Callable[[str], None] = lambda _: None
         self.market = RegionMarket(
             self.settings,
@@ -158,7 +161,7 @@ class AwsCloud:
                 self.reservations.available,
             )
         )
-        caches.listen(self._learn)
+        caches.listen(self._heard)
 
     @property
     def reserves(self) -> bool:
@@ -191,6 +194,10 @@ class AwsCloud:
         self._keeper.restore()
         self.facts.start()
         self.market.start()
+
+    def is_uncertain(self, claim: NodeClaim) -> bool:
+        """Whether the machine is in a zone that traffic is shifted away from: EC2's answers about it mean little then."""
+        return is_in_zone(claim, self._shifted())
 
     def lead(self, parts: Parts) -> Term:
         """The controllers of a term."""
@@ -249,16 +256,20 @@ class AwsCloud:
         group = self.discovery.placement_group(node_class)
         return "" if group is None else group.id
 
-    def _learn(self, what: str, old: object, new: object) -> None:
-        """Take over the memory of a Node when it registers."""
-        if what != "node" or not isinstance(new, Node) or new.metadata.labels.get(names.REGISTERED_LABEL) != "true":
-            return
-        if isinstance(old, Node) and old.metadata.labels.get(names.REGISTERED_LABEL) == "true":
-            return
-        claim = self.caches.cluster.claim_of(new)
+    def _heard(self, change: Change) -> None:
+        match change:
+            case NodeChanged(old=old, new=Node() as node) if is_registered(node):
+                if old is None or not is_registered(old):
+                    self._learn(node)
+            case _:
+                return
+
+    def _learn(self, node: Node) -> None:
+        """Take over the memory of a Node that has registered."""
+        claim = self.caches.cluster.claim_of(node)
         node_class = self.node_class(claim.spec.node_class_ref.name) if claim is not None else None
         if claim is not None and node_class is not None:
-            self.market.learn(new, claim, node_class)
+            self.market.learn(node, claim, node_class)
 
 
 class AwsTerm:
@@ -323,9 +334,10 @@ class AwsTerm:
             pools=cloud.caches.pools.store.list,
             changed=lambda: parts.plan_again("zonal shift"),
         )
-        self._pollers = [Poller("launch-templates", self._clean_templates)]
+        self._pollers = [Poller("launch-templates", self._clean_templates, expected=BOTOCORE_ERRORS)]
         if not settings.isolated_vpc:
-            self._pollers.append(Poller("profile-garbage", ProfileCollector(parts.client, profiles).poll))
+            collector = ProfileCollector(parts.client, profiles)
+            self._pollers.append(Poller("profile-garbage", collector.poll, expected=BOTOCORE_ERRORS))
 
     def start(self) -> None:
         """Begin with every class."""
@@ -339,10 +351,10 @@ class AwsTerm:
         """Finish what is under way."""
         stop_all((*(poller.stop for poller in self._pollers), self._day_two.stop, self._classes.stop), STOP_SECONDS)
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """One event of a watch."""
-        self._day_two.heard(what, old, new)
-        for name in classes_concerned(what, old, new):
+        self._day_two.heard(change)
+        for name in classes_concerned(change):
             if self._cloud.node_class(name) is not None:
                 self._classes.add(name)
 
@@ -371,18 +383,28 @@ def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> 
     )
 
 
-def classes_concerned(what: str, old: object, new: object) -> tuple[str, ...]:
+def is_in_zone(claim: NodeClaim, zone_ids: Container[str]) -> bool:
+    """Whether the claim's machine is in one of these zones."""
+    return claim.metadata.labels.get(labels.ZONE_ID, "") in zone_ids
+
+
+def is_registered(node: Node) -> bool:
+    """Whether its NodeClaim has let the Node in."""
+    return node.metadata.labels.get(names.REGISTERED_LABEL) == "true"
+
+
+def classes_concerned(change: Change) -> tuple[str, ...]:
     """The classes to look at again after an event: its own; that of a pool that changed; that of a claim that is gone."""
-    match what, old, new:
-        case "class", _, EC2NodeClass(metadata=meta):
+    match change:
+        case NodeClassChanged(new=EC2NodeClass(metadata=meta)):
             return (meta.name,)
-        case "pool", NodePool(metadata=before), NodePool(metadata=after) if before.generation == after.generation:
+        case NodePoolChanged(old=NodePool(metadata=before), new=NodePool(metadata=after)) if (
+            before.generation == after.generation
+        ):
             return ()
-        case "pool", _, NodePool() as pool:
+        case NodePoolChanged(latest=pool):
             return (pool.node_class_ref.name,)
-        case "pool", NodePool() as pool, None:
-            return (pool.node_class_ref.name,)
-        case "claim", NodeClaim() as claim, None:
+        case NodeClaimChanged(old=NodeClaim() as claim, new=None):
             return (claim.spec.node_class_ref.name,)
         case _:
             return ()

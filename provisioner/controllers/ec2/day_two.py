@@ -8,16 +8,19 @@ from dataclasses import dataclass
 
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.aws.access.client import Clients
+from provisioner.cloudprovider.aws.access.errors import BOTOCORE_ERRORS
 from provisioner.cloudprovider.aws.instances.instances import Instances
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
+from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue
 from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.changes import Change
 from provisioner.controllers.clouds import Parts
-from provisioner.controllers.core.garbage import ClaimCollector, MachineCollector
+from provisioner.controllers.core.garbage import MachineCollector
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2 import health, reservations
 from provisioner.controllers.ec2.interruption_queue import QueueReader
@@ -111,7 +114,8 @@ class DayTwo:
             clock,
             shifted=_shifted(ec2),
         )
-        self._pollers = [Poller(name, poll) for name, poll in self._polls(ec2, parts, pools, changed).items()]
+        polls = self._polls(ec2, parts, pools, changed)
+        self._pollers = [Poller(name, poll, expected=BOTOCORE_ERRORS) for name, poll in polls.items()]
 
     def _polls(
         self,
@@ -137,6 +141,7 @@ class DayTwo:
             ).poll,
             "instance-garbage": MachineCollector(
                 ec2.inventory.refresh,
+                sort_out,
                 fresh_claims,
                 lambda provider_id: parts.terminator.end_orphan(provider_id, ec2.instances.terminate),
                 cluster,
@@ -144,9 +149,6 @@ class DayTwo:
                 clock,
                 look_again=parts.claim_again,
                 orphan_after=ec2.settings.orphan_after,
-            ).poll,
-            "nodeclaim-garbage": ClaimCollector(
-                cluster, ec2.provider, writer, parts.metrics, shifted=_shifted(ec2)
             ).poll,
             "placement-partition": PartitionSync(cluster.claims, ec2.instances.get_all, relabeller).poll,
         }
@@ -179,9 +181,9 @@ class DayTwo:
         stop_all((one.stop for one in parts if one is not None), STOP_SECONDS)
         stop_all((pool.close for pool in self._pools), POOLS_STOP_SECONDS)
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """One event of a watch."""
-        self._tagging.heard(what, old, new)
+        self._tagging.heard(change)
 
 
 def _shifted(ec2: Ec2) -> Callable[[], frozenset[str]]:

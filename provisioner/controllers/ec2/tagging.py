@@ -11,6 +11,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.cloudprovider.aws.instances.instances import Instance, instance_id_of
 from provisioner.cloudprovider.errors import CloudError
+from provisioner.controllers.changes import Change, NodeClaimChanged
 from provisioner.controllers.core.claim_writer import ClaimWriter, age_seconds
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.limits import TokenBucket
@@ -88,10 +89,13 @@ class TaggingController:
         """Finish the claim that is tagged."""
         self._queue.stop(5.0)
 
-    def heard(self, what: str, old: object, new: object) -> None:  # noqa: ARG002
+    def heard(self, change: Change) -> None:
         """A claim whose Node has joined will be tagged."""
-        if what == "claim" and isinstance(new, NodeClaim) and is_due(new):
-            self._queue.add_after(new.name, self._delay)
+        match change:
+            case NodeClaimChanged(new=NodeClaim() as claim) if is_due(claim):
+                self._queue.add_after(claim.name, self._delay)
+            case _:
+                return
 
     def reconcile(self, name: str) -> Result:
         """Tag one machine, and note it on its claim."""

@@ -12,6 +12,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.changes import Change, PodChanged
 from provisioner.controllers.observability.conditions import condition_lines
 from provisioner.controllers.observability.nodes import cost_lines, node_lines
 from provisioner.controllers.observability.pods import PodTimes, state_lines
@@ -81,10 +82,13 @@ class Observer:
         if self._remove is not None:
             self._remove()
 
-    def heard(self, what: str, old: object, new: object) -> None:
+    def heard(self, change: Change) -> None:
         """One event of a watch."""
-        if what == "pod":
-            self.times.heard(old if isinstance(old, Pod) else None, new if isinstance(new, Pod) else None)
+        match change:
+            case PodChanged(old=old, new=new):
+                self.times.heard(old, new)
+            case _:
+                return
 
     def _lines(self) -> Iterator[str]:
         snapshot, now = self._snapshot(), self._clock.now()

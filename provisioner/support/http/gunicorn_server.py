@@ -92,7 +92,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "accesslog": None,
             "logger_class": _Log,
             "pre_fork": lambda _arbiter, _worker: _share(),
-            "post_worker_init": lambda worker: self._started(worker),
+            "post_worker_init": lambda worker: self._started(worker),  # noqa: PLW0108 - gunicorn counts arguments
             "worker_exit": lambda _arbiter, _worker: self._stopped(),
         }
         for name, value in settings.items():

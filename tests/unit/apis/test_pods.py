@@ -409,7 +409,7 @@ def owned(kind: str) -> dict[str, Any]:
     return {"metadata__ownerReferences": OWNED[kind]}
 
 
-# name: (changes, active, daemon, mirror, reschedulable, drainable, waiting, evictable)
+# by name: what changes, and active, daemon, mirror, reschedulable, drainable, waiting, evictable
 FACTS: dict[str, tuple[dict[str, Any], str]] = {
     "a usual pod": ({}, "active reschedulable drainable waiting evictable"),
     "a pod that is done": (DONE, "drainable"),

@@ -4,16 +4,29 @@ import threading
 from collections.abc import Iterator
 from typing import cast
 
+import msgspec
 import pytest
 
+from provisioner.controllers.caches import Caches
+from provisioner.controllers.changes import Change, NodeChanged
 from provisioner.controllers.freshness import stale
-from provisioner.controllers.program import Caches
 from provisioner.disruption.pause import Pause
 from provisioner.kube.config import Connection
-from provisioner.kube.resources import CONFIGMAPS
+from provisioner.kube.resources import (
+    CONFIGMAPS,
+    DAEMONSETS,
+    KWOKNODECLASSES,
+    NODECLAIMS,
+    NODEPOOLS,
+    NODES,
+    PODS,
+    STORAGECLASSES,
+)
 from provisioner.options import Options
 from provisioner.support.clock import SystemClock
+from tests.support.cluster import claim, node, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, ok, refusal
+from tests.support.pods import wire_pod
 
 
 @pytest.fixture
@@ -50,5 +63,54 @@ def test_without_the_right_to_its_settings_it_provisions_and_disrupts_nothing(en
         assert caches.pause() == Pause(everything=True, unread=True)
     finally:
         late.cancel()
+        ended.set()
+        caches.stop()
+
+
+def test_changes_are_told_by_their_kind_after_the_state_knows_them(ended: threading.Event) -> None:
+    """DaemonSets concern the state alone."""
+    bodies: dict[str, object] = {
+        PODS.plural: wire_pod(),
+        NODES.plural: node("n"),
+        NODECLAIMS.plural: claim("c"),
+        NODEPOOLS.plural: pool(),
+        KWOKNODECLASSES.plural: {"metadata": {"name": "default"}},
+        STORAGECLASSES.plural: {"metadata": {"name": "fast"}, "provisioner": "disk"},
+        DAEMONSETS.plural: {"metadata": {"name": "d", "namespace": "default", "uid": "d"}, "spec": {}},
+    }
+
+    def silence() -> Iterator[bytes]:
+        ended.wait(60)
+        yield from ()
+
+    def respond(sent: Sent) -> FakeAnswer:
+        if "watch" in sent.query and "sendInitialEvents" not in sent.query:
+            return FakeAnswer(pieces=silence())
+        if "watch" in sent.query:
+            return refusal(400)  # no watch list: pages are asked for
+        found = [msgspec.to_builtins(body) for kind, body in bodies.items() if sent.path.endswith(f"/{kind}")]
+        return ok({"metadata": {"resourceVersion": "1"}, "items": found})
+
+    caches = Caches(cast(Connection, FakeApi(respond=respond)), Options(), SystemClock())
+    told: list[str] = []
+
+    def listen(change: Change) -> None:
+        told.append(type(change).__name__)
+        if isinstance(change, NodeChanged):
+            assert (change.old, change.new) == (None, caches.cluster.node("n"))
+
+    caches.listen(listen)
+    try:
+        assert caches.start(ended)
+        assert caches.bad_objects() == ""
+        assert sorted(told) == [
+            "NodeChanged",
+            "NodeClaimChanged",
+            "NodeClassChanged",
+            "NodePoolChanged",
+            "PodChanged",
+            "SurroundingChanged",
+        ]
+    finally:
         ended.set()
         caches.stop()

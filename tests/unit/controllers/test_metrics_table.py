@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import provisioner
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.controllers.changes import PodChanged
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer, announce_build
 from provisioner.controllers.observability.conditions import condition_lines
@@ -71,8 +72,8 @@ def scraped() -> dict[str, tuple[str, frozenset[str]]]:
         clock,
     )
     observer.start()
-    observer.heard("pod", None, planned)
-    observer.heard("pod", None, undecided)
+    observer.heard(PodChanged(None, planned))
+    observer.heard(PodChanged(None, undecided))
     observer.times.decided(["planned"], [])
     try:
         text = metrics.render().decode()

@@ -19,6 +19,9 @@ from botocore import exceptions as botocore_errors
 
 from provisioner.cloudprovider.errors import CloudError, CreateError, InsufficientCapacityError, Retry
 
+#: What botocore raises: AWS answered with an error, or did not answer.
+BOTOCORE_ERRORS: Final = (botocore_errors.BotoCoreError, botocore_errors.ClientError)
+
 
 class Kind(enum.Enum):
     """What sort of failure it is."""

@@ -400,6 +400,12 @@ def test_a_file_without_anything_says_how_to_make_one(file: pathlib.Path) -> Non
         CliRunner().invoke(command, ["pod", "web", "-f", str(file)], catch_exceptions=False)
 
 
+def test_a_dump_that_is_nested_a_hundred_thousand_levels_deep_is_refused_with_its_line(file: pathlib.Path) -> None:
+    file.write_text("a: " + "[" * 100_000 + "]" * 100_000, encoding="utf-8")
+    with pytest.raises(UserError, match="line 1: is nested deeper than 64 levels"):
+        CliRunner().invoke(command, ["pod", "web", "-f", str(file)], catch_exceptions=False)
+
+
 def test_an_object_that_cannot_be_read_spoils_nothing(file: pathlib.Path) -> None:
     bad = wire_pod("bad")
     bad["spec"]["nodeName"] = 7

@@ -11,10 +11,11 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.changes import NodeChanged, NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.controllers.core.drift import RECHECK_SECONDS, DriftController
 from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON
-from tests.support.cluster import World, claim, pool
+from tests.support.cluster import World, claim, node, pool
 from tests.support.tinyserver import TinyServer
 
 HASHED = {names.NODEPOOL_HASH: "1", names.NODEPOOL_HASH_VERSION: "v3"}
@@ -130,19 +131,19 @@ def waiting(controller: DriftController) -> int:
 def test_events_have_those_looked_at_whom_they_concern() -> None:
     stage = Stage()
     one = stage.server.claim("a")
-    stage.controller.heard("claim", one, one)
-    stage.controller.heard("pool", stamped(), stamped())
-    stage.controller.heard("pool", stamped(), None)
-    stage.controller.heard("node", None, None)
+    stage.controller.heard(NodeClaimChanged(one, one))
+    stage.controller.heard(NodePoolChanged(stamped(), stamped()))
+    stage.controller.heard(NodePoolChanged(stamped(), None))
+    stage.controller.heard(NodeChanged(None, node("a")))
     assert waiting(stage.controller) == 0
-    stage.controller.heard("pool", stamped(), stamped("2"))
+    stage.controller.heard(NodePoolChanged(stamped(), stamped("2")))
     assert waiting(stage.controller) == 1
     other = Stage().controller
-    other.heard("class", None, claim("default"))
+    other.heard(NodeClassChanged(None, claim("default")))
     assert waiting(other) == 1, "whatever the kind, its name counts"
     relabelled = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels={}))
     third = Stage().controller
-    third.heard("claim", one, relabelled)
+    third.heard(NodeClaimChanged(one, relabelled))
     assert waiting(third) == 1
 
 
@@ -163,7 +164,7 @@ def observed(*generations: int) -> EC2NodeClass:
 )
 def test_a_class_is_waited_for_until_its_status_is_of_its_spec(generations: tuple[int, ...], seconds: float) -> None:
     stage = Stage()
-    stage.controller.heard("class", None, observed(1))
-    stage.controller.heard("class", None, observed(*generations))
+    stage.controller.heard(NodeClassChanged(None, observed(1)))
+    stage.controller.heard(NodeClassChanged(None, observed(*generations)))
     due = stage.controller._queue._schedule.next_time()
     assert due == pytest.approx(stage.world.clock.monotonic() + seconds)

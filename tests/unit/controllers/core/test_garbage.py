@@ -9,8 +9,8 @@ import pytest
 from provisioner.apis import ec2, names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceUnseenError
+from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import Machine
 from provisioner.controllers.core.garbage import ClaimCollector, MachineCollector
@@ -35,6 +35,7 @@ class Stage:
         self.broken: CloudError | None = None
         self.collector = MachineCollector(
             lambda: self.machines,
+            sort_out,
             self._fresh,
             lambda one: self.server.terminator().end_orphan(one, self._terminate),
             self.world.cluster,
@@ -183,7 +184,7 @@ class Cloud:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
 
 
-def collected(cloud: Cloud, *things: NodeClaim | Node, shifted: frozenset[str] = frozenset()) -> bool:
+def collected(cloud: Cloud, *things: NodeClaim | Node, uncertain: bool = False) -> bool:
     """Whether the claim "a" is deleted."""
     server = TinyServer(World())
     server.put(*things)
@@ -192,7 +193,7 @@ def collected(cloud: Cloud, *things: NodeClaim | Node, shifted: frozenset[str] =
         cloud,  # type: ignore[arg-type]
         server.writer,
         Metrics(),
-        shifted=lambda: shifted,
+        uncertain=lambda _: uncertain,
     )
     collector.poll()
     return not server.has("nodeclaims", "a")
@@ -226,10 +227,8 @@ def test_a_claim_that_is_not_registered_stays() -> None:
     assert not collected(Cloud(), claim("a", provider_id="kwok://a", true=(names.LAUNCHED,)))
 
 
-def test_a_claim_in_a_zone_that_is_shifted_away_from_stays() -> None:
-    lost = claim("a", provider_id="kwok://a", true=REGISTERED, labels={labels.ZONE_ID: "use1-az1"})
-    assert not collected(Cloud(), lost, shifted=frozenset({"use1-az1"}))
-    assert collected(Cloud(), lost, shifted=frozenset({"use1-az2"}))
+def test_a_claim_whose_machine_nobody_can_be_sure_about_stays() -> None:
+    assert not collected(Cloud(), LOST, uncertain=True)
 
 
 def test_a_claim_whose_machine_ec2_did_not_describe_once_stays() -> None:

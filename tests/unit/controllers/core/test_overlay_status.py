@@ -1,18 +1,17 @@
 """Each NodeOverlay says whether it is in force."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import condition
 from provisioner.apis.overlay import NodeOverlay
+from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePoolChanged, PodChanged
 from provisioner.controllers.core.overlay_status import RECHECK_SECONDS, OverlayStatus
 from provisioner.kube.client import Client
 from provisioner.kube.store import Store
 from provisioner.support.workers import DONE, Result
-from tests.support.cluster import pool
+from tests.support.cluster import pod, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.overlays import Stage as Judged
 from tests.support.overlays import overlay
@@ -117,24 +116,24 @@ def test_a_status_that_cannot_be_written(answer: FakeAnswer, want: Result) -> No
 def test_events_bring_all_overlays_back() -> None:
     first, second = overlay("a", price="1"), overlay("b", price="2")
     stage = Stage(first, second)
-    changes: dict[str, tuple[str, Any, Any, int]] = {
-        "a new overlay": ("overlay", None, first, 2),
-        "another spec": ("overlay", first, overlay("a", price="3"), 2),
-        "one that is gone": ("overlay", first, None, 2),
-        "a status alone": ("overlay", first, first, 1),
-        "a new pool": ("pool", None, pool(), 2),
-        "the same pool": ("pool", pool(), pool(), 0),
-        "another pool": ("pool", pool(), pool(limits={"cpu": "1"}), 2),
-        "a pod": ("pod", None, object(), 0),
+    changes: dict[str, tuple[Change, int]] = {
+        "a new overlay": (NodeOverlayChanged(None, first), 2),
+        "another spec": (NodeOverlayChanged(first, overlay("a", price="3")), 2),
+        "one that is gone": (NodeOverlayChanged(first, None), 2),
+        "a status alone": (NodeOverlayChanged(first, first), 1),
+        "a new pool": (NodePoolChanged(None, pool()), 2),
+        "the same pool": (NodePoolChanged(pool(), pool()), 0),
+        "another pool": (NodePoolChanged(pool(), pool(limits={"cpu": "1"})), 2),
+        "a pod": (PodChanged(None, pod("p")), 0),
     }
-    for what, (kind, old, new, count) in changes.items():
-        stage.status.heard(kind, old, new)
+    for what, (change, count) in changes.items():
+        stage.status.heard(change)
         assert stage.wanted() == count, what
 
 
 def test_without_the_gate_nothing_is_said() -> None:
     stage = Stage(overlay("a", price="1"), gate=False)
-    stage.status.heard("overlay", None, stage.get("a"))
+    stage.status.heard(NodeOverlayChanged(None, stage.get("a")))
     assert stage.wanted() == 0
     assert stage.status.reconcile("a") == DONE
     assert stage.sent == []

@@ -116,12 +116,12 @@ def test_a_pool_without_instance_types_is_told_so_where_describe_shows_it() -> N
     ],
 )
 def test_a_pool_is_told_of_an_annotation_that_is_ignored_and_still_gets_its_nodes(key: str, says: str) -> None:
-    told, _, world = batch(FakeAnswer(200, {}), {key: "tight"})
+    told, _, _ = batch(refusal(403, "Forbidden", "claims need the label team"), {key: "tight"})
     assert ("NodePool", "general", "Warning", "InvalidAnnotation") in told.events
     (text,) = [message for message in told.messages if says in message]
     assert text.startswith(f"metadata.annotations[{key}]: ")
     assert text.endswith(". The default applies until the value is corrected or removed")
-    assert world.cluster.claims() != []
+    assert ("NodePool", "general", "Warning", "FailedCreate") in told.events  # one was planned
 
 
 def test_a_server_that_is_overloaded_is_asked_again_at_once() -> None:

@@ -14,6 +14,7 @@ from provisioner.apis.core import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from provisioner.controllers.changes import SurroundingChanged
 from provisioner.controllers.core.retry_triggers import concerns_placement, id_of
 
 KINDS = {
@@ -77,13 +78,9 @@ CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any] | None, bool]]
 def test_pods_are_tried_again_when(
     what: str, old: dict[str, Any] | None, new: dict[str, Any] | None, concerns: bool
 ) -> None:
-    assert concerns_placement(what, made(what, old), made(what, new)) is concerns
+    assert concerns_placement(SurroundingChanged(made(what, old), made(what, new))) is concerns
 
 
-def test_other_kinds_have_their_own_ways() -> None:
-    assert not concerns_placement("service", None, made("namespace", {}))
-
-
-def test_an_object_is_called_by_namespace_and_name() -> None:
-    assert id_of(made("volumeclaim", {"metadata": {"namespace": "shop"}})) == "shop/x"
-    assert id_of(made("volume", {})) == "x"
+def test_an_object_is_called_by_kind_namespace_and_name() -> None:
+    assert id_of(made("volumeclaim", {"metadata": {"namespace": "shop"}})) == "PersistentVolumeClaim/shop/x"
+    assert id_of(made("volume", {})) == "PersistentVolume/x"

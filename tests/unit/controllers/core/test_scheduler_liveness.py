@@ -7,10 +7,11 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.controllers.changes import Change, NodeChanged, PodChanged
 from provisioner.controllers.core.scheduler_liveness import LOOK_SECONDS, SILENCE_SECONDS, SchedulerLiveness
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import FakeClock
-from tests.support.cluster import World, bound, pod
+from tests.support.cluster import World, bound, node, pod
 from tests.support.tinyserver import TinyServer
 
 
@@ -74,24 +75,24 @@ def test_a_scheduler_that_is_only_busy_does_something_for_somebody(sign: Callabl
     for _ in range(5):
         assert bench.after(SILENCE_SECONDS / 2) == []
         other = ours("other")
-        bench.liveness.heard("pod", other, sign(other))
+        bench.liveness.heard(PodChanged(other, sign(other)))
     assert sorted(bench.after(SILENCE_SECONDS * 2)) == ["a"]
 
 
-NO_SIGNS: dict[str, tuple[object, object]] = {
-    "a pod of another scheduler": (pod("x"), judged(pod("x"))),
-    "a pod that was bound before we came": (None, bound(ours("x"), "n")),
-    "a change of something else": (ours("x"), msgspec.structs.replace(ours("x"), ready=True)),
-    "a pod that went": (ours("x"), None),
-    "another object": ("node", "node"),
+NO_SIGNS: dict[str, Change] = {
+    "a pod of another scheduler": PodChanged(pod("x"), judged(pod("x"))),
+    "a pod that was bound before we came": PodChanged(None, bound(ours("x"), "n")),
+    "a change of something else": PodChanged(ours("x"), msgspec.structs.replace(ours("x"), ready=True)),
+    "a pod that went": PodChanged(ours("x"), None),
+    "another object": NodeChanged(node("n"), node("n")),
 }
 
 
 @pytest.mark.parametrize("change", NO_SIGNS.values(), ids=NO_SIGNS.keys())
-def test_it_is_no_sign_of_life(change: tuple[object, object]) -> None:
+def test_it_is_no_sign_of_life(change: Change) -> None:
     bench = Bench(ours("a"))
     bench.after(SILENCE_SECONDS / 2)
-    bench.liveness.heard("pod", *change)
+    bench.liveness.heard(change)
     assert bench.after(SILENCE_SECONDS) == ["a"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
+from provisioner.controllers.changes import Change, NodeClaimChanged, NodePoolChanged, PodChanged
 from provisioner.controllers.core import static_capacity
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.plans import PlanWriter
@@ -16,7 +17,7 @@ from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.resources import NODECLAIMS
 from provisioner.support.workers import DONE, Pool, Result
-from tests.support.cluster import World, claim, pool
+from tests.support.cluster import World, claim, pod, pool
 from tests.support.tinyserver import TinyServer
 
 METRICS = Metrics()
@@ -75,7 +76,7 @@ class Stage:
         gone = self.server.claim(name)
         del self.server.objects["nodeclaims", name]
         self.world.cluster.claim_changed(gone, None)
-        self.static.heard("claim", gone, None)
+        self.static.heard(NodeClaimChanged(gone, None))
 
     @property
     def events(self) -> list[str]:
@@ -217,7 +218,7 @@ def test_claims_that_never_register_are_made_again_at_a_growing_pace(two: Stage)
     for name in two.claims():
         before = two.server.claim(name)
         after = claim(name, true=(names.REGISTERED,))
-        two.static.heard("claim", before, after)
+        two.static.heard(NodeClaimChanged(before, after))
     two.lose(two.claims()[0])  # it failed: but the others came up
     assert (two.run().requeue_after or 0.0) <= 1.0
 
@@ -251,23 +252,21 @@ def test_a_pool_that_is_gone_is_done(two: Stage) -> None:
 def test_events_bring_the_pool_back(two: Stage) -> None:
     queue = two.static.queue
     mine = claim("a")
-    changes: dict[str, tuple[str, Any, Any, bool]] = {
-        "a new pool": ("pool", None, two.pool, True),
-        "an equal pool": ("pool", two.pool, two.pool, False),
-        "another scale": ("pool", two.pool, pool(replicas=5), True),
-        "a dynamic pool": ("pool", None, pool(), False),
-        "a new claim": ("claim", None, mine, True),
-        "a claim that is gone": ("claim", mine, None, True),
-        "the same claim": ("claim", mine, mine, False),
+    changes: dict[str, tuple[Change, bool]] = {
+        "a new pool": (NodePoolChanged(None, two.pool), True),
+        "an equal pool": (NodePoolChanged(two.pool, two.pool), False),
+        "another scale": (NodePoolChanged(two.pool, pool(replicas=5)), True),
+        "a dynamic pool": (NodePoolChanged(None, pool()), False),
+        "a new claim": (NodeClaimChanged(None, mine), True),
+        "a claim that is gone": (NodeClaimChanged(mine, None), True),
+        "the same claim": (NodeClaimChanged(mine, mine), False),
         "a status alone": (
-            "claim",
-            mine,
-            msgspec.structs.replace(mine, status=claim("a", true=("Launched",)).status),
+            NodeClaimChanged(mine, msgspec.structs.replace(mine, status=claim("a", true=("Launched",)).status)),
             False,
         ),
-        "a pod": ("pod", None, object(), False),
+        "a pod": (PodChanged(None, pod("p")), False),
     }
-    for what, (kind, old, new, wanted) in changes.items():
+    for what, (change, wanted) in changes.items():
         queue._schedule.clear()
-        two.static.heard(kind, old, new)
+        two.static.heard(change)
         assert (len(queue) == 1) is wanted, what

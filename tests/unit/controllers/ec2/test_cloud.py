@@ -4,7 +4,9 @@ import pytest
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import ObjectMeta
-from provisioner.controllers.ec2.cloud import classes_concerned, region_of
+from provisioner.cloudprovider.aws import labels
+from provisioner.controllers.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
+from provisioner.controllers.ec2.cloud import classes_concerned, is_in_zone, region_of
 from tests.support.cluster import claim, pool
 
 CLASS = EC2NodeClass(metadata=ObjectMeta(name="blue"))
@@ -16,22 +18,28 @@ def generation(of: NodePool, number: int) -> NodePool:
     return NodePool(metadata=ObjectMeta(name=of.name, generation=number), spec=of.spec)
 
 
-CONCERNED: dict[str, tuple[str, object, object, tuple[str, ...]]] = {
-    "a class that is new": ("class", None, CLASS, ("blue",)),
-    "a class that changed": ("class", CLASS, CLASS, ("blue",)),
-    "a class that is gone": ("class", CLASS, None, ()),
-    "a pool that is new": ("pool", None, POOL, ("default",)),
-    "a pool that is gone": ("pool", POOL, None, ("default",)),
-    "a pool that changed": ("pool", generation(POOL, 1), generation(POOL, 2), ("default",)),
-    "a pool whose status changed": ("pool", generation(POOL, 1), generation(POOL, 1), ()),
-    "a claim that is new": ("claim", None, CLAIM, ()),
-    "a claim that is gone": ("claim", CLAIM, None, ("default",)),
+CONCERNED: dict[str, tuple[Change, tuple[str, ...]]] = {
+    "a class that is new": (NodeClassChanged(None, CLASS), ("blue",)),
+    "a class that changed": (NodeClassChanged(CLASS, CLASS), ("blue",)),
+    "a class that is gone": (NodeClassChanged(CLASS, None), ()),
+    "a pool that is new": (NodePoolChanged(None, POOL), ("default",)),
+    "a pool that is gone": (NodePoolChanged(POOL, None), ("default",)),
+    "a pool that changed": (NodePoolChanged(generation(POOL, 1), generation(POOL, 2)), ("default",)),
+    "a pool whose status changed": (NodePoolChanged(generation(POOL, 1), generation(POOL, 1)), ()),
+    "a claim that is new": (NodeClaimChanged(None, CLAIM), ()),
+    "a claim that is gone": (NodeClaimChanged(CLAIM, None), ("default",)),
 }
 
 
-@pytest.mark.parametrize(("what", "old", "new", "want"), CONCERNED.values(), ids=CONCERNED)
-def test_classes_that_an_event_concerns(what: str, old: object, new: object, want: tuple[str, ...]) -> None:
-    assert classes_concerned(what, old, new) == want
+@pytest.mark.parametrize(("change", "want"), CONCERNED.values(), ids=CONCERNED)
+def test_classes_that_an_event_concerns(change: Change, want: tuple[str, ...]) -> None:
+    assert classes_concerned(change) == want
+
+
+def test_a_claim_in_a_zone_that_is_shifted_away_from_is_uncertain() -> None:
+    one = claim("a", labels={labels.ZONE_ID: "use1-az1"})
+    assert is_in_zone(one, frozenset({"use1-az1"}))
+    assert not is_in_zone(one, frozenset({"use1-az2"}))
 
 
 def test_the_region_is_that_of_every_sdk() -> None:

@@ -1,6 +1,7 @@
 """Files to plain values: YAML and JSON as kubectl reads and writes them, bounded in size, depth, and what aliases may unfold to."""
 
 import functools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,18 @@ _plain: Final[Any] = yaml.SafeLoader("")
 
 class DocumentError(Exception):
     """A file, or the rest of it, that cannot be read: what is wrong, where, and what to do."""
+
+
+def content(path: Path) -> bytes:
+    """What a file holds, or the standard input for "-": one byte more than may be read, at most.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if str(path) == "-":
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def documents(path: Path, data: bytes) -> Iterator[object]:

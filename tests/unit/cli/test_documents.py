@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.cli.plan.documents import MAX_DEPTH, DocumentError, documents
+from provisioner.cli.documents import MAX_DEPTH, DocumentError, documents
 
 YAML = Path("some.yaml")
 
@@ -87,6 +87,6 @@ def test_json_is_read_as_json() -> None:
 
 
 def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provisioner.cli.plan.documents.MAX_BYTES", 10)
+    monkeypatch.setattr("provisioner.cli.documents.MAX_BYTES", 10)
     with pytest.raises(DocumentError, match="split it into several files"):
         read("a: 1234567890")

@@ -1,0 +1,112 @@
+"""What the caches tell the controllers: one change of one object, a type for each kind that somebody listens to.
+
+A listener matches the types that concern it; mypy then knows what `old` and `new` are.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from provisioner.apis.core import (
+    CSINode,
+    LabelledNamespace,
+    LimitRange,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.pods import Pod
+from provisioner.controllers.observability.conditions import Conditioned
+
+T_co = TypeVar("T_co", covariant=True)
+
+#: What decides beside Nodes and pods where a pod may run.
+Surrounding: TypeAlias = (
+    CSINode | LabelledNamespace | LimitRange | PersistentVolume | PersistentVolumeClaim | StorageClass
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T_co]):
+    """One change of one object.
+
+    Attributes:
+        old: the object before; None where it is new to us.
+        new: the object now; None where it is gone.
+    """
+
+    old: T_co | None
+    new: T_co | None
+
+    @property
+    def latest(self) -> T_co:
+        """The object now, or as it was last.
+
+        Raises:
+            ValueError: there is neither; no watch tells that.
+        """
+        found = self.old if self.new is None else self.new
+        if found is None:
+            raise ValueError("a change needs the object before or after it")
+        return found
+
+
+class PodChanged(Changed[Pod]):
+    """A pod."""
+
+    __slots__ = ()
+
+
+class NodeChanged(Changed[Node]):
+    """A Node, of ours or not."""
+
+    __slots__ = ()
+
+
+class NodeClaimChanged(Changed[NodeClaim]):
+    """A NodeClaim."""
+
+    __slots__ = ()
+
+
+class NodePoolChanged(Changed[NodePool]):
+    """A NodePool."""
+
+    __slots__ = ()
+
+
+class NodeClassChanged(Changed[Conditioned]):
+    """A NodeClass of the provider's own kind."""
+
+    __slots__ = ()
+
+
+class NodeOverlayChanged(Changed[NodeOverlay]):
+    """A NodeOverlay; never while the feature gate is off."""
+
+    __slots__ = ()
+
+
+class SurroundingChanged(Changed[Surrounding]):
+    """One of the objects around pods that decide where they may run."""
+
+    __slots__ = ()
+
+
+Change: TypeAlias = (
+    PodChanged
+    | NodeChanged
+    | NodeClaimChanged
+    | NodePoolChanged
+    | NodeClassChanged
+    | NodeOverlayChanged
+    | SurroundingChanged
+)
+
+
+class Listener(Protocol):
+    """Who is told of every change, in the thread of the watch, after the state has taken it in: put work into a queue."""
+
+    def __call__(self, change: Change, /) -> None: ...

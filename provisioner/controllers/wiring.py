@@ -1,0 +1,509 @@
+"""How the controllers of a term are put together: one function a part, in the order in which they are made.
+
+Each function takes what parts before it made and answers with what parts after it need. Where two parts need each other, the earlier one
+is given a `LateCall` of `Calls`, which is connected when the later one exists. Nothing here acts: `program.Controllers` starts and stops.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Generic, ParamSpec, TypeVar
+
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.metering import metered
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.caches import Caches
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.consistency import Consistency
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.disruption import Disruption, settings_of
+from provisioner.controllers.core.drain import Evictions
+from provisioner.controllers.core.drift import DriftController
+from provisioner.controllers.core.forceful import ForcefulDisruption
+from provisioner.controllers.core.garbage import ClaimCollector
+from provisioner.controllers.core.hydration import Hydration
+from provisioner.controllers.core.intake import Intake
+from provisioner.controllers.core.lifecycle import Lifecycle, timeouts_of
+from provisioner.controllers.core.nodepool import Health, PoolController
+from provisioner.controllers.core.nomination_policy import Steering
+from provisioner.controllers.core.nominations import Nominations
+from provisioner.controllers.core.overlay_status import OverlayStatus
+from provisioner.controllers.core.planner import Planner
+from provisioner.controllers.core.planner_process import PlannerProcess
+from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
+from provisioner.controllers.core.provisioning import Provisioner
+from provisioner.controllers.core.registration import Registrar
+from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
+from provisioner.controllers.core.static_capacity import StaticCapacity
+from provisioner.controllers.core.termination import Termination
+from provisioner.controllers.core.terminator import Terminator
+from provisioner.controllers.core.transitions import Transitions
+from provisioner.controllers.core.worlds import Worlds
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.observability.collector import Observer
+from provisioner.controllers.poller import Poller
+from provisioner.kube.client import Client
+from provisioner.kube.events import Recorder
+from provisioner.options import Options
+from provisioner.scheduling.world import Policies
+from provisioner.state.cluster import Cluster
+from provisioner.state.effects import Effect
+from provisioner.support.clock import Clock
+from provisioner.support.workers import KeyedQueue, Pool
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Threads that write at once, for creations and for everything else; on two cores more only wait for each other.
+WRITERS = 12
+#: A plan that waits behind a hundred creations is too late: its room is taken before the extender hears of it.
+PLAN_WRITERS = 4
+
+
+class LateCall(Generic[P, R]):
+    """A function of a part that is made later than its callers.
+
+    Args:
+        name: what it does, for whoever calls it too early.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._call: Callable[P, R] | None = None
+
+    def connect(self, call: Callable[P, R]) -> None:
+        """Call this from now on."""
+        self._call = call
+
+    @property
+    def problem(self) -> str:
+        """That nothing is connected, for whoever forgot it; "" otherwise."""
+        return f'"{self._name}" is not connected' if self._call is None else ""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function answers.
+
+        Raises:
+            RuntimeError: it is called before it is connected.
+        """
+        if self._call is None:
+            raise RuntimeError(self.problem)
+        return self._call(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """By what parts reach those that are made after them.
+
+    Attributes:
+        carry_out: does what the state wants done.
+        claim_again: look at a NodeClaim again now, by name.
+        pool_again: look at a NodePool again soon, by name.
+        plan_again: plan what waits again; the word says why.
+        register: takes the name of a NodeClaim whose Node has come.
+        fits_elsewhere: whether all pods that wait for a NodeClaim would find other places now.
+        counts: whether an unbound pod may cause a launch now.
+        time_left: seconds of the batch that is planned now.
+    """
+
+    carry_out: LateCall[[Iterable[Effect]], None] = field(default_factory=lambda: LateCall("carry out effects"))
+    claim_again: LateCall[[str], None] = field(default_factory=lambda: LateCall("look at a NodeClaim"))
+    pool_again: LateCall[[str], None] = field(default_factory=lambda: LateCall("look at a NodePool"))
+    plan_again: LateCall[[str], None] = field(default_factory=lambda: LateCall("plan again"))
+    register: LateCall[[str], None] = field(default_factory=lambda: LateCall("register a Node"))
+    fits_elsewhere: LateCall[[str], bool] = field(default_factory=lambda: LateCall("look for other places"))
+    counts: LateCall[[Pod], bool] = field(default_factory=lambda: LateCall("judge a waiting pod"))
+    time_left: LateCall[[], float] = field(default_factory=lambda: LateCall("tell the time that is left to a batch"))
+
+    def check(self) -> None:
+        """Whether all are connected; asked when every part is made, before anything is started.
+
+        Raises:
+            RuntimeError: one is not.
+        """
+        for one in fields(self):
+            if problem := getattr(self, one.name).problem:
+                raise RuntimeError(problem)
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the process lends to every part of a term."""
+
+    caches: Caches
+    client: Client
+    provider: CloudProvider
+    recorder: Recorder
+    metrics: Metrics
+    options: Options
+    policies: Policies
+    clock: Clock
+
+    @property
+    def cluster(self) -> Cluster:
+        """The state that the caches feed."""
+        return self.caches.cluster
+
+    def provider_for(self, controller: str) -> CloudProvider:
+        """The provider, its calls counted under that controller's name."""
+        return metered(self.provider, controller, self.clock)
+
+
+@dataclass(frozen=True)
+class Writers:
+    """Who writes NodeClaims and plans, and in which threads."""
+
+    creates: Pool
+    notes: Pool
+    claims: ClaimWriter
+    plans: PlanWriter
+    node_plans: NodePlanRemover
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The threads."""
+        return self.creates, self.notes
+
+
+def writers(base: Base, calls: Calls) -> Writers:
+    """The writing of NodeClaims, and of the plans on them."""
+    notes = Pool(PLAN_WRITERS, "plans")
+    claims = ClaimWriter(base.client, base.cluster, calls.carry_out)
+    return Writers(
+        Pool(WRITERS, "creates"),
+        notes,
+        claims,
+        PlanWriter(base.cluster, claims, notes),
+        NodePlanRemover(base.client, base.clock),
+    )
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How Nodes are closed and drained, and instances terminated."""
+
+    evictions: Evictions
+    taints: DisruptedTaints
+    terminator: Terminator
+    nodes: KeyedQueue
+    garbage: Poller
+
+
+def ends(base: Base, writing: Writers, uncertain: Callable[[NodeClaim], bool]) -> Ends:
+    """The end of Nodes and instances; the terminator alone ends instances, for everybody.
+
+    The garbage collector leaves the NodeClaims alone of which `uncertain` says that nobody knows now whether their instance is there.
+    """
+    options, clock, cluster, client = base.options, base.clock, base.cluster, base.client
+    evictions = Evictions(
+        cluster,
+        client,
+        base.recorder,
+        base.metrics,
+        clock,
+        workers=options.workers(10, 100),
+        pause=base.caches.pause,
+    )
+    taints = DisruptedTaints(client, clock, told=writing.claims.node_written)
+    terminator = Terminator(
+        base.provider,
+        client,
+        cluster.claims,
+        evictions,
+        taints,
+        base.recorder,
+        clock,
+        volume_of=cluster.volume_of,
+    )
+    termination = Termination(
+        cluster,
+        client,
+        base.provider_for("node.termination"),
+        writing.claims,
+        evictions,
+        taints,
+        terminator,
+        base.recorder,
+        base.metrics,
+        clock,
+        pods_are_stale=base.caches.pods_are_stale,
+    )
+    nodes = KeyedQueue("node-termination", termination.reconcile, clock, workers=options.workers(10, 100))
+    garbage = ClaimCollector(
+        cluster, base.provider_for("nodeclaim.garbagecollection"), writing.claims, base.metrics, uncertain=uncertain
+    )
+    return Ends(evictions, taints, terminator, nodes, Poller("nodeclaim-garbage", garbage.poll))
+
+
+@dataclass(frozen=True)
+class Joining:
+    """What brings a NodeClaim from its launch to a Node that takes pods, and what is known of NodePools by it."""
+
+    threads: Pool
+    steering: Steering
+    nominations: Nominations
+    registrar: Registrar
+    claims: KeyedQueue
+    pools: KeyedQueue
+    consistency: Consistency
+    hydration: Hydration
+
+
+def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining:
+    """Launch, registration, nomination, and the status of NodePools. Connects `claim_again` and `register`."""
+    caches, cluster, client, clock = base.caches, base.cluster, base.client, base.clock
+    health = Health(calls.pool_again)
+    lifecycle = Lifecycle(
+        cluster,
+        client,
+        base.provider_for("nodeclaim.lifecycle"),
+        ending.terminator,
+        writing.claims,
+        base.recorder,
+        base.metrics,
+        clock,
+        register=calls.register,
+        health=health.note,
+        nodes_are_stale=caches.nodes_are_stale,
+        elsewhere=calls.fits_elsewhere,
+        timeouts=timeouts_of(base.options),
+    )
+    queue = KeyedQueue("nodeclaim", lifecycle.reconcile, clock, workers=base.options.workers(10, 100))
+    calls.claim_again.connect(queue.add)
+    threads = Pool(WRITERS, "registration")
+    steering = Steering(base.options.nominate, clock)
+    nominations = Nominations(
+        cluster,
+        client,
+        base.metrics,
+        threads,
+        clock,
+        pods=caches.pods.store.list,
+        steering=steering,
+        defaults=base.policies.spread,
+    )
+    registrar = Registrar(
+        cluster,
+        client,
+        writing.claims,
+        base.recorder,
+        base.metrics,
+        threads,
+        clock,
+        nominations=nominations,
+        again=queue.add,
+        health=health.note,
+    )
+    calls.register.connect(registrar.offer)
+
+    def pools_are_ready() -> None:
+        calls.plan_again("pools")
+
+    pools = PoolController(
+        cluster,
+        client,
+        base.provider_for("nodepool"),
+        writing.claims,
+        base.metrics,
+        clock,
+        pool=caches.pools.store.get,
+        class_generation=caches.class_generation,
+        health=health,
+        ready=pools_are_ready,
+    )
+    return Joining(
+        threads,
+        steering,
+        nominations,
+        registrar,
+        queue,
+        KeyedQueue("nodepool", pools.reconcile, clock),
+        Consistency(cluster, writing.claims, base.recorder, clock, chance=random.Random()),
+        Hydration(cluster, client, base.provider, writing.claims, clock),
+    )
+
+
+@dataclass(frozen=True)
+class Observability:
+    """What only tells: metrics of single objects (None where they are switched off), events of conditions, silent schedulers."""
+
+    observer: Observer | None
+    transitions: Transitions
+    scheduler_liveness: SchedulerLiveness
+    overlays: OverlayStatus
+
+    def decided(self, placed: Iterable[str], left: Iterable[str]) -> None:
+        """Provisioning has decided about these pods, by UID."""
+        if self.observer is not None:
+            self.observer.times.decided(placed, left)
+
+
+def observability(base: Base) -> Observability:
+    """What looks at the cluster and changes nothing but status and events."""
+    caches, cluster, clock = base.caches, base.cluster, base.clock
+    observer = None
+    if not base.options.disable_cluster_state_observability:
+        observer = Observer(
+            cluster.snapshot,
+            caches.nodes.store.list,
+            caches.pods.store.list,
+            cluster.claims,
+            caches.pools.store.list,
+            caches.types_of,
+            base.provider.well_known_labels,
+            clock,
+        )
+    return Observability(
+        observer,
+        Transitions(base.recorder, clock),
+        SchedulerLiveness(cluster.waiting, base.recorder, clock),
+        OverlayStatus(base.client, caches.overlays, clock, caches.overlay_objects),
+    )
+
+
+@dataclass(frozen=True)
+class Provisioning:
+    """What makes NodeClaims: for pods that wait, and for static NodePools."""
+
+    creator: ClaimCreator
+    planner: Planner
+    intake: Intake
+    static: StaticCapacity
+
+
+def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observability) -> Provisioning:
+    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `counts`, `time_left` and `plan_again`."""
+    caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
+
+    def launch(claim: NodeClaim) -> None:
+        calls.claim_again(claim.name)
+
+    def serves(pool: NodePool) -> bool:
+        reference = pool.node_class_ref
+        return (reference.group, reference.kind) in base.provider.node_class_kinds()
+
+    creator = ClaimCreator(
+        base.client,
+        cluster,
+        base.metrics,
+        writing.plans,
+        effects=calls.carry_out,
+        created=launch,
+        chance=random.Random(),
+    )
+    planner = Planner(PlannerProcess(clock), clock)
+    provisioner = Provisioner(
+        cluster,
+        creator,
+        base.provider_for("provisioner"),
+        base.recorder,
+        base.metrics,
+        writing.creates,
+        clock,
+        counts=calls.counts,
+        retry=calls.plan_again,
+        chance=random.Random(),
+        plans=writing.plans,
+        policies=base.policies,
+        deadline=options.solve_deadline,
+        decided=observing.decided,
+        improve=lambda prepared, result: planner.planned(prepared, result, calls.time_left()),
+    )
+    calls.fits_elsewhere.connect(provisioner.fits_elsewhere)
+    intake = Intake(
+        provisioner.run,
+        cluster.waiting,
+        cluster.is_planned,
+        clock,
+        idle=options.batch_idle_duration,
+        longest=options.batch_max_duration,
+        grace=options.intake_grace,
+        gathering=planner.expect,
+    )
+    calls.counts.connect(intake.counts)
+    calls.time_left.connect(intake.remaining)
+    calls.plan_again.connect(intake.trigger)
+    static = StaticCapacity(
+        cluster,
+        base.client,
+        creator,
+        writing.claims,
+        base.recorder,
+        base.metrics,
+        writing.creates,
+        clock,
+        enabled=options.feature_gates.static_capacity,
+        pool=caches.pools.store.get,
+        manages=serves,
+        stale=caches.static_pools_are_stale,
+        chance=random.Random(),
+    )
+    return Provisioning(creator, planner, intake, static)
+
+
+@dataclass(frozen=True)
+class Disruptions:
+    """What ends nodes that still work: by command, by force, and the verdicts of drift; one ledger of budgets for all."""
+
+    ledger: BudgetLedger
+    commands: CommandQueue
+    voluntary: Disruption
+    forceful: ForcefulDisruption
+    drift: DriftController
+
+
+def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning) -> Disruptions:
+    """Which nodes are disrupted, and how."""
+    caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
+    ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
+    commands = CommandQueue(
+        cluster,
+        base.client,
+        writing.claims,
+        making.creator,
+        writing.plans,
+        base.recorder,
+        base.metrics,
+        ending.taints,
+        ending.terminator,
+        clock,
+        stale=caches.disruption_is_stale,
+        timeout=options.command_timeout,
+        pause=caches.pause,
+    )
+    voluntary = Disruption(
+        cluster,
+        writing.claims,
+        base.recorder,
+        base.metrics,
+        commands,
+        ledger,
+        clock,
+        stale=caches.disruption_is_stale,
+        worlds=Worlds(base.provider_for("disruption"), base.policies),
+        settings=settings_of(options),
+        pause=caches.pause,
+    )
+    forceful = ForcefulDisruption(
+        cluster,
+        writing.claims,
+        base.recorder,
+        base.metrics,
+        ledger,
+        clock,
+        policies=base.provider.repair_policies() if options.feature_gates.node_repair else (),
+        stale=caches.disruption_is_stale,
+        pause=caches.pause,
+    )
+    drift = DriftController(
+        cluster,
+        base.provider_for("nodeclaim.disruption"),
+        writing.claims,
+        clock,
+        pool=caches.pools.store.get,
+    )
+    return Disruptions(ledger, commands, voluntary, forceful, drift)
