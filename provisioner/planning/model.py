@@ -17,11 +17,12 @@ hostnames, no node takes more than maxSkew pods of a spread, or one of those tha
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 from typing import Final
 
-from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_SPOT, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.bits import members
@@ -41,6 +42,8 @@ _ALONE: Final = 1 << 12
 """What a pod that keeps others off its node takes of the room for it; others take 1. More than pods on any node."""
 _MOST_SHARED: Final = 8
 """Kinds of hostname constraints that several classes share; each is a resource more."""
+_FLEXIBLE: Final = 15
+"""So many instance types a spot node can be, where there are so many. Source: Karpenter's least number for moving spot to spot."""
 _BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
 _EVERYTHING: Final = Term()
 
@@ -56,6 +59,7 @@ class Slot:
         usd: per hour; exact.
         room: what a node has for pods, by dimension.
         supply: number of the reservation that it draws from; -1 for any number of nodes.
+        rare: spot, and fewer than 15 instance types have that much room.
     """
 
     offer: int
@@ -65,6 +69,7 @@ class Slot:
     usd: Fraction
     room: Vector
     supply: int = -1
+    rare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,8 @@ class Model:
         nodes: what scheduling made for them.
         kept: claims that stay.
         market: for the bound.
+        familiar: whether `nodes` are possible with these slots; not where scheduling made spot nodes that hardly any other type could
+            take the place of.
     """
 
     slots: tuple[Slot, ...]
@@ -142,6 +149,7 @@ class Model:
     nodes: tuple[Node, ...]
     kept: tuple[PlannedClaim, ...]
     market: Market
+    familiar: bool = True
 
     def designed(self, setting: Setting, nodes: Iterable[Node]) -> tuple[DesignedNode, ...]:
         """These nodes with pods dealt out to them, for scheduling to judge beside what stays."""
@@ -283,7 +291,9 @@ class _Reader:
             if node is None:  # what scheduling knows is more than the model does
                 return Model((), (), (), self.result.claims, market)
             nodes.append(node)
-        return Model(slots, made, tuple(nodes), tuple(kept), market)
+        common = _common(slots, made)
+        familiar = common is made or all(cheapest(slots, common, node.load) for node in nodes)
+        return Model(slots, common, tuple(nodes), tuple(kept), market, familiar)
 
     def _claims(self) -> tuple[list[tuple[PlannedClaim, str]], list[PlannedClaim]]:
         """The claims that are planned again, with their zone where it matters; the others."""
@@ -342,9 +352,14 @@ class _Reader:
                     state = _state(offer, zone, kind)
                     if state is None:
                         continue
-                    for one in offer.ranked(state).priced:
+                    priced = offer.ranked(state).priced
+                    spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
+                    rare = _rare({one.row: offer.room[one.row] for one in priced}) if spot else frozenset()
+                    for one in priced:
                         usd = Fraction(str(one.offering.price))
-                        found.append(Slot(number, one.row, zone, kind, usd, offer.room[one.row] + more))
+                        scarce = one.row in rare and one.offering.capacity_type == CAPACITY_SPOT
+                        room = offer.room[one.row] + more
+                        found.append(Slot(number, one.row, zone, kind, usd, room, rare=scarce))
         return tuple(found)
 
     def _slots_for(self, number: int, bits: "_Bits", zone: str, weight: int) -> int:
@@ -503,6 +518,35 @@ def _share(tie: _Tie, number: int) -> int:
     if tie.apart:
         return _ALONE if number in tie.owners else int(number in tie.members)
     return int(number in tie.members or number in tie.owners)
+
+
+def _rare(rooms: Mapping[int, Vector]) -> frozenset[int]:
+    """Those of which fewer than 15 have at least their room, in every dimension. Cost: O(types x dimensions) operations on bitsets."""
+    rows = list(rooms)
+    covering = dict.fromkeys(rows, -1)
+    for amounts in zip(*rooms.values(), strict=True):
+        seen = 0
+        own = dict(zip(rows, amounts, strict=True))
+        for _, some in groupby(sorted(rows, key=own.__getitem__, reverse=True), own.__getitem__):
+            equal = list(some)
+            for row in equal:
+                seen |= 1 << row
+            for row in equal:
+                covering[row] &= seen
+    return frozenset([row for row in rows if covering[row].bit_count() < _FLEXIBLE])
+
+
+def _common(slots: Sequence[Slot], items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The items without the slots that are rare, but for those that fit on no other."""
+    rare = sum(1 << number for number, slot in enumerate(slots) if slot.rare)
+    if not rare:
+        return items
+    made = []
+    for one in items:
+        others = one.allowed & ~rare
+        fits = any(all(map(int.__ge__, slots[number].room, one.need)) for number in members(others))
+        made.append(replace(one, allowed=others) if fits else one)
+    return tuple(made)
 
 
 def _union(sets: Iterable[int]) -> int:

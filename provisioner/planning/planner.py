@@ -6,9 +6,10 @@ a whole, and taken where it is legal and costs less (`taken`); else scheduling's
 `model`.
 
 Not done: fleets are not steered towards a pool's limits or minValues; one that breaks them is refused as a whole. Zones are those
-that scheduling chose. Spot is planned at its lowest price.
+that scheduling chose. Spot is planned at its lowest price, on nodes of which 15 instance types could take the place where there are so many.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -177,10 +178,10 @@ class _Stages:
     def run(self, iterations: int) -> tuple[list[Node], str, int]:
         """The nodes of the cheapest fleet, the stage that found it, and the rounds of ruin and recreate."""
         search = self.search
-        first = search.fleet(self._loads())
-        fleets = [(first, SCHEDULING)]
+        fleets = [(search.fleet(self._loads()), SCHEDULING)] if self.model.familiar else []
         for noise, share in _DIVES:
-            if self._near(fleets) or (len(fleets) > 1 and self.expired()):  # one dive is worth a little more time
+            late = fleets and fleets[-1][1] != SCHEDULING and self.expired()  # one dive is worth a little more time
+            if late or self._near(fleets):
                 break
             fleets.append((search.fleet(search.dive(self.arrays.demand, noise=noise, share=share)), "dive"))
         if len(self.model.items) <= _FEW_KINDS and not self._done(fleets):
@@ -197,7 +198,7 @@ class _Stages:
         return self.expired() or self._near(fleets)
 
     def _near(self, fleets: list[tuple[Fleet, str]]) -> bool:
-        return min(one.usd for one, _ in fleets) <= self.least * _DONE
+        return min((one.usd for one, _ in fleets), default=math.inf) <= self.least * _DONE
 
     def _loads(self) -> Counts:
         loads = np.zeros((len(self.model.nodes), len(self.model.items)), dtype=np.int32)

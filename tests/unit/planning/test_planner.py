@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from provisioner.apis import names
-from provisioner.cloudprovider.types import Offering
+from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
@@ -96,6 +96,36 @@ def test_a_pool_that_is_packed_greedily_keeps_what_scheduling_made_and_takes_not
     assert theirs
     assert [claim for claim in plan.result.claims if claim.pool == "other"] == theirs
     assert plan.usd_per_hour < result.usd_per_hour
+
+
+def spots(*sizes: tuple[int, float, int]) -> tuple[InstanceType, ...]:
+    """Types of each size (cores, price, how many), for spot only."""
+    return tuple(
+        problems.instance_type(f"t{cpu}-{n:02d}", str(cpu), f"{2 * cpu}Gi", usd + n / 1000, capacity_types=("spot",))
+        for cpu, usd, count in sizes
+        for n in range(count)
+    )
+
+
+def test_spot_nodes_can_be_of_fifteen_instance_types() -> None:
+    types = spots((8, 1.0, 16), (16, 1.9, 16), (32, 3.5, 4), (64, 9.0, 4))
+    result, plan = planned(problem(pods(60, shape("1", "1Gi")), pool(types=types)))
+    assert [len(claim.instance_types) for claim in result.claims] == [4]  # the largest, as first fit has it
+    assert min(len(claim.instance_types) for claim in plan.result.claims) >= 15  # though two of 32 cores cost less
+    assert 3.5 < plan.usd_per_hour < result.usd_per_hour
+
+
+def test_a_pod_that_fits_on_a_rare_spot_type_only_gets_it() -> None:
+    types = spots((8, 1.0, 16), (16, 1.9, 16), (32, 3.5, 4))
+    some = pods(2, shape("20", "1Gi"), "large") + pods(12, shape("1", "1Gi"), "small")
+    _, plan = planned(problem(some, pool(types=types)))
+    assert sum(len(claim.pods) for claim in plan.result.claims) == 14
+    assert Counter(len(claim.instance_types) for claim in plan.result.claims)[4] <= 2
+
+
+def test_a_catalogue_of_few_spot_types_is_used_all_the_same() -> None:
+    _, plan = planned(problem(pods(8, shape("1", "1Gi")), pool(types=spots((8, 1.0, 3)))))
+    assert [len(claim.instance_types) for claim in plan.result.claims] == [3]
 
 
 def test_a_bound_holds_for_pools_that_are_packed_greedily() -> None:
