@@ -72,9 +72,9 @@ manifests: install ## write manifests/crds and the IAM policies in manifests/aws
 docs: install ## write docs/reference from the code
 	@$(BIN)/dovetail reference
 
-docs-check: install ## links, generated pages, and files that documents name
+docs-check: install ## links, generated pages, texts, and files that documents name
 	@$(BIN)/dovetail reference --check
-	$(PYTEST) -q tests/unit/test_docs.py
+	$(PYTEST) -q tests/unit/test_docs.py tests/unit/test_messages.py
 
 verify-manifests: install
 	@$(BIN)/dovetail manifests --check

@@ -27,6 +27,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from certs import messages
 from certs.authority import CertificateError
 from certs.injection import BundleInjector, merge, trusted_by_all, trusted_by_any, trusts
 from certs.replicas import Records, Replica
@@ -280,7 +281,7 @@ class Rotation:
         try:
             self._records.withdraw()
         except ApiError as error:
-            _log.debug("Letting this replica's record expire", error=str(error))
+            _log.debug(messages.LETTING_RECORD_EXPIRE, error=str(error))
 
     def reasons_not_ready(self) -> list[str]:
         """Why this replica should get no calls, as sentences; empty when it should."""
@@ -317,7 +318,7 @@ class Rotation:
             try:
                 self._elector.run(self._on_started, self._term.end)
             except Exception:
-                _log.exception("Leader election failed; retrying")
+                _log.exception(messages.LEADER_ELECTION_FAILED)
             self._stopping.wait(STAND_AGAIN_SECONDS)
 
     def _on_started(self, fence: Fence) -> None:
@@ -330,7 +331,7 @@ class Rotation:
             try:
                 pause = self.tick()
             except Exception:
-                _log.exception("Certificate rotation failed; retrying")
+                _log.exception(messages.CERTIFICATE_ROTATION_FAILED)
                 pause = 5.0
             self._wake.wait(pause)
             self._wake.clear()
@@ -360,11 +361,11 @@ class Rotation:
         try:
             run()
         except (Conflict, Invalid) as error:
-            _log.info("Another writer was faster; reading again", step=name, error=str(error))
+            _log.info(messages.ANOTHER_WRITER_WAS_FASTER, step=name, error=str(error))
             self._problems[name] = str(error)
         except (ApiError, OSError, CertificateError) as error:
             if self._problems.get(name) != str(error):
-                _log.warning("A step of the certificate rotation failed; retrying", step=name, error=str(error))
+                _log.warning(messages.ROTATION_STEP_FAILED, step=name, error=str(error))
             self._problems[name] = str(error)
         except LostLease:
             self._problems.pop(name, None)
@@ -420,7 +421,7 @@ class Rotation:
             pass
         self._client.apply(MUTATINGWEBHOOKS, self._settings.configuration, document, "dovetail-webhook")
         self._registered = True
-        _log.info("Registered the webhook", configuration=self._settings.configuration)
+        _log.info(messages.REGISTERED_WEBHOOK, configuration=self._settings.configuration)
 
     def _mint(self) -> None:
         names = self._settings.names
@@ -439,7 +440,7 @@ class Rotation:
             self._store.create_or_adopt(material)
         else:
             self._store.replace(secret, material)
-        _log.info("Issued a certificate", reason=reason, fingerprint=material.fingerprint)
+        _log.info(messages.ISSUED_CERTIFICATE, reason=reason, fingerprint=material.fingerprint)
 
     def _serve(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
         if wanted is None:
@@ -454,7 +455,7 @@ class Rotation:
         if may_serve(served, wanted, configuration, self._trusted_for(wanted, configuration), self._settings.settle):
             write_atomically(self.path, wanted.pem())
             self._served = wanted
-            _log.info("Serving a new certificate", fingerprint=wanted.fingerprint)
+            _log.info(messages.SERVING_NEW_CERTIFICATE, fingerprint=wanted.fingerprint)
         self._delivered = True
 
     def _trusted_for(self, wanted: Material, configuration: MutatingWebhookConfiguration | None) -> float:
@@ -490,7 +491,7 @@ class Rotation:
             return
         self._term.check()
         if self._injector.inject(configuration, bundle):
-            _log.info("Injected the CA bundle", certificates=bundle.count(b"BEGIN CERTIFICATE"))
+            _log.info(messages.INJECTED_CA_BUNDLE, certificates=bundle.count(b"BEGIN CERTIFICATE"))
 
     def _look_around(self) -> None:
         """Also while nothing is to be pruned: who lives shows by renewals that are seen."""

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from certs import messages
 from provisioner.support import logs
 
 _log = logs.get_logger(__name__)
@@ -55,7 +56,7 @@ class ServingContext:
                 if self._problem != str(error):
                     self._problem = str(error)
                     _log.warning(
-                        "Failed to reload the serving certificate; serving the previous one",
+                        messages.FAILED_TO_RELOAD_CERTIFICATE,
                         file=str(self._certificate),
                         error=str(error),
                     )

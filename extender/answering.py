@@ -5,7 +5,7 @@ answer, but for `preempt`: a veto is given once. Whatever goes wrong inside, and
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from extender import meters, placement
+from extender import messages, meters, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import decode_member
@@ -196,10 +196,10 @@ class Answerer:
             if not complaint:
                 return judge()
             meters.PASSED.labels("stale").inc()
-            self._log("Passing all nodes because the state of the extender is out of date", why=complaint)
+            self._log(messages.PASSING_ALL_NODES_STALE, why=complaint)
         except Exception as error:
             meters.PASSED.labels("error").inc()
-            self._log("Passing all nodes because a request failed", error=error, verb=verb)
+            self._log(messages.PASSING_ALL_NODES_FAILED, error=error, verb=verb)
         finally:
             self.breaker.record(self._board.clock.monotonic() - began)
         return "echoed", echo()
@@ -220,13 +220,13 @@ class Answerer:
     def _breaker_changed(self, is_open: bool) -> None:
         meters.BREAKER_OPEN.set(is_open)
         if is_open:
-            _log.warning("Passing all nodes temporarily because filtering takes too long", slow_seconds=SLOW_SECONDS)
+            _log.warning(messages.PASSING_ALL_NODES, slow_seconds=SLOW_SECONDS)
         else:
-            _log.info("Filtering nodes again")
+            _log.info(messages.FILTERING_NODES_AGAIN)
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
         meters.REQUESTS.labels(verb, "failed").inc()
-        self._log("Failed to read a request", verb=verb, problem=str(error))
+        self._log(messages.FAILED_TO_READ_REQUEST, verb=verb, problem=str(error))
         match verb:
             case "prioritize":
                 return encode_scores(())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
-from extender import meters
+from extender import messages, meters
 from extender.facts import Timeline, claim_facts, node_facts
 from extender.plan import Machine, Member, PlanTable
 from extender.refusals import Refusals
@@ -140,7 +140,7 @@ class Board:
         if problem:
             self._problems[kind, name] = problem
             meters.BAD_OBJECTS.labels(kind).inc()
-            _log.warning("Ignored an unreadable part of an object", kind=kind, object=name, problem=problem)
+            _log.warning(messages.IGNORED_UNREADABLE_PART, kind=kind, object=name, problem=problem)
         else:
             self._problems.pop((kind, name), None)
 

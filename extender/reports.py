@@ -14,7 +14,7 @@ from typing import Final
 
 import urllib3
 
-from extender import meters
+from extender import messages, meters
 from provisioner.apis.core import Lease
 from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, Report, encode_reports
 from provisioner.support import logs
@@ -141,12 +141,12 @@ class Reporter:
             try:
                 check_address(url, self._identity)
             except AddressError as error:
-                _log.warning("The leader's address for reports is not usable", problem=str(error))
+                _log.warning(messages.LEADER_ADDRESS_NOT_USABLE, problem=str(error))
                 url = ""
         with self._something:
             self._url, self._greets = url, bool(url)
             self._something.notify_all()
-        _log.info("Discovered the leader's address for reports", url=url or "none")
+        _log.info(messages.DISCOVERED_LEADER_ADDRESS, url=url or "none")
 
     def _run(self) -> None:
         while True:
@@ -163,7 +163,7 @@ class Reporter:
                     self._send(batch)
             except Exception as error:  # the thread outlives whatever a peer does
                 meters.REPORTS.labels("failed").inc(len(batch))
-                self._log("Failed to send reports; retrying", error)
+                self._log(messages.FAILED_TO_SEND_REPORTS, error)
 
     def _send(self, batch: list[Report]) -> None:
         url = self._url

@@ -16,6 +16,7 @@ import click
 from flask import Flask
 
 from certs.serving import ServingContext
+from extender import messages
 from extender.answering import Answerer
 from extender.app import create_app
 from extender.board import Board, Feed
@@ -186,7 +187,7 @@ class Program:
         gc.collect()
         gc.freeze()
         with self.board.lock:
-            _log.info("Ready", table=repr(self.board.table))
+            _log.info(messages.READY, table=repr(self.board.table))
 
 
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
@@ -306,7 +307,7 @@ def command(
     try:
         config.check()
         if config.reports.is_absent:
-            _log.warning("Reports over HTTPS are disabled until the certificates exist", ca=reports_ca)
+            _log.warning(messages.REPORTS_DISABLED, ca=reports_ca)
         else:
             config.reports.version()
         connect(kubeconfig).close()  # says now, not in the worker, that there is no usable configuration

@@ -7,7 +7,7 @@ from flask import Flask, Response, request
 
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
-from webhook import stamping
+from webhook import messages, stamping
 from webhook.review import MAX_BODY_BYTES, ReviewError, decode_pod, decode_review, encode_reply
 from webhook.stamping import Decision, Facts
 
@@ -63,7 +63,7 @@ class Admission:
             REVIEWS.labels("bad-review").inc()
             if not error.uid:
                 raise
-            _log.warning("Failed to read an admission review; the object was admitted unchanged", error=str(error))
+            _log.warning(messages.FAILED_TO_READ_ADMISSION_REVIEW, error=str(error))
             return encode_reply(error.uid)
         if not asked.creates_pod:
             REVIEWS.labels("other-kind").inc()
@@ -89,10 +89,10 @@ class Admission:
             decision = stamping.decide(decode_pod(pod), facts)
             return decision.outcome.value, decision
         except ReviewError as error:
-            _log.warning("Failed to read a pod; it was admitted unchanged", namespace=namespace, error=str(error))
+            _log.warning(messages.FAILED_TO_READ_POD, namespace=namespace, error=str(error))
             return "bad-pod", _NOTHING
         except Exception:
-            _log.exception("Failed to process an admission review; the pod was admitted unchanged", namespace=namespace)
+            _log.exception(messages.FAILED_TO_PROCESS_ADMISSION_REVIEW, namespace=namespace)
             return "error", _NOTHING
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT, NodeOverlay
+from provisioner.cloudprovider import messages
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, Machine, Offering
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -364,7 +365,7 @@ class Overlays:
             return None
         return Problem(
             names.CONFLICT,
-            f'NodeOverlay "{other}" of the same weight changes the same instance types; give one of them another weight',
+            messages.overlay_conflict(other),
         )
 
     def applied(self, pool: str, types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:
@@ -448,7 +449,7 @@ class Overlays:
             return self._types(pool)
         except Exception as error:
             _log.warning(
-                "Failed to get the instance types of a NodePool; conflicts of NodeOverlays in it are not detected",
+                messages.FAILED_TO_GET_INSTANCE_TYPES,
                 nodepool=pool.name,
                 error=str(error),
             )

@@ -12,6 +12,7 @@ from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers import messages
 from provisioner.controllers.changes import (
     Change,
     Listener,
@@ -171,7 +172,7 @@ class Caches:
     def _drifted(self, difference: str) -> None:
         self.drifts.append(difference)
         del self.drifts[:-MOST_DRIFTS]
-        _log.error("The cluster state differs from the watched objects; please report this bug", difference=difference)
+        _log.error(messages.CLUSTER_STATE_DIFFERS, difference=difference)
 
     def pause(self) -> Pause:
         """Which NodePools nobody disrupts for now. Cost: O(pools)."""
@@ -207,7 +208,7 @@ class Caches:
                     return False
                 if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
                     told_at = self._clock.monotonic()
-                    _log.info("Waiting for caches to sync", missing=", ".join(str(one.resource) for one in waiting))
+                    _log.info(messages.WAITING_FOR_CACHES, missing=", ".join(str(one.resource) for one in waiting))
         self.effects(self.cluster.settle())
         return True
 

@@ -8,6 +8,7 @@ moment at which another may lead, so a process that was stopped for longer sends
 import threading
 from collections.abc import Callable
 
+from provisioner.controllers import messages
 from provisioner.kube.client import Client
 from provisioner.kube.lease import Ending, Fence, LeaderElector, LostLease, Term
 from provisioner.support import logs
@@ -63,7 +64,7 @@ class Leadership:
             self._clock.sleep(0.05)
         if self._client.writing:
             _log.warning(
-                "A write is still in flight; letting the Lease expire instead of releasing it",
+                messages.WRITE_STILL_IN_FLIGHT,
                 writes=self._client.writing,
             )
         self._elector.stop(release=not self._client.writing)
@@ -73,7 +74,7 @@ class Leadership:
         try:
             ending = self._elector.run(self._started, lambda: None)
         except BaseException as error:
-            _log.exception("Leader election failed")
+            _log.exception(messages.LEADER_ELECTION_FAILED)
             self._end(f"leader election failed: {error}")
             return
         match ending:
@@ -94,7 +95,7 @@ class Leadership:
             self._end(str(error))
         except Exception as error:
             fence.fall()
-            _log.exception("Failed to start the controllers")
+            _log.exception(messages.FAILED_TO_START_CONTROLLERS)
             self._end(f"failed to start the controllers: {error}")
 
     def _watch(self, fence: Fence) -> None:

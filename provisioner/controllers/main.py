@@ -11,6 +11,7 @@ import click
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.controllers import messages
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import Cloud, KwokCloud, kwok_catalogue
 from provisioner.controllers.core.reports import ReportServer, is_empty, serving_context
@@ -155,9 +156,7 @@ class Program:
         options = self._options
         context = serving_context(options.report_cert_dir) if options.report_cert_dir else None
         if context is not None and is_empty(options.report_cert_dir):
-            _log.warning(
-                "Reports of the extender are disabled until the certificates exist", dir=options.report_cert_dir
-            )
+            _log.warning(messages.REPORTS_DISABLED, dir=options.report_cert_dir)
         elif context is not None:
             context.current()  # says now that a file is unusable
         # without certificates only this machine may report

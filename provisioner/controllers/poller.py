@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 from provisioner.cloudprovider.errors import CloudError
+from provisioner.controllers import messages
 from provisioner.kube.errors import ApiError
 from provisioner.support import heartbeat, logs
 
@@ -48,9 +49,9 @@ class Poller:
         try:
             return self._poll()
         except self._expected as error:
-            _log.warning("Polling failed; retrying", what=self._name, error=str(error))
+            _log.warning(messages.POLLING_FAILED, what=self._name, error=str(error))
         except Exception:
-            _log.exception("Polling failed; retrying", what=self._name)
+            _log.exception(messages.POLLING_FAILED, what=self._name)
         return self._retry
 
     def _loop(self) -> None:

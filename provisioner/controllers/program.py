@@ -14,7 +14,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.overlays import overlaid
-from provisioner.controllers import wiring
+from provisioner.controllers import messages, wiring
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import (
     Change,
@@ -51,7 +51,6 @@ from provisioner.support.workers import KeyedQueue
 #: What a stop waits for at most; together with the last writes well below the 30 s that Kubernetes gives (`main.STOP_SECONDS`).
 STOP_SECONDS = 5.0
 WRITERS_STOP_SECONDS = 2.0
-UNREADABLE = "UnreadableObject"
 HOUSEKEEPING_PATIENCE_SECONDS = 300.0
 EXPIRE_SECONDS = 1.0
 POOL_DELAY_SECONDS = 1.0
@@ -185,7 +184,7 @@ class Controllers:
         threads = (self._writers.creates, self._writers.notes, self._joining.threads)
         ended &= stop_all((pool.close for pool in threads), WRITERS_STOP_SECONDS)
         if not ended:
-            _log.warning("Stopped before all work had finished; the next leader continues it")
+            _log.warning(messages.STOPPED_WITH_WORK_LEFT)
 
     def reported(self, reports: tuple[Report, ...]) -> None:
         """The extender left these pods without a node."""
@@ -296,9 +295,7 @@ class Controllers:
                     namespace=identity.namespace,
                     uid=identity.uid,
                 ),
-                "Warning",
-                UNREADABLE,
-                f"This {resource.kind} cannot be read and is ignored until it is corrected: {problem}",
+                *messages.unreadable_object(resource.kind, problem),
             )
 
     # ------------------------------------------------------------------ effects
@@ -326,12 +323,10 @@ class Controllers:
         self._metrics.plan_miss(effect.cause)
         pod, stop = effect.pod, effect.stop
         said = pod.scheduled_message or "nothing"
-        _log.info(
-            "Pod was not bound to its planned node", pod=pod.key, node=str(effect.key), cause=effect.cause, said=said
-        )
+        _log.info(messages.POD_NOT_BOUND_AS_PLANNED, pod=pod.key, node=str(effect.key), cause=effect.cause, said=said)
         if stop is not None:
             _log.warning(
-                "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned",
+                messages.PAUSED_LAUNCHING_NODES,
                 pod=pod.key,
                 misses=stop.misses,
                 seconds=stop.seconds,
@@ -341,7 +336,7 @@ class Controllers:
     def _drop(self, name: str) -> None:
         claim = self._cluster.claim(name)
         if claim is not None and claim.metadata.uid and not claim.status.provider_id:
-            _log.info("Deleting NodeClaim because its pods were scheduled to other nodes", nodeclaim=name)
+            _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=name)
             self._writers.claims.delete(claim)
 
     def _keep_house(self) -> None:
@@ -354,4 +349,4 @@ class Controllers:
                 self._observability.scheduler_liveness.look()
                 self._metrics.state(self._cluster.snapshot())
             except Exception:
-                _log.exception("Housekeeping failed; retrying")
+                _log.exception(messages.HOUSEKEEPING_FAILED)

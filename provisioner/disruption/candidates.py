@@ -63,7 +63,7 @@ class Refused:
 
     @property
     def blocked(self) -> Blocked | None:
-        """As it is told; None where nobody needs to hear."""
+        """As it is published; None where nobody needs to hear."""
         return None if self.obstacle in _UNTOLD else Blocked(self.node.key.name, self.node.pool, self.message)
 
 

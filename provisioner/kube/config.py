@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import urllib3
 from urllib3.util import Timeout
 
+from provisioner.kube import messages
 from provisioner.kube.errors import ConfigError, ConnectionFailed
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.sending import Permit, Sweeper, asking
@@ -229,7 +230,7 @@ class Connection:
                 configuration = self._source.load()
                 transport = self._connect(configuration)
             except ConfigError as error:
-                _log.warning("Failed to reload credentials; keeping the previous ones", error=str(error))
+                _log.warning(messages.FAILED_TO_RELOAD_CREDENTIALS, error=str(error))
                 return False
             self._configuration, self._transport = configuration, transport
         return True
@@ -481,7 +482,7 @@ def _import_lean() -> _Official | None:
             config = importlib.import_module("kubernetes.config")
             return _Official(config, client.Configuration)
     except Exception as error:
-        _log.info("Importing the official Kubernetes client as a whole", reason=str(error))
+        _log.info(messages.IMPORTING_WHOLE_KUBERNETES_CLIENT, reason=str(error))
         return None
     finally:
         # An ordinary `import kubernetes` later on must find nothing of this.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from provisioner.apis.core import ObjectReference
+from provisioner.kube import messages
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.lease import LostLease
@@ -210,11 +211,13 @@ class Recorder:
             except (ApiError, LostLease) as error:
                 with self._wake:
                     self.dropped += 1
-                _log.debug("Failed to write an event", reason=saying.reason, object=saying.ref.name, error=str(error))
+                _log.debug(
+                    messages.FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name, error=str(error)
+                )
             except Exception:
                 with self._wake:
                     self.dropped += 1
-                _log.exception("Failed to write an event", reason=saying.reason, object=saying.ref.name)
+                _log.exception(messages.FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name)
             finally:
                 with self._wake:
                     self._busy = False

@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from provisioner.apis.core import Lease, LeaseSpec
+from provisioner.kube import messages
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, DecodeError, Forbidden, NotFound
 from provisioner.kube.resources import LEASES
@@ -216,7 +217,7 @@ class LeaderElector:
         fence = self._acquire(pulse)
         if fence is None:
             return Ending.STOPPED
-        _log.info("Became the leader", lease=self._key(), identity=self.identity)
+        _log.info(messages.BECAME_LEADER, lease=self._key(), identity=self.identity)
         failed = threading.Event()
         threading.Thread(
             target=self._started, args=(on_started, fence, failed), name=f"lead-{self.name}", daemon=True
@@ -226,7 +227,7 @@ class LeaderElector:
         if self._stopping.is_set() or failed.is_set():
             self._release()
             return Ending.STOPPED if self._stopping.is_set() else Ending.FAILED
-        _log.error("Lost the leader election Lease", lease=self._key(), identity=self.identity, holder=self.holder)
+        _log.error(messages.LOST_LEADER_ELECTION_LEASE, lease=self._key(), identity=self.identity, holder=self.holder)
         on_lost()
         return Ending.LOST
 
@@ -243,9 +244,9 @@ class LeaderElector:
         try:
             on_started(fence)
         except LostLease as error:
-            _log.info("Stopped", lease=self._key(), reason=str(error))
+            _log.info(messages.STOPPED_LEADING, lease=self._key(), reason=str(error))
         except Exception:
-            _log.exception("Failed to start leading; releasing the Lease", lease=self._key())
+            _log.exception(messages.FAILED_TO_START_LEADING, lease=self._key())
             failed.set()
             fence.fall()
 
@@ -258,9 +259,9 @@ class LeaderElector:
                 if self._try_acquire():
                     return Fence(self._clock, sent + self.renew_deadline)
             except ApiError as error:
-                _log.warning("Failed to read the Lease; retrying", lease=self._key(), error=str(error))
+                _log.warning(messages.FAILED_TO_READ_LEASE, lease=self._key(), error=str(error))
             except Exception:
-                _log.exception("Failed to acquire the Lease; retrying", lease=self._key())
+                _log.exception(messages.FAILED_TO_ACQUIRE_LEASE, lease=self._key())
             self._stopping.wait(self.retry_period)
         return None
 
@@ -271,7 +272,7 @@ class LeaderElector:
             return self._time_left() <= 0 and self._create()
         holder = lease.spec.holder_identity or ""
         if holder != self.holder:
-            _log.info("The holder of the Lease changed", lease=self._key(), holder=holder)
+            _log.info(messages.LEASE_HOLDER_CHANGED, lease=self._key(), holder=holder)
         self.holder = holder
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen = _Seen(lease.spec, self._clock.monotonic())
@@ -343,12 +344,10 @@ class LeaderElector:
                 if not self._renew():
                     return
             except ApiError as error:
-                _log.warning(
-                    "Failed to renew the Lease; retrying", lease=self._key(), error=str(error), fence=repr(fence)
-                )
+                _log.warning(messages.FAILED_TO_RENEW_LEASE, lease=self._key(), error=str(error), fence=repr(fence))
                 continue
             except Exception:
-                _log.exception("Failed to renew the Lease; retrying", lease=self._key(), fence=repr(fence))
+                _log.exception(messages.FAILED_TO_RENEW_LEASE, lease=self._key(), fence=repr(fence))
                 continue
             fence.extend(sent + self.renew_deadline)
 
@@ -383,10 +382,10 @@ class LeaderElector:
         try:
             self._patch(changes, dict.fromkeys(self._annotations), self._lease.metadata.resource_version)
         except Exception as error:
-            _log.warning("Failed to release the Lease", lease=self._key(), error=str(error))
+            _log.warning(messages.FAILED_TO_RELEASE_LEASE, lease=self._key(), error=str(error))
         else:
             self.holder = ""
-            _log.info("Released the Lease", lease=self._key())
+            _log.info(messages.RELEASED_LEASE, lease=self._key())
 
     def _read(self) -> Lease:
         return self._send("GET", LEASES.path(self.namespace, self.name))

@@ -26,6 +26,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 import urllib3
 
+from provisioner.kube import messages
 from provisioner.kube.client import ListPage, decode_page, page_by_brackets
 from provisioner.kube.config import Api, Stream, connection_failed
 from provisioner.kube.errors import (
@@ -319,7 +320,7 @@ class Reflector(Generic[T]):
     def _pause_after(self, error: Exception) -> float:
         """What a failure means for the next request; seconds to wait before it."""
         if not isinstance(error, ApiError):
-            _log.error("Watch failed; retrying", exc_info=error, resource=str(self.resource))
+            _log.error(messages.WATCH_FAILED, exc_info=error, resource=str(self.resource))
             self._version = ""
             self._error = ApiError(0, type(error).__name__, str(error))
             return self._backoff.next()
@@ -327,7 +328,7 @@ class Reflector(Generic[T]):
         self._error = error
         if isinstance(error, Gone):
             self._version = ""
-            _log.info("The resource version is too old; listing all objects again", resource=str(self.resource))
+            _log.info(messages.RESOURCE_VERSION_TOO_OLD, resource=str(self.resource))
             return 0.0
         if isinstance(error, Unauthorized):
             self._connection.refresh()
@@ -392,7 +393,7 @@ class Reflector(Generic[T]):
         self._blind = relist.blind
         if relist.blind:
             _log.error(
-                "A list contains an object without a readable identity; no deletions are inferred from it",
+                messages.LIST_WITH_UNREADABLE_IDENTITY,
                 resource=str(self.resource),
             )
         else:
@@ -404,14 +405,14 @@ class Reflector(Generic[T]):
         self.relists += 1
         _RELISTS.labels(str(self.resource)).inc()
         self._recovered()
-        _log.debug("Listed objects", resource=str(self.resource), objects=len(self.store), version=version)
+        _log.debug(messages.LISTED_OBJECTS, resource=str(self.resource), objects=len(self.store), version=version)
         for handler in self._handlers:
             try:
                 handler.on_sync()
             except Exception:
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(
-                    "Event handler failed at the initial sync",
+                    messages.EVENT_HANDLER_FAILED_AT_INITIAL_SYNC,
                     resource=str(self.resource),
                     handler=type(handler).__name__,
                 )
@@ -470,7 +471,7 @@ class Reflector(Generic[T]):
         self._watch_list, self._watch_list_refused = False, refused
         self._asked = None  # ask the other way at once
         _log.info(
-            "The API server does not support WatchList; reading lists in pages",
+            messages.WATCHLIST_NOT_SUPPORTED,
             resource=str(self.resource),
             error=str(error),
         )
@@ -520,7 +521,7 @@ class Reflector(Generic[T]):
             case "ERROR":
                 raise error_from(0, bytes(event.object), request=f"GET {self._path}")
             case _:
-                _log.warning("Ignored a watch event of unknown type", resource=str(self.resource), type=event.type)
+                _log.warning(messages.IGNORED_WATCH_EVENT, resource=str(self.resource), type=event.type)
                 return False
         self._took_in()
         return ended
@@ -628,7 +629,7 @@ class Reflector(Generic[T]):
                     bad(identity, error)
                 except Exception:
                     _log.exception(
-                        "Event handler failed for an unreadable object", resource=str(self.resource), object=key
+                        messages.EVENT_HANDLER_FAILED_FOR_UNREADABLE_OBJECT, resource=str(self.resource), object=key
                     )
 
     def _dispatch(self, kind: EventKind, key: str, old: T | None, new: T | None) -> None:
@@ -641,7 +642,7 @@ class Reflector(Generic[T]):
                     self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(
-                    "Event handler failed",
+                    messages.EVENT_HANDLER_FAILED,
                     resource=str(self.resource),
                     object=key,
                     event=kind.value,
@@ -673,7 +674,7 @@ class Reflector(Generic[T]):
         is_news = known is None or known.problem != text  # its owner may change it as often as he likes
         _log.log(
             logging.WARNING if is_news else logging.DEBUG,
-            "Ignoring an object that cannot be read" if left_out else "Ignoring parts of an object that cannot be read",
+            messages.IGNORING_OBJECT if left_out else messages.IGNORING_PARTS_OF_OBJECT,
             resource=str(self.resource),
             object=key or "unknown",
             error=text,

@@ -11,7 +11,7 @@ all, where one of them
 - is of a pool that is packed greedily; none of the others' pods are moved there.
 
 In a pool with limits or minValues one such claim keeps all others of the pool as they are: their shares hang together. Pods on
-machines of now stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
+existing nodes stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
 hostnames, no node takes more than maxSkew pods of a spread, or one of those that keep apart.
 """
 
@@ -93,12 +93,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pods that may go to the same slots and machines of now, for the bound.
+    """Pods that may go to the same slots and existing nodes, for the bound.
 
     Attributes:
         demand: of all of them together, by dimension.
         allowed: one bit a slot.
-        free: one bit for each kind of machines of now that admits them.
+        free: one bit for each kind of existing nodes that admits them.
     """
 
     demand: Vector
@@ -112,7 +112,7 @@ class Market:
 
     Attributes:
         names: of the dimensions.
-        free: by kind of machines of now, their room together.
+        free: by kind of existing nodes, their room together.
         supplies: by reservation, how many machines are left of it.
     """
 

@@ -60,7 +60,7 @@ def prices_of(market: Market) -> Prices:
 def proved(market: Market, rates: Sequence[Sequence[Fraction]]) -> Prices:
     """Rates scaled down until they are dual feasible in exact arithmetic, and the bound that follows.
 
-    What machines of now and reservations can take is given for nothing, or for its price: it is taken off what the pods are worth.
+    What existing nodes and reservations can take is given for nothing, or for its price: it is taken off what the pods are worth.
     """
     worst = Fraction(1)
     for groups, slots in _slots_by_groups(market).items():

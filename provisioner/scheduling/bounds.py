@@ -42,11 +42,11 @@ def usd_at_least(setting: Setting, placed: Mapping[PodClass, int]) -> float | No
     """The least that new machines cost in any legal answer that places so many pods of each class; None where prices are below 0.
 
     A machine of `room` that costs `price` takes of no resource more than it has, so every pod on it pays at least
-    `price / room` a unit, and no less than its cheapest rate on any machine that may take it. What fits on machines of now is
+    `price / room` a unit, and no less than its cheapest rate on any machine that may take it. What fits on existing nodes is
     given to those that would pay most. Of all resources, and of the cheapest machine for any pod that no machine of now may
     take, the dearest counts. What ties pods to others is not looked at: it can only make answers dearer.
 
-    Cost: O(filters x pools x types) + O(machines of now that may take a pod).
+    Cost: O(filters x pools x types) + O(existing nodes that may take a pod).
     """
     groups: dict[tuple[NodeFilter, Need], int] = {}
     for one, count in placed.items():

@@ -108,7 +108,7 @@ def classify(
         world: of which policies and volumes matter.
         taints: of pools and machines; each kind once is enough.
         pods: to group.
-        named: labels that differ between brothers of a class and that pods on machines of now look at.
+        named: labels that differ between brothers of a class and that pods on existing nodes look at.
         settled: as of `volume_demand`.
         avoided: by UID, names of the nodes that a pod keeps off.
 

@@ -214,7 +214,7 @@ class Explainer:
         )
 
     def reasons(self, one: PodClass) -> tuple[Reason, ...]:
-        """Every constraint that keeps one more pod of a class out: of machines of now, then of each pool."""
+        """Every constraint that keeps one more pod of a class out: of existing nodes, then of each pool."""
         for claim in one.volumes.exclusive:
             if claim in self._attempt.in_use:
                 return (VolumeInUse(claim),)

@@ -104,7 +104,7 @@ class Verdict:
 
 
 def judge(setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers: Mapping[str, int]) -> Verdict:
-    """Judge a design; `setting` is of its pods, `numbers` of machines of now by name."""
+    """Judge a design; `setting` is of its pods, `numbers` of existing nodes by name."""
     return _Court(setting, design, numbers).verdict(left_out)
 
 

@@ -102,7 +102,7 @@ class Standing(Protocol):
     """What stands already when pods are placed.
 
     Attributes:
-        bins: machines of now.
+        bins: existing nodes.
         ports: of nodes, and the machines on which they are taken or will be by daemons.
         many_sizes: hardly two pods are of one size.
         lingering: machines that leave, and are domains for kube-scheduler until they are gone.
@@ -335,7 +335,7 @@ class Placing:
         )
 
     def _bootstrap(self, run: Run, *, opening: bool) -> None:
-        """The first of pods that want to be together: where most of them find room, on machines of now by preference."""
+        """The first of pods that want to be together: where most of them find room, on existing nodes by preference."""
         plan = run.plan
         axes = [ap for ap in plan.axes if ap.together]
         if not axes:

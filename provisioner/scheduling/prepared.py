@@ -244,7 +244,7 @@ class Prepared:
         return settle(setting, left_out, design, self._numbers)
 
     def setting(self, pods: Sequence[Pod]) -> Setting:
-        """What an answer about these pods starts from: their classes, what pools can make, machines of now."""
+        """What an answer about these pods starts from: their classes, what pools can make, existing nodes."""
         return self._setting(pods, (), (), Terms(Work(), 0))[0]
 
     def _setting(

@@ -158,7 +158,7 @@ class World:
 
     Attributes:
         pools: where new machines may come from; any order.
-        bins: machines of now in order of preference (initialised first, then by name): the order is meant.
+        bins: existing nodes in order of preference (initialised first, then by name): the order is meant.
         daemons: one shape a DaemonSet; any order.
         well_known: label keys that the provider sets by itself, so that a NodePool need not define them, besides
             `names.WELL_KNOWN_LABELS`, which always count.

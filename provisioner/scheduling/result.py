@@ -1,4 +1,4 @@
-"""What scheduling answers: machines to make, places on machines of now, and a reason for every pod without one."""
+"""What scheduling answers: machines to make, places on existing nodes, and a reason for every pod without one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -159,7 +159,7 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Every constraint that binds: one for all machines of now, one for each pool. Equal pods share one tuple."""
+        """Every constraint that binds: one for all existing nodes, one for each pool. Equal pods share one tuple."""
         why = self.why
         return why if isinstance(why, tuple) else why.reasons
 

@@ -48,7 +48,7 @@ class Solution:
             self._captives_first()
 
     def _captives_first(self) -> None:
-        """Of one priority, those first that no pool takes: they have nothing but machines of now."""
+        """Of one priority, those first that no pool takes: they have nothing but existing nodes."""
         needs = self.setting.needs
         known: dict[tuple[NodeFilter, Need], bool] = {}
         for one in self.classes:

@@ -1,6 +1,6 @@
 """The judge of what may run where: one question in, a result out, nothing else read or changed.
 
-Equal pods are one class; classes get places by priority, then size. A class takes machines of now first, then open
+Equal pods are one class; classes get places by priority, then size. A class takes existing nodes first, then open
 claims, then new ones; a claim stays every type on which its pods still fit, and is settled on the cheapest at the end.
 What is tried once and fails is not tried again: room only shrinks, claims only narrow. So the cost is that of classes
 times machines touched, not of pods.

@@ -58,7 +58,7 @@ class Axis:
                 self.could[self.index[value]] |= some
 
     def afresh(self) -> "Axis":
-        """One for another attempt, with machines of now alone."""
+        """One for another attempt, with existing nodes alone."""
         found = Axis.__new__(Axis)
         found.key, found.values, found.index, found.numbers = self.key, self.values, self.index, self.numbers  # type: ignore[misc]
         found.could = self.could.copy()  # type: ignore[misc]
@@ -262,7 +262,7 @@ class Scope:
     """What one question counts: made once, the same for every attempt at it.
 
     Attributes:
-        axes: every label that matters but the hostname, with machines of now.
+        axes: every label that matters but the hostname, with existing nodes.
         index: everything that the pods of the question want counted, and what keeps them away from running ones.
         empty: nothing has to be counted.
     """

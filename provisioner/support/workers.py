@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from provisioner.support import heartbeat, logs, metrics
+from provisioner.support import heartbeat, logs, messages, metrics
 from provisioner.support.backoff import Chance, doubling
 from provisioner.support.clock import Clock, SystemClock
 
@@ -262,7 +262,7 @@ class KeyedQueue:
                 failed = result is not None and result.failed
             except Exception:
                 failed = True
-                _log.exception("Reconcile failed; retrying", queue=self.name, key=key, failures=self.failures(key) + 1)
+                _log.exception(messages.RECONCILE_FAILED, queue=self.name, key=key, failures=self.failures(key) + 1)
             self._count(self._clock.monotonic() - begun, result, failed=failed)
             self._finish(key, result, failed=failed)
 
@@ -380,7 +380,7 @@ class Pool:
             try:
                 call.run()
             except Exception:
-                _log.exception("Call failed", pool=self.name)
+                _log.exception(messages.CALL_FAILED, pool=self.name)
             with self._lock:
                 self._unfinished -= 1
 

@@ -25,7 +25,6 @@ from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, ON_DEM
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.lifecycle import FAILED_TERMINATION
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
 from provisioner.support.clock import SystemClock
@@ -173,7 +172,7 @@ def test_trouble_at_the_end_is_seen(seen: Seen, row: Row) -> None:
         assert any("Failed to tag an instance" in line and row.claim in line for line in seen.log.splitlines())
         return
     if row.action in {"TerminateInstances", "DescribeInstances"}:
-        assert any(one[:2] == (row.claim, FAILED_TERMINATION) for one in seen.events)
+        assert any(one[:2] == (row.claim, "FailedTermination") for one in seen.events)
     else:
         told = [one[2] for one in seen.events if one[:2] == (row.owner, "CleanUpFailed")]
         assert any(row.action in text for text in told), told

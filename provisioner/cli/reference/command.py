@@ -1,4 +1,4 @@
-"""`dovetail reference`: writes docs/reference from the code, or tells what there is out of date."""
+"""`dovetail reference`: writes docs/reference from the code, or says what is out of date there."""
 
 import pathlib
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from provisioner.cli.reference import flags, keys, metrics, rights
+from provisioner.cli.reference import flags, keys, messages, metrics, rights
 
 DIRECTORY: Final = pathlib.Path("docs") / "reference"
 MANIFESTS: Final = pathlib.Path("manifests")
@@ -16,6 +16,7 @@ def pages(manifests: pathlib.Path) -> Mapping[str, str]:
     """Every generated page, by file name."""
     return {
         "flags.md": flags.text(),
+        "messages.md": messages.text(),
         "metrics.md": metrics.text(),
         "annotations-and-labels.md": keys.text(),
         "rbac.md": rights.text(manifests),
@@ -34,7 +35,7 @@ def stale(directory: pathlib.Path, manifests: pathlib.Path) -> list[str]:
 @click.command(name="reference")
 @click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a page is out of date.")
 def command(check: bool) -> None:
-    """Write the reference pages of flags, metrics, annotations, labels and rights; run it in the repository."""
+    """Write the reference pages of flags, messages, metrics, annotations, labels and rights; run it in the repository."""
     if check:
         if old := stale(DIRECTORY, MANIFESTS):
             raise click.ClickException(f"out of date: {', '.join(old)}; run `make docs` and commit the result")

@@ -11,6 +11,7 @@ from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.errors import CloudError
+from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN, nodeclass_not_found, nodeclass_terminating
 from provisioner.cloudprovider.types import InstanceType, Machine, RepairPolicy
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
@@ -152,16 +153,12 @@ class AwsProvider:
         """The class's own Ready condition; False where it is missing or being deleted, Unknown until it was looked at."""
         node_class = self._class_of(reference)
         if node_class is None:
-            return (
-                names.FALSE,
-                names.NODECLASS_NOT_FOUND,
-                f"{reference.kind} {reference.name} does not exist; create it",
-            )
+            return nodeclass_not_found(reference.kind, reference.name)[1:]
         if node_class.metadata.deletion_timestamp is not None:
-            return names.FALSE, names.NODECLASS_TERMINATING, f"{reference.kind} {reference.name} is being deleted"
+            return nodeclass_terminating(reference.kind, reference.name)[1:]
         ready = condition(node_class.status.conditions, names.READY)
         if ready is None:
-            return names.UNKNOWN, names.NODECLASS_READINESS_UNKNOWN, "its readiness is not known yet"
+            return NODECLASS_READINESS_UNKNOWN[1:]
         if ready.status == names.TRUE:
             return names.TRUE, names.READY, ""
         return ready.status, ready.reason or names.NODECLASS_READINESS_UNKNOWN, ready.message

@@ -22,7 +22,9 @@ from provisioner.cloudprovider.errors import (
     MachineNotFoundError,
     NodeClassNotReadyError,
 )
+from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import Catalogue, generated
+from provisioner.cloudprovider.messages import nodeclass_not_found, nodeclass_terminating
 from provisioner.cloudprovider.types import InstanceType, Machine, Offering, RepairPolicy, by_price
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import NODES, Resource
@@ -234,7 +236,7 @@ class KwokProvider:
         uids = {claim.metadata.uid for claim in every}
         for node in self._nodes.list():
             if self._is_orphan(node, uids):
-                _log.warning("Deleting the Node of a NodeClaim that no longer exists", node=node.metadata.name)
+                _log.warning(messages.DELETING_NODE_WITHOUT_NODECLAIM, node=node.metadata.name)
                 self._delete(node)
 
     # ------------------------------------------------------------------ what there is
@@ -259,13 +261,9 @@ class KwokProvider:
         """Ready unless it is missing, being deleted, or its own Ready condition says otherwise."""
         node_class = self._node_classes.get(reference.name)
         if (reference.group, reference.kind) not in self.node_class_kinds() or node_class is None:
-            return (
-                names.FALSE,
-                names.NODECLASS_NOT_FOUND,
-                f"{reference.kind} {reference.name} does not exist; create it",
-            )
+            return nodeclass_not_found(reference.kind, reference.name)[1:]
         if node_class.metadata.deletion_timestamp is not None:
-            return names.FALSE, names.NODECLASS_TERMINATING, f"{reference.kind} {reference.name} is being deleted"
+            return nodeclass_terminating(reference.kind, reference.name)[1:]
         ready = condition(node_class.status.conditions, names.READY)
         if ready is None or ready.status == names.TRUE:
             return names.TRUE, names.READY, ""
@@ -371,7 +369,7 @@ class KwokProvider:
         except AlreadyExists:
             created = None  # by an earlier try; if by somebody else, registration will say so
         except ApiError as error:
-            _log.warning("Failed to create a Node; retrying", node=node_name, error=str(error))
+            _log.warning(messages.FAILED_TO_CREATE_NODE, node=node_name, error=str(error))
             return Result(failed=True)
         with self._lock:
             cancelled = node_name not in self._launches
@@ -405,7 +403,7 @@ class KwokProvider:
         try:
             capacity, allocatable = Resources.parse(claim.status.capacity), Resources.parse(claim.status.allocatable)
         except QuantityError as error:
-            _log.warning("Failed to resume a NodeClaim", nodeclaim=claim.metadata.name, error=str(error))
+            _log.warning(messages.FAILED_TO_RESUME_NODECLAIM, nodeclaim=claim.metadata.name, error=str(error))
             return
         try:
             delay = self._registration_delay(claim.spec.node_class_ref)

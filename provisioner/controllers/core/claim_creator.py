@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.names import PLAN_ANNOTATION
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
@@ -40,7 +41,7 @@ class ClaimCreator:
 
     Args:
         effects: carries out what the state wants done (see `provisioner.state.effects`).
-        created: is told every claim that exists now.
+        created: called with every claim that exists now.
         plans: brings a plan up to date to which pods were added while the claim was written.
         chance: draws names.
     """
@@ -82,7 +83,7 @@ class ClaimCreator:
         raise NoFreeNameError(pool)
 
     def create(self, new: NewClaim, reason: str = "provisioned") -> NodeClaim | None:
-        """Write an announced claim; where that fails the state is told that it never came to be.
+        """Write an announced claim; where that fails the state learns that it never came to be.
 
         Args:
             new: what was announced.
@@ -96,13 +97,13 @@ class ClaimCreator:
                 may have come to be all the same, and its watch event finds its pods planned.
         """
         if self._cluster.is_unneeded(new.name):
-            _log.info("Skipped a NodeClaim because its pods were scheduled to other nodes", nodeclaim=new.name)
+            _log.info(messages.SKIPPED_UNNEEDED_NODECLAIM, nodeclaim=new.name)
             self._cluster.claim_failed(new.name)
             return None
         try:
             claim = self._written(new)
         except ApiError as error:
-            _log.warning("Failed to create a NodeClaim; planning its pods again", nodeclaim=new.name, error=str(error))
+            _log.warning(messages.FAILED_TO_CREATE_NODECLAIM, nodeclaim=new.name, error=str(error))
             self._cluster.claim_failed(new.name)
             raise
         self._effects(self._cluster.claim_written(claim))

@@ -31,6 +31,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_evictable, is_reschedulable
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
@@ -57,6 +58,7 @@ from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import EventMessage
 
 #: A command of which nothing has changed for so long is called off.
 TIMEOUT: Final = timedelta(minutes=10)
@@ -213,12 +215,10 @@ class CommandQueue:
         try:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
         except Exception as error:
-            _log.exception("Failed to start a disruption; continuing with the others", command=record.id)
+            _log.exception(messages.FAILED_TO_START_DISRUPTION, command=record.id)
             why = f"{type(error).__name__}: {error}"
         if why:
-            _log.info(
-                "Rejected a disruption before it started; the next pass decides again", command=record.id, reason=why
-            )
+            _log.info(messages.REJECTED_DISRUPTION, command=record.id, reason=why)
             self._forget(record, memory)
             return False
         with self._lock:
@@ -233,7 +233,7 @@ class CommandQueue:
             except NoFreeNameError as error:
                 return str(error)
             if new is None:
-                return f"its pods no longer need a replacement from NodePool {planned.pool}"
+                return messages.pods_need_no_replacement(planned.pool)
             memory.new[new.name] = new
         replacements = tuple(Replacement(new.name, new.body) for new in memory.new.values())
         whole = msgspec.structs.replace(record, replacements=replacements)
@@ -241,13 +241,13 @@ class CommandQueue:
             encode_command(whole)
         except CommandTooLargeError as error:
             return str(error)
-        return "" if self._cluster.command_begun(whole) else "another command was started first"
+        return "" if self._cluster.command_begun(whole) else messages.OTHER_COMMAND_FIRST
 
     def _placed(self, proposal: Proposal, snapshot: Snapshot, memory: _Memory) -> str:
         keys = {str(node.key): node.key for node in snapshot.nodes}
         for name, pods in proposal.placements.items():
             if self._cluster.assign(keys[name], pods):
-                return f"node {name} no longer accepts pods"
+                return messages.node_left(name)
         memory.placed = tuple(keys[name] for name in proposal.placements)
         return ""
 
@@ -289,7 +289,7 @@ class CommandQueue:
         if not command.written:
             return self._call_off(command, memory, paused)
         memory.looks = None
-        self._say(command.record.candidate_names, "DisruptionBlocked", paused)
+        self._say(command.record.candidate_names, messages.disruption_blocked(paused))
         return Result(requeue_after=PAUSED_SECONDS)
 
     def _failed(self, holder: str, memory: _Memory, error: ApiError) -> Result:
@@ -305,7 +305,7 @@ class CommandQueue:
         if not waits and self.queue.failures(holder) >= GIVE_UP_AFTER:
             return self._call_off(command, memory, str(error))
         _log.warning(
-            "A request to the API server failed during a disruption; retrying",
+            messages.REQUEST_FAILED_DURING_DISRUPTION,
             command=command.record.id,
             nodeclaim=holder,
             error=str(error),
@@ -341,7 +341,7 @@ class CommandQueue:
                     self._tell_replacements(record, following.names)
                     return Result(requeue_after=WAIT_SECONDS)
                 case Step.AWAIT_BUDGET:
-                    self._say(record.candidate_names, "DisruptionBlocked", following.why)
+                    self._say(record.candidate_names, messages.disruption_blocked(following.why))
                     return Result(requeue_after=BUDGET_SECONDS)
                 case Step.AWAIT_END | Step.DONE:
                     return DONE
@@ -359,7 +359,7 @@ class CommandQueue:
                     return None  # its replacements are not known yet; `begin` queues it
                 memory = self._memories[first.record.id] = _Memory()
                 _log.info(
-                    "Resuming a disruption that was started earlier",
+                    messages.RESUMING_DISRUPTION,
                     command=first.record.id,
                     reason=first.record.reason,
                 )
@@ -419,7 +419,7 @@ class CommandQueue:
         if memory.looks is None or memory.looks[0] != (looks, steps):
             memory.looks = ((looks, steps), now)
         seconds = now - memory.looks[1]
-        return f"no progress for {seconds:.0f} s" if seconds >= self._timeout.total_seconds() else ""
+        return messages.no_progress(seconds) if seconds >= self._timeout.total_seconds() else ""
 
     # ------------------------------------------------------------------ steps
 
@@ -433,7 +433,7 @@ class CommandQueue:
         if record.replacements:
             self._count_decision(record)
         _log.info(
-            "Started a disruption",
+            messages.STARTED_DISRUPTION,
             command=record.id,
             reason=record.reason,
             method=record.method,
@@ -470,10 +470,7 @@ class CommandQueue:
     def _with_reason(self, claim: NodeClaim, reason: str) -> tuple[Condition, ...]:
         return CLAIM_CONDITIONS.set(
             claim.status.conditions,
-            names.DISRUPTION_REASON,
-            names.TRUE,
-            reason,
-            reason,
+            *messages.disruption_reason(reason),
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
@@ -483,9 +480,7 @@ class CommandQueue:
         for name in those:
             new = memory.new.get(name) or self._remembered(record, name)
             if new is None:
-                self._refused(
-                    memory, name, "the record of the command does not contain a valid NodeClaim with this name"
-                )
+                self._refused(memory, name, messages.RECORD_WITHOUT_CLAIM)
                 continue
             if self._cluster.claim(name) is None:
                 self._cluster.announce(new.claim, new.pods)
@@ -499,7 +494,7 @@ class CommandQueue:
                 self._refused(memory, name, error)
 
     def _refused(self, memory: _Memory, name: str, error: object) -> None:
-        _log.warning("Failed to create a replacement NodeClaim", nodeclaim=name, error=str(error))
+        _log.warning(messages.FAILED_TO_CREATE_REPLACEMENT, nodeclaim=name, error=str(error))
         memory.failed.add(name)
 
     def _remembered(self, record: CommandRecord, name: str) -> NewClaim | None:
@@ -524,13 +519,13 @@ class CommandQueue:
             claim = self._cluster.claim(name)
             if claim is None:
                 continue
-            self._say((name,), "DisruptionTerminating", f"Disrupting Node: {record.reason}")
+            self._say((name,), messages.disrupting_node(record.reason))
             node = self._cluster.node_of(claim)
             pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
             self._writer.delete(claim)
             moving = sum(map(is_reschedulable, pods))
             self._metrics.claim_disrupted(claim, record.reason.lower(), moving, policy=self._policy(record, claim))
-            _log.info("Disrupting node", nodeclaim=name, command=record.id, reason=record.reason.lower())
+            _log.info(messages.DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
         for pool in self._pools(record):
@@ -620,7 +615,7 @@ class CommandQueue:
         for name in sorted({pod.namespace for pod in pods if is_evictable(pod, self._clock.now())}):
             answer = survey(self._client, resources.PDBS, decode=resources.PDBS.decode, namespace=name)
             found[name] = tuple(answer.objects)
-            bad = bad or next((f"PodDisruptionBudget {one} cannot be decoded" for one in answer.unreadable), "")
+            bad = bad or next((messages.budget_unreadable(str(one)) for one in answer.unreadable), "")
         return PodBudgets(found), bad
 
     # ------------------------------------------------------------------ calling off
@@ -641,9 +636,8 @@ class CommandQueue:
         self._note_failure(record, memory)
         for name in record.candidate_names:
             self.heals.add(name)
-        text = f"Canceled the disruption ({record.reason}), the node accepts pods again: {why}"
-        self._say(record.candidate_names, "DisruptionBlocked", text)
-        _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
+        self._say(record.candidate_names, messages.disruption_canceled(record.reason, why))
+        _log.info(messages.CANCELED_DISRUPTION, command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
     def _note_failure(self, record: CommandRecord, memory: _Memory) -> None:
@@ -708,11 +702,9 @@ class CommandQueue:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning(
-                "Failed to roll back a disruption that no command carries out; retrying", node=key, error=str(error)
-            )
+            _log.warning(messages.FAILED_TO_ROLL_BACK_DISRUPTION, node=key, error=str(error))
             return Result(failed=True)
-        _log.info("Rolled back a disruption that no command carries out", nodeclaim=key)
+        _log.info(messages.ROLLED_BACK_DISRUPTION, nodeclaim=key)
         return DONE
 
     # ------------------------------------------------------------------ telling
@@ -723,20 +715,20 @@ class CommandQueue:
             if claim is None:
                 continue
             if is_true(claim.status.conditions, names.LAUNCHED):
-                reason, text = "DisruptionWaitingReadiness", "Waiting on readiness to continue disruption"
+                message = messages.WAITING_ON_READINESS
             else:
-                reason, text = "DisruptionLaunching", f"Launching NodeClaim: {record.reason}"
-            self._recorder.publish(reference_of(claim), "Normal", reason, text)
+                message = messages.launching_replacement(record.reason)
+            self._recorder.publish(reference_of(claim), *message)
 
-    def _say(self, those: Iterable[str], reason: str, message: str) -> None:
+    def _say(self, those: Iterable[str], message: EventMessage) -> None:
         """One event about each of these claims and its Node."""
         for name in those:
             claim = self._cluster.claim(name)
             node = self._cluster.node_of(claim) if claim is not None else None
             if claim is not None:
-                self._recorder.publish(reference_of(claim), "Normal", reason, message)
+                self._recorder.publish(reference_of(claim), *message)
             if node is not None:
-                self._recorder.publish(node_reference(node), "Normal", reason, message)
+                self._recorder.publish(node_reference(node), *message)
 
 
 def consolidation_type(method: str) -> str:
@@ -758,7 +750,7 @@ def _maker(planned: PlannedClaim, command: str) -> Callable[[str], NewClaim]:
 
 def _unknown(sight: Sight) -> str:
     if len(sight.nodes) > 1:
-        return f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have the same provider ID"
+        return messages.same_provider_id(sight.nodes[0].metadata.name, sight.nodes[1].metadata.name)
     return next(iter((*sight.unreadable, *sight.strangers)), "")
 
 

@@ -8,6 +8,7 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.references import reference_of
 from provisioner.kube.errors import Conflict, NotFound
@@ -20,7 +21,6 @@ from provisioner.values.resources import Resources
 
 PERIOD_SECONDS = 600.0
 LEAST_PERCENT = 90
-FAILED_CONSISTENCY_CHECK = "FailedConsistencyCheck"
 
 
 def shortfalls(claim: NodeClaim, node: Node) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def shortfalls(claim: NodeClaim, node: Node) -> tuple[str, ...]:
         wanted, had = expected.amount(name), found.amount(name)
         if amount > 0 and had * 100 < wanted * LEAST_PERCENT:
             wire = Resources.of({name: wanted}).to_wire()[name], Resources.of({name: had}).to_wire()[name]
-            texts.append(f"expected {wire[0]} of {name}, but the Node has {wire[1]} ({had * 100 // wanted}%)")
+            texts.append(messages.shortfall(name, *wire, had * 100 // wanted))
     return tuple(texts)
 
 
@@ -77,13 +77,10 @@ class Consistency:
             return Result(requeue_after=PERIOD_SECONDS)
         found = shortfalls(claim, node)
         for text in found:
-            self._recorder.publish(reference_of(claim), "Warning", FAILED_CONSISTENCY_CHECK, text)
+            self._recorder.publish(reference_of(claim), *messages.failed_consistency_check(text))
         conditions = CLAIM_CONDITIONS.set(
             claim.status.conditions,
-            names.CONSISTENT_STATE_FOUND,
-            names.FALSE if found else names.TRUE,
-            names.CONSISTENCY_CHECK_FAILED if found else "",
-            "; ".join(found),
+            *(messages.inconsistent("; ".join(found)) if found else messages.CONSISTENT),
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )

@@ -17,6 +17,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
@@ -233,7 +234,7 @@ class Disruption:
             try:
                 run()
             except Exception:
-                _log.exception("A disruption pass failed; retrying with the next pass", loop=name)
+                _log.exception(messages.DISRUPTION_PASS_FAILED, loop=name)
             pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
     def run_once(self) -> None:
@@ -258,7 +259,7 @@ class Disruption:
             try:
                 begun |= self._run(method, snapshot, ledger, empty_for, begun)
             except Exception:
-                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
+                _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
 
     def _run(
         self,
@@ -303,7 +304,7 @@ class Disruption:
         return gone
 
     def _ask(self, method: Method, view: View) -> MethodAnswer:
-        """One question to a method; what it says of nodes that stay is told."""
+        """One question to a method; what it says of nodes that stay is published."""
         with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
         self._unreached[method.name] = answer.unreached
@@ -358,7 +359,7 @@ class Disruption:
                 answer = self._consolidate(method, self._cluster.snapshot())
             except Exception:
                 settled = False
-                _log.exception("A disruption method failed; continuing with the other methods", method=method.name)
+                _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
                 continue
             settled = settled and not answer.proposals and not answer.unreached
             recheck = soonest(recheck, answer.recheck_at)
@@ -393,7 +394,7 @@ class Disruption:
         if answer.unreached:
             self._metrics.consolidation_timed_out(consolidation_type(method.name))
             _log.info(
-                "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass",
+                messages.CONSOLIDATION_PASS_TIMED_OUT,
                 method=method.name,
                 nodes=len(answer.unreached),
             )
@@ -423,9 +424,9 @@ class Disruption:
     def _is_stale(self) -> bool:
         why = self._stale()
         if why and not self._was_stale:
-            _log.warning("Suspended voluntary disruption until the caches are current", reason=why)
+            _log.warning(messages.SUSPENDED_VOLUNTARY_DISRUPTION, reason=why)
         elif self._was_stale and not why:
-            _log.info("Resumed voluntary disruption because the caches are current")
+            _log.info(messages.RESUMED_VOLUNTARY_DISRUPTION)
         self._was_stale = why
         if why:
             self._empty_since.clear()  # nobody saw what happened meanwhile
@@ -436,7 +437,7 @@ class Disruption:
         pause = self._pause()
         if pause != self._was_paused:
             _log.info(
-                "Disruption was paused or resumed",
+                messages.DISRUPTION_PAUSE_CHANGED,
                 all=pause.everything,
                 nodepools=sorted(pause.pools),
                 settings_unread=pause.unread,
@@ -490,7 +491,7 @@ class Disruption:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
+            _log.warning(messages.FAILED_TO_UPDATE_NODECLAIM_STATUS, nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 
@@ -502,19 +503,17 @@ class Disruption:
             return CLAIM_CONDITIONS.clear(conditions, names.CONSOLIDATABLE)
         return CLAIM_CONDITIONS.set(
             conditions,
-            names.CONSOLIDATABLE,
-            names.TRUE,
-            names.CONSOLIDATABLE,
-            "",
+            *messages.CONSOLIDATABLE,
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
+        message = messages.not_disruptable(blocked.event, str(blocked))
         if not blocked.key:
             found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
             if found is not None:
-                self._recorder.publish(reference_of(found), "Normal", blocked.event, str(blocked), ttl=60.0)
+                self._recorder.publish(reference_of(found), *message, ttl=60.0)
             return
         claim = self._cluster.claim(blocked.key)
         node: Node | None = self._cluster.node_of(claim) if claim is not None else None
@@ -522,8 +521,6 @@ class Disruption:
             for reference in (reference_of(claim), node_reference(node)):
                 if blocked.event == UNCONSOLIDATABLE:
                     about = (reference.kind, reference.uid)
-                    self._recorder.publish(
-                        reference, "Normal", blocked.event, str(blocked), about, ttl=UNCONSOLIDATABLE_SECONDS
-                    )
+                    self._recorder.publish(reference, *message, about, ttl=UNCONSOLIDATABLE_SECONDS)
                 else:
-                    self._recorder.publish(reference, "Normal", blocked.event, str(blocked))
+                    self._recorder.publish(reference, *message)

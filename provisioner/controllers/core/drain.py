@@ -12,6 +12,7 @@ from provisioner.apis.core import ObjectReference
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
+from provisioner.controllers.core import messages
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import pod_reference
 from provisioner.disruption.pause import NOTHING, Pause
@@ -184,23 +185,23 @@ class Evictions:
             return DONE
         except TooManyRequests as error:
             self._metrics.eviction("429")
-            self._refused(pod, f"evicting pod violates a PDB (Pod={pod.key})")
-            _log.debug("Eviction refused", pod=pod.key, error=str(error))
+            self._refused(pod, messages.violates_budget(pod.key))
+            _log.debug(messages.EVICTION_REFUSED, pod=pod.key, error=str(error))
             return Result(failed=True)
         except ServerError as error:
             self._metrics.eviction(str(error.status))
             if _MULTIPLE_BUDGETS in error.message:
-                self._refused(pod, f"eviction does not support multiple PDBs (Pod={pod.key})")
+                self._refused(pod, messages.several_budgets(pod.key))
             return Result(failed=True)
         except ApiError as error:
             self._metrics.eviction(str(error.status))
-            _log.info("Eviction failed; retrying", pod=pod.key, error=str(error))
+            _log.info(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
             return Result(failed=True)
         self._agreed(uid, None)
         self._metrics.eviction("200")
         reason = self._reason(pod)
         self._metrics.pod_drained(reason)
-        self._recorder.publish(pod_reference(pod), "Normal", "Evicted", f"Evicted pod: {reason}")
+        self._recorder.publish(pod_reference(pod), *messages.evicted(reason))
         return DONE
 
     def _is_paused(self, pod: Pod) -> bool:
@@ -217,13 +218,12 @@ class Evictions:
         except (NotFound, Conflict):
             return DONE
         except ApiError as error:
-            _log.info("Failed to delete a pod; retrying", pod=pod.key, error=str(error))
+            _log.info(messages.FAILED_TO_DELETE_POD, pod=pod.key, error=str(error))
             self._deadlines[pod.uid] = deadline
             return Result(failed=True)
         self._agreed(pod.uid, deadline)
         self._metrics.pod_drained(self._reason(pod))
-        message = f"Deleted the pod with a grace period of {left} s because its node is terminated at {deadline:%Y-%m-%dT%H:%M:%SZ}"
-        self._recorder.publish(pod_reference(pod), "Normal", "Disrupted", message)
+        self._recorder.publish(pod_reference(pod), *messages.deleted_at_deadline(left, deadline))
         return DONE
 
     def _agreed(self, uid: str, deadline: datetime | None) -> None:
@@ -240,9 +240,7 @@ class Evictions:
 
     def _refused(self, pod: Pod, why: str) -> None:
         reference = ObjectReference(api_version="v1", kind="Node", name=pod.node_name, uid=pod.node_name)
-        self._recorder.publish(
-            reference, "Warning", "FailedDraining", f"Failed to drain node, {why}", dedupe=(pod.key,)
-        )
+        self._recorder.publish(reference, *messages.failed_draining(why), dedupe=(pod.key,))
 
     def _reason(self, pod: Pod) -> str:
         for claim in self._cluster.claims():

@@ -12,6 +12,7 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.observability.conditions import Conditioned
 from provisioner.disruption.drift import pool_drift, type_drift
@@ -94,7 +95,7 @@ class DriftController:
         except (NotFound, Conflict):
             return Result(requeue_after=DELAY_SECONDS)
         except CloudError as error:  # what was judged before stays
-            _log.debug("Skipped the drift check of a NodeClaim", nodeclaim=name, why=str(error))
+            _log.debug(messages.SKIPPED_DRIFT_CHECK, nodeclaim=name, why=str(error))
         return Result(requeue_after=RECHECK_SECONDS)
 
     def _judge(self, claim: NodeClaim) -> str:
@@ -114,19 +115,16 @@ class DriftController:
             return
         if not reason:
             self._writer.status(claim, CLAIM_CONDITIONS.clear(claim.status.conditions, names.DRIFTED))
-            _log.info("NodeClaim no longer differs from its NodePool and NodeClass", nodeclaim=claim.name)
+            _log.info(messages.NODECLAIM_NO_LONGER_DRIFTED, nodeclaim=claim.name)
             return
         conditions = CLAIM_CONDITIONS.set(
             claim.status.conditions,
-            names.DRIFTED,
-            names.TRUE,
-            reason,
-            reason,
+            *messages.drifted(reason),
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
         self._writer.status(claim, conditions)
-        _log.info("NodeClaim has drifted", nodeclaim=claim.name, reason=reason)
+        _log.info(messages.NODECLAIM_HAS_DRIFTED, nodeclaim=claim.name, reason=reason)
 
 
 def _judged_by(claim: NodeClaim) -> tuple[object, ...]:

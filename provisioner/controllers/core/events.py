@@ -6,6 +6,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
+from provisioner.controllers.core import messages
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import (
     Incompatible,
@@ -17,10 +18,9 @@ from provisioner.scheduling.reasons import (
     Reason,
     Untolerated,
 )
-from provisioner.scheduling.world import Unreadable
 from provisioner.state.misses import Stop
+from provisioner.values.message import EventMessage
 
-_START = "Failed to schedule pod, "
 _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
 """What binds in pools that were most likely never meant for the pod."""
 _MOST_OF_A_POOL = 300  # characters
@@ -69,7 +69,7 @@ def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
     if not any(isinstance(one, NoPools | PoolRefuses | PoolsRefuse) for one in reasons):
         unready = ()
     parts = [*(str(reason) for reason in reasons), *unready]
-    whole = _START + "; ".join(parts)
+    whole = messages.unschedulable("; ".join(parts))
     if len(whole) <= MAX_MESSAGE:
         return whole
     parts = [str(one) for one in sorted([*reasons, *unready], key=_is_foreign)]
@@ -84,23 +84,19 @@ def _is_foreign(one: Reason | str) -> bool:
 
 
 def _cut(parts: list[str], count: int) -> str:
-    return f"{_START}{'; '.join(parts[:count])}; and {len(parts) - count} more"
+    return messages.unschedulable_cut("; ".join(parts[:count]), len(parts) - count)
 
 
 def stopped(stop: Stop) -> str:
     """What to say of a pod of a class that is not planned for a while."""
-    said = f'; its message was: "{stop.said}"' if stop.said else "; it gave no message"
-    text = (
-        f"kube-scheduler did not bind pods like this one to the nodes planned for them {stop.misses} times in a row; "
-        f"no nodes are launched for them for {stop.seconds:.0f} s{said}"
-    )
-    return (_START + text)[:MAX_MESSAGE]
+    said = messages.scheduler_said(stop.said) if stop.said else messages.SCHEDULER_SAID_NOTHING
+    return messages.not_bound_as_planned(stop.misses, stop.seconds, said)[:MAX_MESSAGE]
 
 
 def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
     """What to say of those among the pools that would make machines, were they Ready; by name."""
     return tuple(
-        f'NodePool "{pool.name}": not Ready{_cause(pool)}'[:_MOST_OF_A_POOL]
+        messages.pool_not_ready(pool.name, _cause(pool))[:_MOST_OF_A_POOL]
         for pool in sorted(pools, key=lambda one: one.name)
         if pool.spec.replicas is None
         and pool.metadata.deletion_timestamp is None
@@ -117,15 +113,10 @@ def _cause(pool: NodePool) -> str:
     return f" ({'; '.join(causes)})" if causes else ""
 
 
-def ignored_field(one: Unreadable) -> str:
-    """What to tell a NodePool of which a field is taken as if it were not there."""
-    return f"{one.error}. The default applies until the value is corrected or removed"[:MAX_MESSAGE]
-
-
-def pools_without_types(reasons: Iterable[Reason]) -> dict[str, str]:
-    """What to tell each NodePool among the reasons that has no instance type to offer at all."""
+def pools_without_types(reasons: Iterable[Reason]) -> dict[str, EventMessage]:
+    """The event of each NodePool among the reasons that has no instance type to offer at all."""
     return {
-        pool: f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}"
+        pool: messages.no_compatible_instance_types(str(reason.constraint))
         for reason in reasons
         if isinstance(reason, PoolRefuses | PoolsRefuse) and isinstance(reason.constraint, NoInstanceTypes)
         for pool in (reason.pools if isinstance(reason, PoolsRefuse) else (reason.pool,))

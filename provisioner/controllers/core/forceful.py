@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import is_reschedulable
 from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of
@@ -22,12 +23,13 @@ from provisioner.disruption.expiration import decide_expirations
 from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import ApiError, NotFound
-from provisioner.kube.events import EventType, Recorder
+from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import EventMessage
 
 POLL_SECONDS: Final = 2.0
 #: Threads that delete: one call that hangs holds up one of them.
@@ -42,7 +44,7 @@ class ForcefulDisruption:
     """A loop that decides every two seconds, and a queue that deletes; one key is a NodeClaim's name.
 
     Args:
-        ledger: of the budgets; it is told, not asked.
+        ledger: of the budgets; it is informed, not asked.
         policies: which conditions mean a broken node; none where the gate NodeRepair is off.
         stale: which watch is behind, in words; nothing is deleted before all have caught up.
         pause: whose nodes are left alone for now.
@@ -88,7 +90,7 @@ class ForcefulDisruption:
             try:
                 self.run_once()
             except Exception:
-                _log.exception("An expiration and node repair pass failed; retrying with the next pass")
+                _log.exception(messages.FORCEFUL_PASS_FAILED)
 
     def run_once(self) -> None:
         """Decide on one snapshot; waits for no call. Cost: O(nodes)."""
@@ -98,7 +100,7 @@ class ForcefulDisruption:
         repairs = self._decide_repairs(snapshot)
         self._repairs = {one.key: one for one in repairs.repair}
         for blocked in repairs.blocked:
-            self._say(blocked.key, "Warning", blocked.event, str(blocked), BLOCKED_SECONDS)
+            self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)), BLOCKED_SECONDS)
         for name in (*decide_expirations(snapshot).delete, *self._repairs):
             self.queue.offer(name)
 
@@ -126,7 +128,7 @@ class ForcefulDisruption:
         except NotFound:
             return DONE
         except ApiError as error:
-            _log.warning("A NodeClaim could not be deleted; retrying", nodeclaim=name, error=str(error))
+            _log.warning(messages.NODECLAIM_COULD_NOT_BE_DELETED, nodeclaim=name, error=str(error))
             return Result(failed=True)
         finally:
             self._ledger.release(name)
@@ -152,14 +154,14 @@ class ForcefulDisruption:
         self._metrics.claim_disrupted(claim, reason.lower(), sum(map(is_reschedulable, pods)))
         if repair is not None:
             self._metrics.unhealthy_disrupted(claim, repair.condition)
-        self._say(claim.name, "Normal", "DisruptionTerminating", f"Disrupting Node: {reason}", 0.0)
+        self._say(claim.name, messages.disrupting_node(reason), 0.0)
         what = f"{repair.condition}={repair.status}" if repair is not None else claim.spec.expire_after
-        _log.info("Disrupting node", nodeclaim=claim.name, reason=reason.lower(), because=what)
+        _log.info(messages.DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)
 
-    def _say(self, name: str, kind: EventType, reason: str, message: str, ttl: float) -> None:
+    def _say(self, name: str, message: EventMessage, ttl: float) -> None:
         claim = self._cluster.claim(name)
         node = self._cluster.node_of(claim) if claim is not None else None
         if claim is not None:
-            self._recorder.publish(reference_of(claim), kind, reason, message, ttl=ttl)
+            self._recorder.publish(reference_of(claim), *message, ttl=ttl)
         if node is not None:
-            self._recorder.publish(node_reference(node), kind, reason, message, ttl=ttl)
+            self._recorder.publish(node_reference(node), *message, ttl=ttl)

@@ -14,6 +14,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.terminator import Ending, State
 from provisioner.controllers.metrics import Metrics
@@ -117,18 +118,16 @@ class MachineCollector(Generic[InstanceT]):
             ending = self._terminate(machine.provider_id)
         except (CloudError, ApiError) as error:
             _log.warning(
-                "Failed to terminate an instance without a NodeClaim; retrying",
+                messages.FAILED_TO_TERMINATE_ORPHAN,
                 instance=machine.id,
                 error=str(error),
             )
             return POLL_SECONDS
         if ending.state is State.HELD:
-            _log.info(
-                "Draining an instance without a NodeClaim before terminating it", instance=machine.id, reason=ending.why
-            )
+            _log.info(messages.DRAINING_ORPHAN, instance=machine.id, reason=ending.why)
             return ending.requeue_after
         self._since.pop(machine.id, None)
-        _log.info("Terminated an instance without a NodeClaim", instance=machine.id, launched=machine.launched)
+        _log.info(messages.TERMINATED_ORPHAN, instance=machine.id, launched=machine.launched)
         self._delete_node(machine)
         return POLL_SECONDS
 
@@ -142,7 +141,7 @@ class MachineCollector(Generic[InstanceT]):
             return
         except ApiError as error:
             _log.warning(
-                "Failed to delete the Node of an instance without a NodeClaim; retrying",
+                messages.FAILED_TO_DELETE_NODE_OF_ORPHAN,
                 node=node.metadata.name,
                 error=str(error),
             )
@@ -186,10 +185,10 @@ class ClaimCollector:
                 try:
                     self._writer.delete(claim)
                 except ApiError as error:
-                    _log.warning("Failed to delete a NodeClaim; retrying", nodeclaim=claim.name, error=str(error))
+                    _log.warning(messages.FAILED_TO_DELETE_NODECLAIM, nodeclaim=claim.name, error=str(error))
                     continue
                 self._metrics.claim_disrupted(claim, GARBAGE_COLLECTED)
-                _log.info("Deleted a NodeClaim whose instance no longer exists", nodeclaim=claim.name)
+                _log.info(messages.DELETED_NODECLAIM_WITHOUT_INSTANCE, nodeclaim=claim.name)
         return POLL_SECONDS
 
     def _is_candidate(self, claim: NodeClaim) -> bool:
@@ -210,7 +209,5 @@ class ClaimCollector:
         except MachineNotFoundError:
             return True
         except CloudError as error:
-            _log.info(
-                "Could not determine whether an instance still exists; retrying", nodeclaim=claim.name, error=str(error)
-            )
+            _log.info(messages.COULD_NOT_FIND_OUT_ABOUT_INSTANCE, nodeclaim=claim.name, error=str(error))
         return False

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, is_daemon
+from provisioner.controllers.core import messages
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 
@@ -178,4 +179,4 @@ class Intake:
                 try:
                     self._run()
                 except Exception:
-                    _log.exception("Provisioning failed; retrying with the same pods", seconds=RECHECK_SECONDS)
+                    _log.exception(messages.PROVISIONING_FAILED, seconds=RECHECK_SECONDS)

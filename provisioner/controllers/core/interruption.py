@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of, merged
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import is_reschedulable
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
@@ -20,12 +21,13 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.kube.errors import ApiError, NotFound
-from provisioner.kube.events import EventType, Recorder
+from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import StillRunningError, run_parallel
+from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 1.0
 #: While a machine is being closed its pods are planned as soon as the watch shows the taint.
@@ -104,7 +106,7 @@ class Interruptions:
             except NotFound:
                 return False
         _log.info(
-            "Instance is being interrupted",
+            messages.INSTANCE_IS_BEING_INTERRUPTED,
             nodeclaim=claim.name,
             reason=wanted.reason,
             evicts=wanted.evicts,
@@ -123,7 +125,7 @@ class Interruptions:
         if known is None or known.has_begun(self._clock.now()):
             return False
         self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: None})
-        _log.info("Interruption was canceled", nodeclaim=claim.name, reason=known.reason)
+        _log.info(messages.INTERRUPTION_CANCELED, nodeclaim=claim.name, reason=known.reason)
         return True
 
     def _loop(self) -> None:
@@ -137,7 +139,7 @@ class Interruptions:
                 wait = BUSY_SECONDS if self.run_once().close else POLL_SECONDS
             except Exception:
                 wait = POLL_SECONDS
-                _log.exception("Handling interruptions failed; retrying")
+                _log.exception(messages.HANDLING_INTERRUPTIONS_FAILED)
 
     def run_once(self) -> InterruptionDecision:
         """One pass over one snapshot."""
@@ -168,7 +170,7 @@ class Interruptions:
         for outcome in run_parallel(self._workers, take, steps, patience=self._patience):
             if isinstance(outcome.error, ApiError | StillRunningError):
                 _log.warning(
-                    "Failed to handle an interrupted NodeClaim; retrying",
+                    messages.FAILED_TO_HANDLE_INTERRUPTED_NODECLAIM,
                     nodeclaim=outcome.item[1],
                     error=str(outcome.error),
                 )
@@ -176,7 +178,7 @@ class Interruptions:
                 raise outcome.error
         self._ask_for_plans(decision)
         for held in decision.held:
-            self._say(held.key, "Normal", "DisruptionBlocked", str(held))
+            self._say(held.key, messages.disruption_blocked(str(held)))
         return decision
 
     def _ask_for_plans(self, decision: InterruptionDecision) -> None:
@@ -201,7 +203,7 @@ class Interruptions:
             return
         finally:
             self._ledger.release(key)
-        _log.info("Tainted an interrupted Node", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
+        _log.info(messages.TAINTED_INTERRUPTED_NODE, nodeclaim=key, node=node.metadata.name, reason=mark.reason)
 
     def _evict(self, key: str, mark: Interruption) -> None:
         claim = self._cluster.claim(key)
@@ -215,17 +217,17 @@ class Interruptions:
         node = self._cluster.node_of(claim)
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         self._metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
-        self._say(key, "Warning", "TerminatingOnInterruption", "Interruption triggered termination")
-        _log.info("Terminating an interrupted NodeClaim", nodeclaim=key, reason=mark.reason)
+        self._say(key, messages.TERMINATING_ON_INTERRUPTION)
+        _log.info(messages.TERMINATING_INTERRUPTED_NODECLAIM, nodeclaim=key, reason=mark.reason)
 
-    def _say(self, key: str, kind: EventType, reason: str, message: str) -> None:
+    def _say(self, key: str, message: EventMessage) -> None:
         claim = self._cluster.claim(key)
         if claim is not None:
-            tell(self._recorder, self._cluster, claim, kind, reason, message)
+            publish(self._recorder, self._cluster, claim, message)
 
 
-def tell(recorder: Recorder, cluster: Cluster, claim: NodeClaim, kind: EventType, reason: str, message: str) -> None:
+def publish(recorder: Recorder, cluster: Cluster, claim: NodeClaim, message: EventMessage) -> None:
     """Publish one event about a claim and, where it has one, about its Node."""
     node = cluster.node_of(claim)
     for reference in (reference_of(claim), *((node_reference(node),) if node is not None else ())):
-        recorder.publish(reference, kind, reason, message)
+        recorder.publish(reference, *message)

@@ -25,7 +25,7 @@ from provisioner.cloudprovider.errors import (
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.types import CloudProviderView, Machine
-from provisioner.controllers.core import registration
+from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of, grace_end
 from provisioner.controllers.core.fallback import Fallback
@@ -35,13 +35,14 @@ from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
-from provisioner.kube.events import EventType, Recorder
+from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.state.joining import Rivals
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
+from provisioner.values.message import ConditionMessage, EventMessage
 
 #: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
 READY_GRACE_SECONDS = 2.0
@@ -49,8 +50,6 @@ FINALIZE_REQUEUE_SECONDS = 5.0
 RIVALS_REQUEUE_SECONDS = 10.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
 ELSEWHERE_SECONDS = 0.5
-FAILED_TERMINATION = "FailedTermination"
-TERMINATION_GRACE_PERIOD_EXPIRING = "TerminationGracePeriodExpiring"
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
@@ -163,9 +162,7 @@ class Lifecycle:
 
     def _launch(self, claim: NodeClaim) -> Result:
         if self._cluster.is_unneeded(claim.metadata.name):
-            _log.info(
-                "Deleting NodeClaim because its pods were scheduled to other nodes", nodeclaim=claim.metadata.name
-            )
+            _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
             self._writer.delete(claim)
             return DONE
         waited = self._waited(claim, names.LAUNCHED)
@@ -181,7 +178,7 @@ class Lifecycle:
         except InsufficientCapacityError as error:
             return self._short(claim, error)
         except NodeClassNotReadyError as error:
-            self._event(claim, "Warning", "NodeClassNotReady", f"NodeClaim {claim.metadata.name} event: {error}")
+            self._event(claim, messages.nodeclass_not_ready(claim.metadata.name, str(error)))
             return self._give_up(claim, "nodeclass_not_ready", unhealthy=False)
         except CloudError as error:
             if late:
@@ -197,7 +194,7 @@ class Lifecycle:
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
         name, wait = claim.metadata.name, error.retry_after
-        self._event(claim, "Warning", "InsufficientCapacityError", f"NodeClaim {name} event: {error}")
+        self._event(claim, messages.insufficient_capacity(name, str(error)))
         if wait is None:
             return self._give_up(claim, "insufficient_capacity", unhealthy=False)
         if error.exhausted:
@@ -217,21 +214,17 @@ class Lifecycle:
         return Result(requeue_after=wait)
 
     def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
-        self._writer.status(
-            claim, self._with(claim, names.LAUNCHED, names.UNKNOWN, reason, str(error)[:_MESSAGE_LENGTH])
-        )
+        message = messages.launch_pending(reason, str(error)[:_MESSAGE_LENGTH])
+        self._writer.status(claim, self._with(claim, message))
 
     def _launched(self, claim: NodeClaim, machine: Machine) -> None:
         labels = {key: value for key, value in machine.labels.items() if key not in claim.metadata.labels}
         if labels or machine.annotations:
             claim = self._writer.metadata(claim, labels=labels, annotations=dict(machine.annotations))
-        conditions = self._with(claim, names.LAUNCHED, names.TRUE)
+        conditions = self._with(claim, messages.LAUNCHED)
         conditions = CLAIM_CONDITIONS.set(
             conditions,
-            names.REGISTERED,
-            names.UNKNOWN,
-            names.NODE_NOT_FOUND,
-            "Node not registered with cluster",
+            *messages.NODE_NOT_REGISTERED,
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )
@@ -244,7 +237,7 @@ class Lifecycle:
             allocatable=machine.allocatable.to_wire(),
         )
         _log.info(
-            "Launched NodeClaim",
+            messages.LAUNCHED_NODECLAIM,
             nodeclaim=claim.metadata.name,
             provider_id=machine.provider_id,
             instance_type=machine.instance_type,
@@ -288,33 +281,31 @@ class Lifecycle:
     def _initialize(self, claim: NodeClaim) -> Result:
         node = self._cluster.node_of(claim)
         if node is None:
-            return self._pending(claim, names.NODE_NOT_FOUND, "Node not found")
+            return self._pending(claim, messages.NODE_NOT_FOUND)
         problem = registration.missing(claim, node)
         if problem is not None:
-            return self._pending(claim, *problem)
+            return self._pending(claim, problem)
         body = {"metadata": {"uid": node.metadata.uid, "labels": {names.INITIALIZED_LABEL: "true"}}}
         self._writer.node_written(self._client.patch(resources.NODES, node.metadata.name, body))
-        self._writer.status(claim, self._with(claim, names.INITIALIZED, names.TRUE))
+        self._writer.status(claim, self._with(claim, messages.INITIALIZED))
         return DONE
 
-    def _pending(self, claim: NodeClaim, reason: str, message: str) -> Result:
-        self._writer.status(claim, self._with(claim, names.INITIALIZED, names.UNKNOWN, reason, message))
+    def _pending(self, claim: NodeClaim, message: ConditionMessage) -> Result:
+        self._writer.status(claim, self._with(claim, message))
         return Result(requeue_after=10.0)  # an event comes first as a rule
 
     def _say_rivals(self, claim: NodeClaim, rivals: Rivals) -> Result:
         """Several claims or Nodes have the provider ID: nobody can tell whose instance it is, so it is left alone."""
-        message = f"Provider ID {claim.status.provider_id} belongs to more than one object: {rivals}"
-        self._event(claim, "Warning", names.MULTIPLE_NODES_FOUND, message)
+        text = messages.provider_id_of_several(claim.status.provider_id, str(rivals))
+        self._event(claim, messages.several_objects(text))
         if not is_true(claim.status.conditions, names.REGISTERED):
-            self._writer.status(
-                claim, self._with(claim, names.REGISTERED, names.FALSE, names.MULTIPLE_NODES_FOUND, message)
-            )
+            self._writer.status(claim, self._with(claim, messages.rivals_found(text)))
         return Result(requeue_after=RIVALS_REQUEUE_SECONDS)
 
     # ------------------------------------------------------------------ the end
 
     def _give_up(self, claim: NodeClaim, reason: str, *, unhealthy: bool) -> Result:
-        _log.warning("Deleting NodeClaim", nodeclaim=claim.metadata.name, reason=reason)
+        _log.warning(messages.DELETING_NODECLAIM, nodeclaim=claim.metadata.name, reason=reason)
         if unhealthy:
             self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), False)
         self._metrics.claim_disrupted(claim, reason)
@@ -337,11 +328,11 @@ class Lifecycle:
             # also where no provider ID is written: the launch may have succeeded and its status been lost
             ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline_of(claim))
         except CloudError as error:
-            self._event(claim, "Warning", FAILED_TERMINATION, not_ended(claim, error))
+            self._event(claim, not_ended(claim, error))
             return retry_of(error)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
-                "A request to the API server failed during the termination of a NodeClaim; retrying",
+                messages.REQUEST_FAILED_DURING_TERMINATION,
                 nodeclaim=claim.name,
                 error=str(error),
             )
@@ -355,7 +346,7 @@ class Lifecycle:
                 return Result(requeue_after=ending.requeue_after)
             case State.UNDER_WAY:
                 claim = self._cluster.claim(claim.metadata.name) or claim  # it may have been registered meanwhile
-                self._writer.status(claim, self._with(claim, names.INSTANCE_TERMINATING, names.TRUE))
+                self._writer.status(claim, self._with(claim, messages.INSTANCE_TERMINATING))
                 return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
             case State.GONE:
                 self._writer.drop_finalizer(claim)
@@ -369,7 +360,7 @@ class Lifecycle:
         if end is None or names.TERMINATION_TIMESTAMP in claim.metadata.annotations:
             return claim
         text = end.strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._event(claim, "Warning", TERMINATION_GRACE_PERIOD_EXPIRING, f"All pods will be deleted by {text}")
+        self._event(claim, messages.grace_period_expiring(end))
         return self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
 
     def _finalize_rival(self, claim: NodeClaim, rivals: Rivals) -> Result:
@@ -378,7 +369,7 @@ class Lifecycle:
         others = [one for other in rivals.claims if other != name and (one := self._cluster.claim(other)) is not None]
         if any(one.metadata.deletion_timestamp is None or one.metadata.name > name for one in others):
             _log.warning(
-                "Removing a NodeClaim without terminating its instance, which belongs to another NodeClaim",
+                messages.REMOVING_NODECLAIM_WITHOUT_INSTANCE,
                 nodeclaim=name,
                 rivals=str(rivals),
             )
@@ -392,16 +383,14 @@ class Lifecycle:
 
     # ------------------------------------------------------------------ helpers
 
-    def _with(
-        self, claim: NodeClaim, kind: str, status: str, reason: str = "", message: str = ""
-    ) -> tuple[Condition, ...]:
+    def _with(self, claim: NodeClaim, message: ConditionMessage) -> tuple[Condition, ...]:
         now, generation = self._clock.now(), claim.metadata.generation
         created = claim.metadata.creation_timestamp or now
         conditions = CLAIM_CONDITIONS.initialise(claim.status.conditions, generation=generation, created=created)
-        return CLAIM_CONDITIONS.set(conditions, kind, status, reason, message, generation=generation, now=now)
+        return CLAIM_CONDITIONS.set(conditions, *message, generation=generation, now=now)
 
-    def _event(self, claim: NodeClaim, kind: EventType, reason: str, message: str) -> None:
-        self._recorder.publish(reference_of(claim), kind, reason, message)
+    def _event(self, claim: NodeClaim, message: EventMessage) -> None:
+        self._recorder.publish(reference_of(claim), *message)
 
 
 def _may_still_come(claim: NodeClaim) -> bool:
@@ -411,10 +400,10 @@ def _may_still_come(claim: NodeClaim) -> bool:
     return waits or names.LAUNCH_ANNOTATION in claim.metadata.annotations
 
 
-def not_ended(claim: NodeClaim, error: CloudError) -> str:
-    """What the event `FAILED_TERMINATION` says."""
-    machine = claim.status.provider_id or f"the instance of NodeClaim {claim.metadata.name}"
-    return f"Failed to terminate {machine}; retrying: {error}"
+def not_ended(claim: NodeClaim, error: CloudError) -> EventMessage:
+    """That the cloud did not terminate the instance of a claim."""
+    instance = claim.status.provider_id or messages.unnamed_instance(claim.metadata.name)
+    return messages.failed_termination(instance, str(error))
 
 
 def retry_of(error: CloudError) -> Result:

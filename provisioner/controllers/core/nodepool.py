@@ -14,6 +14,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, condition
 from provisioner.apis.validation import pool_problems
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
@@ -23,9 +24,10 @@ from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
+from provisioner.values.message import ConditionMessage
 from provisioner.values.resources import Resources
 
-#: Zero is told for these, so that `kubectl get` shows 0 and not nothing.
+#: Zero is written for these, so that `kubectl get` shows 0 and not nothing.
 _ALWAYS_TOLD = (names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE, names.NODES)
 _RING = 4
 _SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}
@@ -183,16 +185,12 @@ class PoolController:
         )
         problems = pool_problems(pool, self._provider.well_known_labels)
         verdicts = [
-            (names.VALIDATION_SUCCEEDED, names.FALSE, names.NODEPOOL_VALIDATION_FAILED, "; ".join(problems))
-            if problems
-            else (names.VALIDATION_SUCCEEDED, names.TRUE, "", ""),
-            (names.NODECLASS_READY, *self._provider.node_class_ready(pool.node_class_ref)),
-            (names.NODE_REGISTRATION_HEALTHY, *self._healthy(pool)),
+            messages.pool_invalid("; ".join(problems)) if problems else messages.VALIDATION_SUCCEEDED,
+            ConditionMessage(names.NODECLASS_READY, *self._provider.node_class_ready(pool.node_class_ref)),
+            self._healthy(pool),
         ]
-        for kind, status, reason, message in verdicts:
-            conditions = POOL_CONDITIONS.set(
-                conditions, kind, status, reason or kind, message, generation=generation, now=now
-            )
+        for verdict in verdicts:
+            conditions = POOL_CONDITIONS.set(conditions, *verdict, generation=generation, now=now)
         return conditions
 
     def _observed(self, pool: NodePool) -> int:
@@ -200,7 +198,7 @@ class PoolController:
         found = self._class_generation(pool.node_class_ref.name)
         return pool.status.node_class_observed_generation if found is None else found
 
-    def _healthy(self, pool: NodePool) -> tuple[str, str, str]:
+    def _healthy(self, pool: NodePool) -> ConditionMessage:
         generations = (pool.metadata.generation, self._observed(pool))
         known = condition(pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
         if known is not None and (known.observed_generation, pool.status.node_class_observed_generation) != generations:
@@ -208,11 +206,11 @@ class PoolController:
         verdict = self._health.verdict(pool.name, generations, known.status if known is not None else names.UNKNOWN)
         if verdict == names.UNKNOWN:
             if known is not None:
-                return known.status, known.reason, known.message
-            return names.UNKNOWN, names.AWAITING_RECONCILIATION, "object is awaiting reconciliation"
+                return ConditionMessage(known.type, known.status, known.reason, known.message)
+            return messages.REGISTRATION_NOT_JUDGED
         if verdict == names.FALSE:
-            return verdict, names.REGISTRATION_FAILED, "At least half of the most recent launches did not register"
-        return verdict, "", ""
+            return messages.REGISTRATION_UNHEALTHY
+        return ConditionMessage(names.NODE_REGISTRATION_HEALTHY, verdict)
 
 
 def _read(limits: Mapping[str, Any]) -> Resources:

@@ -17,12 +17,13 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_terminal
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
-from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS, NominationPolicy, Withdrawal, withdrawal
+from provisioner.scheduling.nomination import NominationPolicy, Withdrawal, withdrawal
 from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
@@ -46,10 +47,9 @@ _RETRY_SECONDS: Final = 1.0
 _RETRY_CAP_SECONDS: Final = 32.0
 _NAMED: Final = 5
 _WITHDRAWN: Final = {
-    Withdrawal.NOT_BOUND: f"Withdrawing the nominations of pods that were not bound within {WITHDRAW_AFTER_SECONDS:g} s"
-    " of their Node becoming ready; kube-scheduler places them on its own",
-    Withdrawal.NOT_PLANNED: "Withdrawing the nominations of pods that are no longer planned for that Node",
-    Withdrawal.COUNTED_BY_SPREAD: "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts",
+    Withdrawal.NOT_BOUND: messages.NOMINATIONS_NOT_BOUND,
+    Withdrawal.NOT_PLANNED: messages.NOMINATIONS_NOT_PLANNED,
+    Withdrawal.COUNTED_BY_SPREAD: messages.NOMINATIONS_COUNTED_BY_SPREAD,
 }
 _log = logs.get_logger(__name__)
 
@@ -118,7 +118,7 @@ class Nominations:
                 self._note(pod, claim.name, node.metadata.name)
                 found += 1
         if found:
-            _log.info("Adopted nominations of a previous leader", pods=found)
+            _log.info(messages.ADOPTED_NOMINATIONS, pods=found)
 
     def nominate(self, machines: Iterable[tuple[NodeClaim, Node]], patience: float | None = None) -> Counter[str]:
         """Nominate the pods that these machines were made for, as far as they may be; before the first is let in.
@@ -267,9 +267,7 @@ class Nominations:
             if not entry.writes:
                 self._forget(entry)
         except ApiError as error:
-            _log.info(
-                "Failed to nominate a pod; continuing without a nomination", pod=pod.key, node=node, error=str(error)
-            )
+            _log.info(messages.FAILED_TO_NOMINATE_POD, pod=pod.key, node=node, error=str(error))
         self._metrics.nomination(outcome)
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
@@ -285,7 +283,7 @@ class Nominations:
             delay = min(_RETRY_CAP_SECONDS, _RETRY_SECONDS * 2**one.failures)
             one.failures, one.retry_at = one.failures + 1, self._clock.monotonic() + delay
             _log.warning(
-                "Failed to withdraw a nomination; retrying",
+                messages.FAILED_TO_WITHDRAW_NOMINATION,
                 pod=one.pod.key, node=one.node, seconds=delay, error=str(error),
             )  # fmt: skip
         else:

@@ -4,12 +4,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from provisioner.apis import names
 from provisioner.apis.conditions import OVERLAY_CONDITIONS
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePoolChanged
+from provisioner.controllers.core import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
@@ -85,17 +85,18 @@ class OverlayStatus:
         problem = self._overlays.problem(name)
         conditions = OVERLAY_CONDITIONS.set(
             conditions,
-            names.VALIDATION_SUCCEEDED,
-            names.TRUE if problem is None else names.FALSE,
-            names.VALIDATION_SUCCEEDED if problem is None else problem.reason,
-            "" if problem is None else problem.message,
+            *(
+                messages.VALIDATION_SUCCEEDED
+                if problem is None
+                else messages.overlay_invalid(problem.reason, problem.message)
+            ),
             generation=meta.generation,
             now=now,
         )
         if conditions != overlay.status.conditions:
             if problem is not None:
                 _log.warning(
-                    "The NodeOverlay is not applied", nodeoverlay=name, reason=problem.reason, message=problem.message
+                    messages.NODEOVERLAY_NOT_APPLIED, nodeoverlay=name, reason=problem.reason, message=problem.message
                 )
             body = {"metadata": {"uid": meta.uid}, "status": {"conditions": msgspec.to_builtins(conditions)}}
             try:
@@ -103,8 +104,6 @@ class OverlayStatus:
             except NotFound:
                 return DONE
             except ApiError as error:
-                _log.warning(
-                    "Failed to write the status of a NodeOverlay; retrying", nodeoverlay=name, error=str(error)
-                )
+                _log.warning(messages.FAILED_TO_WRITE_NODEOVERLAY_STATUS, nodeoverlay=name, error=str(error))
                 return Result(failed=True)
         return Result(requeue_after=RECHECK_SECONDS)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner_process import PlannerProcess, Refusal
 from provisioner.planning.acceptance import taken
 from provisioner.planning.protocol import ProtocolError, proposed
@@ -128,7 +129,7 @@ class Planner:
         try:
             found, least, outcome = self._improved(prepared, result, seconds)
         except Exception:  # whatever is wrong with a search, pods get their nodes
-            _log.exception("The search for cheaper nodes failed; please report this bug")
+            _log.exception(messages.SEARCH_FAILED)
             self._process.distrust("the provisioner could not ask it, or not read its answer")
             found, least, outcome = result, result.usd_at_least, Refusal.FAILED
         if found.usd_per_hour > result.usd_per_hour + _EPSILON:
@@ -176,7 +177,7 @@ class Planner:
             return found, least, Outcome.IMPROVED
         if faults:
             said = "; ".join(map(str, faults[:3]))
-            _log.info("Launching the greedy plan because a cheaper one is not possible", reasons=said)
+            _log.info(messages.CHEAPER_PLAN_REFUSED, reasons=said)
             return result, least, Outcome.REFUSED
         return result, least, Outcome.UNCHANGED
 

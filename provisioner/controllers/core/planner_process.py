@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.pods import Pod
+from provisioner.controllers.core import messages
 from provisioner.planner.confinement import NOT_INSTALLED, OUT_OF_MEMORY, environment
 from provisioner.planning.protocol import FRAME_BYTES, Answered, ProtocolError, Sender, read_answer
 from provisioner.scheduling.problem import World
@@ -298,9 +299,7 @@ class PlannerProcess:
         pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._failures)
         self._failures = min(self._failures + 1, 16)
         self._not_before = self._clock.monotonic() + pause
-        _log.warning(
-            "The planning process failed; planning without it", error=why, seconds_until_restart=round(pause, 1)
-        )
+        _log.warning(messages.PLANNING_PROCESS_FAILED, error=why, seconds_until_restart=round(pause, 1))
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -325,7 +324,4 @@ class PlannerProcess:
 
     def _missing(self, packages: Sequence[str]) -> None:
         self._installed = False
-        _log.warning(
-            "Packages of the cost planner are not installed; nodes are packed greedily. Install them with `pip install 'dovetail[planner]'`",
-            missing=", ".join(packages),
-        )
+        _log.warning(messages.PLANNER_NOT_INSTALLED, missing=", ".join(packages))

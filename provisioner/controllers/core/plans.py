@@ -11,6 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import fitting_text
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -65,9 +66,9 @@ class PlanWriter:
             except NotFound:
                 continue
             except ApiError as error:
-                _log.info("Failed to write the plan of a NodeClaim", nodeclaim=key.name, error=str(error))
+                _log.info(messages.FAILED_TO_WRITE_PLAN, nodeclaim=key.name, error=str(error))
             except Exception:
-                _log.exception("Failed to write the plan of a NodeClaim", nodeclaim=key.name)
+                _log.exception(messages.FAILED_TO_WRITE_PLAN, nodeclaim=key.name)
 
     def _write(self, key: NodeKey) -> None:
         claim = self._cluster.claim(key.name)
@@ -143,7 +144,7 @@ class NodePlanRemover:
         except (NotFound, Conflict):
             self.gone(name)
         except ApiError as error:
-            _log.info("Failed to remove an outdated plan from a Node; retrying", node=name, error=str(error))
+            _log.info(messages.FAILED_TO_REMOVE_OUTDATED_PLAN, node=name, error=str(error))
         else:
-            _log.info("Removed an outdated plan from a Node", node=name)
+            _log.info(messages.REMOVED_OUTDATED_PLAN, node=name)
         return DONE

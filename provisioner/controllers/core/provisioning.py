@@ -10,7 +10,7 @@ from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.core import events
+from provisioner.controllers.core import events, messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.intake import counts_by_time
 from provisioner.controllers.core.planner import Planned, as_scheduled
@@ -34,6 +34,7 @@ from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
+from provisioner.values.message import EventMessage
 
 _log = logs.get_logger(__name__)
 
@@ -74,7 +75,7 @@ class Batch:
 class Provisioner:
     """Runs one batch after another; creating the claims of one never holds up the next.
 
-    A claim is told to the state before it is written, so the next batch plans around it at once; a create that
+    The state learns of a claim before it is written, so the next batch plans around it at once; a create that
     fails takes that back and the pods are planned again.
     """
 
@@ -130,11 +131,11 @@ class Provisioner:
         seconds = self._clock.monotonic() - started
         for ignored in gathered.unreadable:
             if not ignored.left_out:
-                target, text = reference_of(ignored.pool), events.ignored_field(ignored)
-                self._recorder.publish(target, "Warning", "InvalidAnnotation", text, ttl=600.0)
+                message = messages.invalid_annotation(ignored.error)
+                self._recorder.publish(reference_of(ignored.pool), *message, ttl=600.0)
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(
-                "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch",
+                messages.REACHED_SOLVE_DEADLINE,
                 scheduling_id=decision,
                 solve_deadline_seconds=self._deadline,
             )
@@ -150,7 +151,7 @@ class Provisioner:
             result.usd_per_hour,
         )
         _log.info(
-            "Planned pending pods",
+            messages.PLANNED_PENDING_PODS,
             scheduling_id=decision,
             pods=batch.pods,
             claims=batch.claims,
@@ -200,7 +201,7 @@ class Provisioner:
     def _complain(self, snapshot: Snapshot, result: Result) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
-        empty: dict[str, str] = {}
+        empty: dict[str, EventMessage] = {}
         complaints: list[tuple[Pod, str]] = []
         unready = events.unready(view.pool for view in snapshot.pools if self._worlds.manages(view.pool))
         for unplaced in result.unplaced:
@@ -215,24 +216,24 @@ class Provisioner:
             if (stop := snapshot.stopped.get(pod.shape.key)) is not None
         ]
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
-            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
+            self._recorder.publish(pod_reference(pod), *messages.failed_scheduling(text), ttl=0)
         for view in snapshot.pools:
             if (about := empty.get(view.pool.name)) is not None:
-                self._recorder.publish(reference_of(view.pool), "Warning", "NoCompatibleInstanceTypes", about, ttl=60.0)
+                self._recorder.publish(reference_of(view.pool), *about, ttl=60.0)
 
     def _announce(self, planned: PlannedClaim, annotations: Mapping[str, str]) -> None:
         try:
             new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, annotations))
         except NoFreeNameError as error:
             _log.error(
-                "Failed to find an unused name for a NodeClaim; planning its pods again",
+                messages.FAILED_TO_FIND_UNUSED_NAME,
                 nodepool=planned.pool,
                 error=str(error),
             )
             self._retry(f"names/{planned.pool}")
             return
         if new is None:
-            _log.info("Skipped a NodeClaim because its pods were scheduled while it was planned", nodepool=planned.pool)
+            _log.info(messages.SKIPPED_OVERTAKEN_NODECLAIM, nodepool=planned.pool)
         else:
             self._workers.submit(lambda: self._create(planned, new))
 
@@ -248,19 +249,19 @@ class Provisioner:
                 self._nominate(f"nodeclaim/{new.name}", planned.pods)
 
     def _say_refused(self, planned: PlannedClaim, error: ApiError) -> None:
-        text = f"could not create a NodeClaim: {error.message}"
         dedupe = (planned.pool,)  # the message names the claim
         if isinstance(planned.template, NodePool):
-            self._recorder.publish(reference_of(planned.template), "Warning", "FailedCreate", text, dedupe, ttl=60.0)
+            message = messages.claim_refused(error.message)
+            self._recorder.publish(reference_of(planned.template), *message, dedupe, ttl=60.0)
+        message = messages.claim_refused_for_pod(planned.pool, error.message)
         for pod in planned.pods:
-            why = f'Failed to schedule pod, NodePool "{planned.pool}": {text}'
-            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", why, (pod.uid,), ttl=300.0)
+            self._recorder.publish(pod_reference(pod), *message, (pod.uid,), ttl=300.0)
 
     def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
         """Room for pods on an existing or in-flight node, written into the plan of its claim."""
         claim = node.claim
         if self._cluster.assign(node.key, pods):
-            _log.info("A node was removed while pods were planned for it; planning them again", node=str(node.key))
+            _log.info(messages.PLANNED_NODE_REMOVED, node=str(node.key))
             self._retry(f"refused/{node.key}")
             return
         self._plans.changed(node.key)
@@ -269,4 +270,4 @@ class Provisioner:
 
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
+            self._recorder.publish(pod_reference(pod), *messages.nominated(target))

@@ -18,6 +18,7 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nominations import Nominations
 from provisioner.controllers.metrics import Metrics
@@ -33,6 +34,7 @@ from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import StillRunningError, run_parallel
+from provisioner.values.message import ConditionMessage
 from provisioner.values.taints import Taint
 
 #: A wave is complete when nothing new came for the first time, or the second time after it began. Pods of a later wave
@@ -52,22 +54,22 @@ _FAILURES = counter(
 _log = logs.get_logger(__name__)
 
 
-def missing(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
-    """Why this Node is not initialised yet, as (reason, message); None when it is. Source: core spec 5."""
+def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
+    """Why this Node is not initialised yet; None when it is. Source: core spec 5."""
     if not is_true(node.status.conditions, names.READY):
-        return names.NODE_NOT_READY, "Node status is NotReady"
+        return messages.NODE_NOT_READY
     for startup in claim.spec.startup_taints or ():
         if any(
             (taint.key, taint.value, taint.effect) == (startup.key, startup.value, startup.effect)
             for taint in node.spec.taints
         ):
-            return names.STARTUP_TAINTS_EXIST, f'StartupTaint "{startup}" still exists'
+            return messages.startup_taint_exists(str(startup))
     for taint in node.spec.taints:
         if names.is_ephemeral(taint):
-            return names.EPHEMERAL_TAINTS_EXIST, f'KnownEphemeralTaint "{taint}" still exists'
+            return messages.ephemeral_taint_exists(str(taint))
     for resource, amount in sorted(claim.spec.resources.requests.items()):
         if str(amount) != "0" and str(node.status.allocatable.get(resource, 0)) == "0":
-            return names.RESOURCE_NOT_REGISTERED, f'Resource "{resource}" was requested but not registered'
+            return messages.resource_not_registered(resource)
     return None
 
 
@@ -261,7 +263,7 @@ class Registrar:
             try:
                 self._do(wave)
             except Exception as error:
-                _log.exception("Registering a batch of NodeClaims failed; retrying", claims=len(wave))
+                _log.exception(messages.REGISTERING_BATCH_FAILED, claims=len(wave))
                 for name in wave:
                     self._retry(name, error)
             pulse.rest()
@@ -330,7 +332,7 @@ class Registrar:
             wait = doubling(count, base=RETRY_BASE_SECONDS, cap=RETRY_CAP_SECONDS, chance=self._chance)
             self._delayed[name] = self._clock.monotonic() + wait
             self._changed.notify_all()
-        _log.warning("Registration failed; retrying", nodeclaim=name, error=str(error), seconds=round(wait, 1))
+        _log.warning(messages.REGISTRATION_FAILED, nodeclaim=name, error=str(error), seconds=round(wait, 1))
 
     def _let_in(self, claim: NodeClaim, node: Node) -> None:
         name = claim.metadata.name
@@ -341,8 +343,7 @@ class Registrar:
         if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
             claim, node
         ):
-            message = f'Missing required NoExecute taint "{names.UNREGISTERED_TAINT}" which is required for proper registration'
-            self._recorder.publish(reference_of(claim), "Warning", "UnregisteredTaintMissing", message)
+            self._recorder.publish(reference_of(claim), *messages.UNREGISTERED_TAINT_MISSING)
         decided: list[NodePatch] = []
 
         def patch_of(current: Node) -> list[dict[str, Any]]:
@@ -357,7 +358,7 @@ class Registrar:
         kinds = (names.REGISTERED, names.INITIALIZED) if decided[-1].initialized else (names.REGISTERED,)
         for kind in kinds:
             conditions = CLAIM_CONDITIONS.set(
-                conditions, kind, names.TRUE, kind, "", generation=claim.metadata.generation, now=now
+                conditions, kind, names.TRUE, kind, generation=claim.metadata.generation, now=now
             )
         self._writer.status(claim, conditions, nodeName=written.metadata.name)
         self._metrics.node_created(claim)

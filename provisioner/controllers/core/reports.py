@@ -9,6 +9,7 @@ from typing import Final
 
 from certs.serving import ServingContext
 from provisioner.apis.reports import MAX_BYTES, PATH, Report, ReportsError, decode_reports
+from provisioner.controllers.core import messages
 from provisioner.support import logs
 from provisioner.support.addresses import host_and_port, is_everywhere, is_loopback, parse
 from provisioner.support.http.server import HttpServer, listen
@@ -66,7 +67,7 @@ class ReportServer:
         def handle(request: Request) -> Response:
             if wanted and wanted not in request.peer_names:
                 _log.warning(
-                    "Refused reports because the client certificate is for another name",
+                    messages.REFUSED_REPORTS_OF_OTHER_CLIENT,
                     names=sorted(request.peer_names),
                 )
                 return Response(HTTPStatus.FORBIDDEN, f"only {wanted} may send reports\n".encode())
@@ -106,7 +107,7 @@ def take(request: Request, accept: Callable[[tuple[Report, ...]], None]) -> Resp
     try:
         reports = decode_reports(request.body)
     except ReportsError as error:
-        _log.warning("Refused reports", error=str(error))
+        _log.warning(messages.REFUSED_REPORTS, error=str(error))
         return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
     accept(reports)
     return Response(HTTPStatus.NO_CONTENT, content_type="")

@@ -11,6 +11,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.controllers.changes import Change, PodChanged
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.events import Told
 from provisioner.controllers.references import pod_reference
 from provisioner.kube.events import Recorder
@@ -19,7 +20,6 @@ from provisioner.support.clock import Clock
 
 SILENCE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
-EVENT_REASON: Final = "SchedulerNotRunning"
 
 WITHOUT_SCHEDULER = metrics.gauge(
     "dovetail_pods_without_scheduler",
@@ -64,7 +64,7 @@ class SchedulerLiveness:
                 return
 
     def look(self) -> None:
-        """Count and tell the pods that nobody looks at. May be called as often as one likes."""
+        """Count, and publish events about, the pods that nobody looks at. May be called as often as one likes."""
         now = self._clock.monotonic()
         if now < self._look_at:
             return
@@ -79,18 +79,15 @@ class SchedulerLiveness:
             self._silent = bool(left)
             if left:
                 _log.warning(
-                    "A scheduler has processed no pod for a minute while pods wait for it; check that it runs",
+                    messages.SCHEDULER_IS_SILENT,
                     scheduler=self._scheduler,
                     pods=len(left),
                 )
             else:
-                _log.info("No pods wait for the silent scheduler anymore", scheduler=self._scheduler)
-        text = (
-            f'Scheduler "{self._scheduler}" of the pod has processed no pod for {SILENCE_SECONDS:.0f} s. '
-            "Check that the scheduler runs, or recreate the pod without this schedulerName"
-        )
-        for pod, sentence in self._told.due(((pod, text) for pod in left), now):
-            self._recorder.publish(pod_reference(pod), "Warning", EVENT_REASON, sentence, ttl=0)
+                _log.info(messages.NO_PODS_WAIT_FOR_SILENT_SCHEDULER, scheduler=self._scheduler)
+        message = messages.scheduler_not_running(self._scheduler, SILENCE_SECONDS)
+        for pod, _ in self._told.due(((pod, message.text) for pod in left), now):
+            self._recorder.publish(pod_reference(pod), *message, ttl=0)
 
     def _is_unseen(self, pod: Pod) -> bool:
         return pod.shape.scheduler_name == self._scheduler and not pod.scheduled_reason and not pod.scheduled

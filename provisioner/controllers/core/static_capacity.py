@@ -11,6 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodePoolChanged
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.metrics import Metrics
@@ -156,13 +157,8 @@ class StaticCapacity:
         if pool is None or not pool.is_static or not self._manages(pool):
             return DONE
         if not self._enabled:
-            text = (
-                "spec.replicas has no effect because the feature gate StaticCapacity is disabled; "
-                "start the provisioner with --feature-gates=StaticCapacity=true"
-            )
-            self._recorder.publish(
-                reference_of(pool), "Warning", "StaticCapacityDisabled", text, ttl=TELL_SECONDS * 0.9
-            )
+            message = messages.STATIC_CAPACITY_DISABLED
+            self._recorder.publish(reference_of(pool), *message, ttl=TELL_SECONDS * 0.9)
             return Result(requeue_after=TELL_SECONDS)
         if self._stale():
             return Result(requeue_after=STALE_SECONDS)
@@ -176,9 +172,7 @@ class StaticCapacity:
                 return self._delete(pool, decision)
             return self._create(pool, decision)
         except ApiError as error:
-            _log.warning(
-                "Failed to bring a static NodePool to spec.replicas; retrying", nodepool=name, error=str(error)
-            )
+            _log.warning(messages.FAILED_TO_SCALE_STATIC_NODEPOOL, nodepool=name, error=str(error))
             return Result(failed=True)
 
     def _caught_up(self, pool: NodePool) -> bool:
@@ -199,22 +193,18 @@ class StaticCapacity:
             self._writer.delete(claim)
             self._metrics.claim_disrupted(claim, "scaled_down")
             _log.info(
-                "Deleting a NodeClaim of a static NodePool",
+                messages.DELETING_STATIC_NODECLAIM,
                 nodeclaim=name,
                 nodepool=pool.name,
                 replicas=pool.spec.replicas,
             )
-            text = f'Terminating the node because NodePool "{pool.name}" has more nodes than spec.replicas ({pool.spec.replicas})'
-            self._recorder.publish(reference_of(claim), "Normal", "DisruptionTerminating", text)
+            self._recorder.publish(reference_of(claim), *messages.scaled_down(pool.name, pool.spec.replicas))
         return Result(requeue_after=STALE_SECONDS if len(decision.delete) > MOST_A_PASS else RECHECK_SECONDS)
 
     def _create(self, pool: NodePool, decision: StaticDecision) -> Result:
         if decision.refused:
-            text = (
-                f"{decision.refused} of {pool.spec.replicas} nodes (spec.replicas) are missing because "
-                f"limits.nodes is {decision.limit}; raise the limit or lower spec.replicas"
-            )
-            self._recorder.publish(reference_of(pool), "Warning", "NodeLimitReached", text, ttl=300.0)
+            message = messages.node_limit_reached(decision.refused, pool.spec.replicas, decision.limit)
+            self._recorder.publish(reference_of(pool), *message, ttl=300.0)
         idle = Result(requeue_after=LIMITED_RECHECK_SECONDS if decision.refused else RECHECK_SECONDS)
         if not decision.create or not is_true(pool.status.conditions, names.READY):
             return idle
@@ -223,9 +213,7 @@ class StaticCapacity:
         try:
             announced = [self._announce(pool) for _ in range(min(decision.create, MOST_A_PASS))]
         except (NoFreeNameError, RequirementError) as error:
-            _log.error(
-                "Failed to make a NodeClaim of a static NodePool; retrying", nodepool=pool.name, error=str(error)
-            )
+            _log.error(messages.FAILED_TO_MAKE_STATIC_NODECLAIM, nodepool=pool.name, error=str(error))
             return Result(requeue_after=LIMITED_RECHECK_SECONDS)
         asked = run_parallel(
             self._workers,
@@ -235,7 +223,7 @@ class StaticCapacity:
         )
         errors = [one.error for one in asked if one.error is not None]
         _log.info(
-            "Created NodeClaims of a static NodePool",
+            messages.CREATED_STATIC_NODECLAIMS,
             nodepool=pool.name,
             replicas=pool.spec.replicas,
             created=len(asked) - len(errors),
@@ -243,8 +231,8 @@ class StaticCapacity:
         )
         refused = next((one for one in errors if isinstance(one, REFUSALS)), None)
         if refused is not None:
-            text = f"Failed to create a NodeClaim: {refused.message}"
-            self._recorder.publish(reference_of(pool), "Warning", "FailedCreate", text, (pool.name,), ttl=60.0)
+            message = messages.static_claim_refused(refused.message)
+            self._recorder.publish(reference_of(pool), *message, (pool.name,), ttl=60.0)
             return Result(requeue_after=REFUSED_SECONDS)
         if errors:
             return Result(failed=True)

@@ -14,17 +14,16 @@ from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import Evictions, deadline_of, drain_step
 from provisioner.controllers.core.lifecycle import (
-    FAILED_TERMINATION,
-    TERMINATION_GRACE_PERIOD_EXPIRING,
     not_ended,
     retry_of,
 )
 from provisioner.controllers.core.registration import patch_node
-from provisioner.controllers.core.terminator import FAILED_DRAINING, MIN_TAINTED_SECONDS, Ending, State, Terminator
+from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS, Ending, State, Terminator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.blockers import Blocker, Cause, blockers, sentence
@@ -38,6 +37,7 @@ from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.support.workers import DONE, Result
+from provisioner.values.message import ConditionMessage
 
 DRAIN_REQUEUE_SECONDS = 1.0
 #: While the watch of pods is stale, every look at a drain is a list at the API server.
@@ -129,7 +129,7 @@ class Termination:
             return Result(requeue_after=0.1)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
-                "A request to the API server failed during the draining of a Node; retrying",
+                messages.REQUEST_FAILED_DURING_DRAINING,
                 node=name,
                 error=str(error),
             )
@@ -155,7 +155,7 @@ class Termination:
             try:
                 ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline)
             except CloudError as error:
-                self._recorder.publish(reference_of(claim), "Warning", FAILED_TERMINATION, not_ended(claim, error))
+                self._recorder.publish(reference_of(claim), *not_ended(claim, error))
                 return retry_of(error)
         return self._after(ending, node, claim)
 
@@ -176,19 +176,12 @@ class Termination:
                 if claim is not None:
                     claim = self._cluster.claim(claim.metadata.name) or claim
                     conditions = claim.status.conditions
-                    conditions = self._set(claim, conditions, names.DRAINED)
+                    conditions = self._set(claim, conditions, messages.DRAINED)
                     if ending.volumes:
-                        conditions = self._set(
-                            claim,
-                            conditions,
-                            names.VOLUMES_DETACHED,
-                            names.FALSE,
-                            names.TERMINATION_GRACE_PERIOD_ELAPSED,
-                            f"{len(ending.volumes)} volumes are still attached",
-                        )
+                        conditions = self._set(claim, conditions, messages.volumes_not_awaited(len(ending.volumes)))
                     elif not is_elapsed(claim):
-                        conditions = self._set(claim, conditions, names.VOLUMES_DETACHED)
-                    conditions = self._set(claim, conditions, names.INSTANCE_TERMINATING)
+                        conditions = self._set(claim, conditions, messages.VOLUMES_DETACHED)
+                    conditions = self._set(claim, conditions, messages.INSTANCE_TERMINATING)
                     self._writer.status(claim, conditions)
                 return Result(requeue_after=INSTANCE_REQUEUE_SECONDS)
             case State.GONE:
@@ -208,17 +201,17 @@ class Termination:
         self._blocked.set(node.metadata.name, claim, held)
         why = sentence(held)
         if claim is not None:
-            end = f"; all pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}" if deadline is not None else ""
-            self._draining(claim, f"{why}{end}" if why else "Draining")
+            text = messages.until(why, deadline) if why and deadline is not None else why
+            self._draining(claim, text or messages.DRAINING)
         self._evictions.add(drain.evict)
         if deadline is not None:
             self._expiring(node, claim, deadline)
             self._evictions.force(drain.force, deadline)
         if any(one.cause is not Cause.TERMINATING for one in held):
-            message = f"Failed to drain node, {drain.waiting} pods are waiting to be evicted: {why}"
+            message = messages.failed_draining(messages.pods_waiting(drain.waiting, why))
             for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):
                 about = reference.kind, reference.uid, *sorted({one.cause for one in held})
-                self._recorder.publish(reference, "Warning", FAILED_DRAINING, message, dedupe=about)
+                self._recorder.publish(reference, *message, dedupe=about)
         return True
 
     def _held_by(self, pods: tuple[Pod, ...]) -> tuple[Blocker, ...]:
@@ -229,9 +222,9 @@ class Termination:
         return blockers(pods, known[1], self._clock.now())
 
     def _expiring(self, node: Node, claim: NodeClaim | None, deadline: datetime) -> None:
-        message = f"All pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}"
+        message = messages.grace_period_expiring(deadline)
         for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):
-            self._recorder.publish(reference, "Warning", TERMINATION_GRACE_PERIOD_EXPIRING, message)
+            self._recorder.publish(reference, *message)
 
     def _draining(self, claim: NodeClaim, message: str) -> None:
         """Say on the claim what holds its drain; what changes is written every `TELL_SECONDS` at most."""
@@ -242,32 +235,24 @@ class Termination:
             return
         self._told[claim.metadata.uid] = now
         forget_oldest(self._told, _MOST_TOLD)
-        unknown, reason = names.UNKNOWN, names.DRAINING
-        conditions = self._set(claim, claim.status.conditions, names.DRAINED, unknown, reason, message)
+        conditions = self._set(claim, claim.status.conditions, messages.draining(message))
         self._writer.status(claim, conditions)
 
     def _await_volumes(self, claim: NodeClaim, message: str) -> None:
         claim = self._cluster.claim(claim.metadata.name) or claim
-        conditions = self._set(claim, claim.status.conditions, names.DRAINED)
-        unknown, reason = names.UNKNOWN, names.AWAITING_VOLUME_DETACHMENT
-        conditions = self._set(claim, conditions, names.VOLUMES_DETACHED, unknown, reason, message)
+        conditions = self._set(claim, claim.status.conditions, messages.DRAINED)
+        conditions = self._set(claim, conditions, messages.awaiting_volumes(message))
         self._writer.status(claim, conditions)
 
     def _set(
         self,
         claim: NodeClaim,
         conditions: tuple[Condition, ...],
-        kind: str,
-        status: str = names.TRUE,
-        reason: str = "",
-        message: str = "",
+        message: ConditionMessage,
     ) -> tuple[Condition, ...]:
         return CLAIM_CONDITIONS.set(
             conditions,
-            kind,
-            status,
-            reason or kind,
-            message,
+            *message,
             generation=claim.metadata.generation,
             now=self._clock.now(),
         )

@@ -24,6 +24,7 @@ from provisioner.apis.pods import Pod, is_drainable
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, NodeFacts, decode_facts, read_node
 from provisioner.controllers.core.drain import DrainStep, Evictions, drain_step
 from provisioner.controllers.references import node_reference, reference_of
@@ -45,7 +46,6 @@ HELD_SECONDS: Final = 2.0
 VOLUMES_SECONDS: Final = 2.0
 #: Nothing that we do makes an object readable, so it is looked at less often.
 UNREADABLE_SECONDS: Final = 10.0
-FAILED_DRAINING: Final = "FailedDraining"
 _MOST_NAMED: Final = 5
 _MOST_TOLD: Final = 20_000
 _MOST_STRANGERS: Final = 50
@@ -175,7 +175,7 @@ class Terminator:
         """
         provider_id, uid = claim.status.provider_id, claim.metadata.uid
         if owner := self._other_owner(claim):  # before anything of it is touched
-            why = f"NodeClaim {owner} has the same provider ID {provider_id}"
+            why = messages.shares_provider_id(owner, provider_id)
             return self._hold(claim, Sight(), "shared", UNREADABLE_SECONDS, why)
         if not provider_id or self._told.get(uid) != provider_id:
             sight = self._look(provider_id, claim, close=True)
@@ -331,7 +331,7 @@ class Terminator:
             every = survey(self._client, resources.VOLUMEATTACHMENTS, decode=_decode_attachment).objects
         except Forbidden as error:  # manifests of an older version: no instance may run for ever for that
             _log.warning(
-                "Not waiting for volumes to detach, because listing VolumeAttachments is forbidden; apply the current RBAC manifests",
+                messages.NOT_WAITING_FOR_VOLUMES_DETACH,
                 error=str(error),
             )
             return found
@@ -383,7 +383,7 @@ class Terminator:
         if step.waiting:
             self._evict(step, deadline)
             named = _named([pod.key for pod in _living(sight.pods, now)])
-            why = f"{step.waiting} pods are waiting to be evicted: {named}"
+            why = messages.pods_waiting(step.waiting, named)
             return self._hold(claim, sight, "pods", HELD_SECONDS, why)
         if deadline is None or now < deadline:
             if sight.unreadable:
@@ -392,13 +392,10 @@ class Terminator:
                     sight,
                     "unreadable",
                     UNREADABLE_SECONDS,
-                    f"objects that cannot be read may have running pods: {_named(sight.unreadable)}",
+                    messages.unreadable_objects(_named(sight.unreadable)),
                 )
             if sight.strangers:
-                why = (
-                    f"the instance may belong to a Node without spec.providerID or with an unknown NodeClaim, "
-                    f"which has running pods: {_named(sight.strangers)}"
-                )
+                why = messages.unknown_node(_named(sight.strangers))
                 return self._hold(claim, sight, "strangers", UNREADABLE_SECONDS, why)
         if sight.closed_seconds < MIN_TAINTED_SECONDS:
             _HELD.labels("taint").inc()
@@ -408,24 +405,19 @@ class Terminator:
     def _hold(self, claim: NodeClaim | None, sight: Sight, cause: str, seconds: float, why: str) -> Ending:
         _HELD.labels(cause).inc()
         for node in sight.nodes:
-            message = f"Failed to drain node, {why}"
-            self._recorder.publish(
-                node_reference(node), "Warning", FAILED_DRAINING, message, dedupe=(node.metadata.uid, cause)
-            )
+            message = messages.failed_draining(why)
+            self._recorder.publish(node_reference(node), *message, dedupe=(node.metadata.uid, cause))
         if claim is not None:
-            message = f"The instance of NodeClaim {claim.name} is not terminated yet: {why}"
-            self._recorder.publish(
-                reference_of(claim), "Warning", FAILED_DRAINING, message, dedupe=(claim.metadata.uid, cause)
-            )
+            message = messages.not_terminated_yet(claim.name, why)
+            self._recorder.publish(reference_of(claim), *message, dedupe=(claim.metadata.uid, cause))
         return Ending(State.HELD, sight.nodes, seconds, why)
 
     def _await_volumes(self, sight: Sight, volumes: tuple[str, ...]) -> Ending:
         _HELD.labels("volumes").inc()
-        why = f"Waiting for {len(volumes)} volume{'s' if len(volumes) > 1 else ''} to detach: {_named(volumes)}"
+        why = messages.volumes_attached(len(volumes), "s" if len(volumes) > 1 else "", _named(volumes))
+        message = messages.awaiting_volume_detachment(why)
         for node in sight.nodes:
-            self._recorder.publish(
-                node_reference(node), "Normal", names.AWAITING_VOLUME_DETACHMENT, why, dedupe=(node.metadata.uid,)
-            )
+            self._recorder.publish(node_reference(node), *message, dedupe=(node.metadata.uid,))
         return Ending(State.HELD, sight.nodes, VOLUMES_SECONDS, why, volumes)
 
     def _evict(self, step: DrainStep, deadline: datetime | None) -> None:

@@ -13,10 +13,12 @@ from provisioner.controllers.changes import (
     NodeClassChanged,
     NodePoolChanged,
 )
+from provisioner.controllers.core import messages
 from provisioner.controllers.observability.conditions import Conditioned, note_end, note_transition
 from provisioner.controllers.references import reference_of
 from provisioner.kube.events import Recorder
 from provisioner.support.clock import Clock
+from provisioner.values.message import EventMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,9 @@ class Transition:
 
     def __str__(self) -> str:
         now = self.now
-        text = (
-            f"Status condition transitioned, Type: {now.type}, Status: {self.was} -> {now.status}, Reason: {now.reason}"
-        )
-        return text if now.message in {"", now.reason} else f"{text}, Message: {now.message}"
+        if now.message in {"", now.reason}:
+            return messages.transition(now.type, self.was, now.status, now.reason)
+        return messages.transition_with_message(now.type, self.was, now.status, now.reason, now.message)
 
 
 def transitions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> Iterator[Transition]:
@@ -75,14 +76,14 @@ class Transitions:
         if new is None:
             note_end(old, self._clock.now())
             if tell and old.metadata.finalizers:
-                self._tell(old, "Finalized", f"Finalized {', '.join(old.metadata.finalizers)}")
+                self._publish(old, messages.finalized(", ".join(old.metadata.finalizers)))
             return
         if old.status.conditions == new.status.conditions:
             return
         for one in transitions(old.status.conditions, new.status.conditions):
             note_transition(new, one.was, one.now, one.seconds)
             if tell:
-                self._tell(new, one.now.type, str(one))
+                self._publish(new, messages.transitioned(one.now.type, str(one)))
 
-    def _tell(self, about: Conditioned, reason: str, message: str) -> None:
-        self._recorder.publish(reference_of(about), "Normal", reason, message, ttl=0)
+    def _publish(self, about: Conditioned, message: EventMessage) -> None:
+        self._recorder.publish(reference_of(about), *message, ttl=0)

@@ -2,6 +2,7 @@
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.core import messages
 from provisioner.scheduling.world import DEFAULTS, Gathered, Machines, Policies, world_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
@@ -27,11 +28,7 @@ class Worlds:
             self._provider.reservation_label,
         )
         for one in gathered.unreadable:
-            text = (
-                "Ignoring a NodePool that cannot be read"
-                if one.left_out
-                else "Ignoring an unreadable field of a NodePool"
-            )
+            text = messages.IGNORING_UNREADABLE_NODEPOOL if one.left_out else messages.IGNORING_UNREADABLE_FIELD
             _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
         return gathered
 
@@ -46,7 +43,7 @@ class Worlds:
             return self._provider.instance_types(pool)
         except Exception as error:
             _log.warning(
-                "Ignoring a NodePool because its instance types are unknown",
+                messages.IGNORING_NODEPOOL_OF_UNKNOWN_TYPES,
                 nodepool=pool.metadata.name,
                 error=str(error),
             )

@@ -43,6 +43,7 @@ from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import Change, NodeChanged, NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.controllers.clouds import Parts, Term
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.day_two import DayTwo, Ec2
 from provisioner.controllers.ec2.nodeclass import Around as ClassAround
 from provisioner.controllers.ec2.nodeclass import NodeClassController, ProfileCollector
@@ -190,7 +191,7 @@ class AwsCloud:
 
     def start(self) -> None:
         """Begin to read AWS, and what an earlier process kept."""
-        _log.info("Starting the AWS cloud provider", region=self.settings.region, cluster=self.settings.cluster_name)
+        _log.info(messages.STARTING_AWS_CLOUD_PROVIDER, region=self.settings.region, cluster=self.settings.cluster_name)
         self._keeper.restore()
         self.facts.start()
         self.market.start()
@@ -421,7 +422,7 @@ def region_of(session: botocore.session.Session) -> str:
         try:
             found = IMDSRegionProvider(session).provide()
         except BotoCoreError as error:
-            _log.info("Instance metadata does not report a Region; set AWS_REGION", error=str(error))
+            _log.info(messages.NO_REGION_IN_INSTANCE_METADATA, error=str(error))
     if not found:
         raise OptionsError(
             "--aws-region (or AWS_REGION) is required because the Region could not be determined from the environment"

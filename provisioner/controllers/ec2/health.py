@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws import messages as aws_messages
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.interruption import health, notices
 from provisioner.cloudprovider.aws.interruption.health import Category, Finding
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.interruption import Interruptions, tell
+from provisioner.controllers.core.interruption import Interruptions, publish
+from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.interruption_queue import claims_by_instance
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
@@ -72,7 +74,7 @@ class HealthPoller:
             failure = classify_exception(error)
             if failure.kind is not Kind.DENIED:
                 raise
-            _log.error("Instance health is not monitored because the permission is missing", error=str(failure))
+            _log.error(messages.INSTANCE_HEALTH_NOT_MONITORED, error=str(failure))
             return DENIED_SECONDS
         claims = claims_by_instance(self._cluster.claims())
         mine = [finding for finding in found.findings if finding.instance in claims]
@@ -95,17 +97,17 @@ class HealthPoller:
             if finding.category is Category.EVENT
             else notices.impaired(str(finding.category), now)
         )
-        saying = notices.UNHEALTHY if finding.category is not Category.EVENT else notices.PLANNED
+        message = aws_messages.UNHEALTHY if finding.category is not Category.EVENT else aws_messages.MAINTENANCE
         try:
             new = self._interruptions.mark(claim, mark)
         except ApiError as error:
-            _log.warning("Failed to annotate a NodeClaim; retrying", nodeclaim=claim.name, error=str(error))
+            _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
             return
         if new:
-            tell(self._recorder, self._cluster, claim, saying.type, saying.reason, saying.message)
+            publish(self._recorder, self._cluster, claim, message)
 
     def _call_off(self, claim: NodeClaim) -> None:
         try:
             self._interruptions.call_off(claim)
         except ApiError as error:
-            _log.warning("Failed to cancel an interruption; retrying", nodeclaim=claim.name, error=str(error))
+            _log.warning(messages.FAILED_TO_CANCEL_INTERRUPTION, nodeclaim=claim.name, error=str(error))

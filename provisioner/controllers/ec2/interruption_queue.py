@@ -22,7 +22,8 @@ from provisioner.cloudprovider.aws.interruption.queue import Received
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.interruption import Interruptions, tell
+from provisioner.controllers.core.interruption import Interruptions, publish
+from provisioner.controllers.ec2 import messages
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import heartbeat, logs
@@ -109,7 +110,7 @@ class QueueReader:
             except Exception as error:
                 wait = backoff.next()
                 _log.warning(
-                    "Failed to read the interruption queue; retrying",
+                    messages.FAILED_TO_READ_INTERRUPTION_QUEUE,
                     error=str(classify_exception(error)),
                     seconds=round(wait, 1),
                 )
@@ -126,7 +127,7 @@ class QueueReader:
         )
         for outcome in outcomes:
             if outcome.error is not None:
-                _log.warning("Failed to handle a queue message; it will be delivered again", error=str(outcome.error))
+                _log.warning(messages.FAILED_TO_HANDLE_QUEUE_MESSAGE, error=str(outcome.error))
         done = [outcome.item for outcome in outcomes if outcome.value]
         deleted = self._queue.delete(done)
         _DELETED.inc(deleted)
@@ -141,11 +142,11 @@ class QueueReader:
             notice = parse(message.body)
         except MessageError as error:
             _RECEIVED.labels(MALFORMED).inc()
-            _log.warning("Ignored a malformed message of the interruption queue", error=str(error))
+            _log.warning(messages.IGNORED_MALFORMED_MESSAGE, error=str(error))
             return True
         _RECEIVED.labels(str(notice.kind)).inc()
         if notice.kind is Kind.NO_OP:
-            _log.debug("Ignored a queue message", why=notice.why)
+            _log.debug(messages.IGNORED_QUEUE_MESSAGE, why=notice.why)
             return True
         known = [claim for name in notice.instances if (claim := claims.get(name)) is not None]
         for claim in known:
@@ -155,8 +156,7 @@ class QueueReader:
 
     def _act(self, notice: Notice, claim: NodeClaim) -> None:
         now = self._clock.now()
-        saying = notices.SAYINGS[notice.kind]
-        tell(self._recorder, self._cluster, claim, saying.type, saying.reason, saying.message)
+        publish(self._recorder, self._cluster, claim, notices.EVENTS[notice.kind])
         wanted = notices.interruption(notice, self._settings, now)
         new = wanted is not None and self._interruptions.mark(claim, wanted)
         if notice.kind is Kind.SPOT_INTERRUPTED and new:  # once: telling it twice would double the back-off

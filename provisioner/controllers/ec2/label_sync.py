@@ -12,6 +12,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import RUNNING, Instance, instance_id_of
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.ec2 import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
@@ -77,7 +78,7 @@ class Relabeller:
         except NotFound:
             return True
         except ApiError as error:
-            _log.warning("Failed to relabel a Node; retrying", nodeclaim=claim.name, error=str(error))
+            _log.warning(messages.FAILED_TO_RELABEL_NODE, nodeclaim=claim.name, error=str(error))
             return False
         return True
 
@@ -102,7 +103,7 @@ class CapacityTypeSync:
         """Look once; seconds until the next look."""
         for claim in left_reservations(self._claims(), self._instances()):
             if self._relabeller.relabel(claim, ON_DEMAND):
-                _log.info("Instance left its capacity reservation", nodeclaim=claim.name)
+                _log.info(messages.INSTANCE_LEFT_CAPACITY_RESERVATION, nodeclaim=claim.name)
         return RESERVATION_SECONDS
 
 

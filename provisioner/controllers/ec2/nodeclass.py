@@ -19,6 +19,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
+from provisioner.cloudprovider.aws.nodeclass import messages as texts
 from provisioner.cloudprovider.aws.nodeclass import verdicts
 from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
 from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
@@ -29,6 +30,7 @@ from provisioner.cloudprovider.aws.nodeclass.validation import INVALID_USER_DATA
 from provisioner.cloudprovider.aws.nodeclass.verdicts import Finding
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -39,10 +41,6 @@ from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.support.workers import DONE, Result
 
-NODECLASS_DRIFT: Final = "NodeClassDrift"
-WAITING: Final = "WaitingOnNodeClaimTermination"
-CLEAN_UP_FAILED: Final = "CleanUpFailed"
-WARNING: Final = "NodeClassWarning"
 COLLECT_SECONDS: Final = 1800.0
 _WAIT_SECONDS: Final = 600.0
 _RETRY_SECONDS: Final = 10.0
@@ -169,10 +167,7 @@ class NodeClassController:
         if former and ec2.HASH_ANNOTATION not in stamp and not drifted and is_true(conditions, names.LAUNCHED):
             marked = CLAIM_CONDITIONS.set(
                 conditions,
-                names.DRIFTED,
-                names.TRUE,
-                NODECLASS_DRIFT,
-                f"created from another version of EC2NodeClass {node_class.name}",
+                *messages.nodeclass_drift(node_class.name),
                 generation=claim.metadata.generation,
                 now=self._clock.now(),
             )
@@ -204,16 +199,16 @@ class NodeClassController:
             status["capacityReservations"] = None
         reference = reference_of(node_class)
         for one in verdicts.worsened(before, conditions):
-            self._recorder.publish(reference, "Warning", one.reason, f"{one.type}: {one.message}")
+            self._recorder.publish(reference, *messages.nodeclass_problem(one.reason, one.type, one.message))
         for finding in findings:
             for text in finding.warnings:
-                self._recorder.publish(reference, "Warning", WARNING, text, ttl=_SAID_FOR_SECONDS)
+                self._recorder.publish(reference, *messages.nodeclass_warning(text), ttl=_SAID_FOR_SECONDS)
         if status:
             guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
             body = {"metadata": guard, "status": status}
             self._client.patch(resources.EC2NODECLASSES, node_class.name, body, subresource="status")
             _log.info(
-                "Updated the status of an EC2NodeClass",
+                messages.UPDATED_EC2NODECLASS_STATUS,
                 nodeclass=node_class.name,
                 ready=_ready(conditions),
                 changed=", ".join(sorted(status)),
@@ -250,10 +245,8 @@ class NodeClassController:
             return verdicts.after_failure(node_class, kind, error, reason)
         except NotKnownYet as error:
             if verdicts.holds(node_class, kind):
-                return Finding(
-                    kind, names.TRUE, message=f"using the previous result: {error}", look_again=_RETRY_SECONDS
-                )
-            return Finding(kind, names.UNKNOWN, "ClusterNotKnown", str(error), look_again=_RETRY_SECONDS)
+                return Finding(*texts.using_previous_result(kind, str(error)), look_again=_RETRY_SECONDS)
+            return Finding(*texts.cluster_not_known(kind, str(error)), look_again=_RETRY_SECONDS)
 
     def _images(self, node_class: EC2NodeClass) -> Finding:
         minor = self._around.cluster().minor
@@ -285,9 +278,7 @@ class NodeClassController:
         try:
             return verdicts.of_profile(self._profiles.ensure(node_class))
         except ProfileError as error:
-            return Finding(
-                ec2.INSTANCE_PROFILE_READY, names.FALSE, error.reason, error.message, look_again=verdicts.MINUTE
-            )
+            return Finding(*texts.profile_problem(error.reason, error.message), look_again=verdicts.MINUTE)
 
     def _validation(self, node_class: EC2NodeClass, findings: Sequence[Finding]) -> Finding:
         cluster = self._around.cluster()
@@ -305,7 +296,7 @@ class NodeClassController:
                 return _invalid(of_size.reason, of_size.message, verdict.warnings)
             rehearsed = Rehearsed() if self._rehearsal is None else self._rehearsal.run(node_class, pools, cluster)
         except UserDataError as error:
-            return _invalid(INVALID_USER_DATA, f"spec.userData: {error}", verdict.warnings)
+            return _invalid(INVALID_USER_DATA, texts.in_field("spec.userData", str(error)), verdict.warnings)
         warnings = (*verdict.warnings, *of_size.warnings, *rehearsed.warnings)
         if rehearsed.reason == ec2.INSTANCE_PROFILE_NOT_FOUND:
             self._profiles.doubt(node_class)
@@ -327,26 +318,20 @@ class NodeClassController:
         reference = reference_of(node_class)
         if waiting:
             more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
-            text = f"Waiting on NodeClaim termination for {', '.join(waiting[:_NAMED])}{more}"
-            self._recorder.publish(reference, "Normal", WAITING, text)
+            self._recorder.publish(reference, *messages.waiting_on_termination(", ".join(waiting[:_NAMED]), more))
             return Result(requeue_after=_WAIT_SECONDS)
         try:
             if not self._isolated:
                 self._profiles.delete_all(node_class)
             self._templates.drop(node_class.name)
         except CloudError as error:
-            self._recorder.publish(
-                reference,
-                "Warning",
-                CLEAN_UP_FAILED,
-                f"Failed to clean up AWS resources; retrying in {_RETRY_SECONDS:g} s: {error}",
-            )
+            self._recorder.publish(reference, *messages.clean_up_failed(_RETRY_SECONDS, str(error)))
             return Result(requeue_after=_RETRY_SECONDS)
         left = [one for one in node_class.metadata.finalizers if one != ec2.TERMINATION_FINALIZER]
         guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
         self._client.patch(resources.EC2NODECLASSES, node_class.name, {"metadata": {**guard, "finalizers": left}})
         _userdata_bytes.replace(node_class.name, ())
-        _log.info("Cleaned up EC2NodeClass", nodeclass=node_class.name)
+        _log.info(messages.CLEANED_UP_EC2NODECLASS, nodeclass=node_class.name)
         return DONE
 
 
@@ -365,7 +350,7 @@ class ProfileCollector:
         for claim in self._client.list(resources.NODECLAIMS):
             used.add(claim.metadata.annotations.get(ec2.INSTANCE_PROFILE_ANNOTATION, ""))
         for name in self._profiles.collect(used):
-            _log.info("Deleted an unused instance profile", profile=name)
+            _log.info(messages.DELETED_UNUSED_INSTANCE_PROFILE, profile=name)
         return COLLECT_SECONDS
 
 
@@ -417,9 +402,7 @@ def changes(
 
 
 def _invalid(reason: str, message: str, warnings: tuple[str, ...]) -> Finding:
-    return Finding(
-        ec2.VALIDATION_SUCCEEDED, names.FALSE, reason, message, look_again=_VALIDATE_SECONDS, warnings=warnings
-    )
+    return Finding(*texts.invalid(reason, message), look_again=_VALIDATE_SECONDS, warnings=warnings)
 
 
 def _ready(conditions: tuple[Condition, ...]) -> str:

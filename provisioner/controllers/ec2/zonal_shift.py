@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.cloudprovider.aws import labels
+from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
-from provisioner.kube.events import EventType, Recorder
+from provisioner.kube.events import Recorder
 from provisioner.support import logs
+from provisioner.values.message import EventMessage
 from provisioner.values.requirement import RequirementError, Requirements
 
 POLL_SECONDS = 30.0
 #: The cluster is known a moment after the start, and nothing should be launched in a shifted zone meanwhile.
 UNKNOWN_SECONDS = 1.0
-ACTIVE = "ZonalShiftActive"
-CLEARED = "ZonalShiftCleared"
 _log = logs.get_logger(__name__)
 
 
@@ -72,16 +72,16 @@ class ZonalShiftController:
         begun, ended = shifted - self._shifted, self._shifted - shifted
         self._shifted = shifted
         for zone in sorted(begun):
-            self._tell(zone, "Warning", ACTIVE, "no instances are launched in this zone until the zonal shift ends")
+            self._publish(zone, messages.zonal_shift_active)
         for zone in sorted(ended):
-            self._tell(zone, "Normal", CLEARED, "the zonal shift has ended; instances are launched in this zone again")
+            self._publish(zone, messages.zonal_shift_cleared)
         if begun or ended:
-            _log.info("Zonal shifts changed", shifted=sorted(shifted))
+            _log.info(messages.ZONAL_SHIFTS_CHANGED, shifted=sorted(shifted))
             self._changed(shifted)
         return POLL_SECONDS
 
-    def _tell(self, zone_id: str, kind: EventType, reason: str, message: str) -> None:
+    def _publish(self, zone_id: str, message: Callable[[str, str], EventMessage]) -> None:
         zone = self._zones().get(zone_id, "")
         for pool in self._pools():
             if may_use(pool, zone, zone_id):
-                self._recorder.publish(reference_of(pool), kind, reason, f"{zone or 'Zone'} ({zone_id}): {message}")
+                self._recorder.publish(reference_of(pool), *message(zone or "Zone", zone_id))

@@ -30,6 +30,7 @@ from typing import Final
 import h11
 
 from provisioner.support import logs, metrics
+from provisioner.support.http import messages
 from provisioner.support.http.connection import RECEIVE_BYTES, Connection, Phase, RefusedError, Step, Ticket, abort
 from provisioner.support.http.values import Handler, Limits, Response
 
@@ -268,7 +269,7 @@ class HttpServer:
         except OSError:
             self._drop(connection)  # the peer is gone
         except Exception:
-            _log.exception("Connection failed", server=self.name)
+            _log.exception(messages.CONNECTION_FAILED, server=self.name)
             self._drop(connection)
 
     def _wake(self) -> None:
@@ -316,7 +317,7 @@ class HttpServer:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     self._find_descriptor(listener)
                 elif error.errno != errno.ECONNABORTED:
-                    _log.warning("Failed to accept a connection", server=self.name, error=str(error))
+                    _log.warning(messages.FAILED_TO_ACCEPT_CONNECTION, server=self.name, error=str(error))
                     self._accept_off(time.monotonic() + _PAUSE_SECONDS)
                 continue
             if self.connections >= self._cap and not self._evict():
@@ -394,7 +395,7 @@ class HttpServer:
         if self._leave(connection):
             if reason:
                 ENDED.labels(self.name, reason).inc()
-                _log.debug("Closed a connection", server=self.name, reason=reason, client=connection.client[0])
+                _log.debug(messages.CLOSED_CONNECTION, server=self.name, reason=reason, client=connection.client[0])
             connection.abort()
 
     def _close(self, connection: Connection) -> None:
@@ -479,7 +480,7 @@ class HttpServer:
             if events := connection.shake():
                 self._watch(connection, events)
         except (OSError, ValueError) as error:  # a port scanner, a client that trusts another CA, a peer that is gone
-            _log.debug("TLS handshake failed", server=self.name, client=connection.client[0], error=str(error))
+            _log.debug(messages.TLS_HANDSHAKE_FAILED, server=self.name, client=connection.client[0], error=str(error))
             self._drop(connection, "handshake-failed")
 
     def _advance(self, connection: Connection) -> None:
@@ -490,7 +491,7 @@ class HttpServer:
         except RefusedError as error:
             self._held += connection.held - before
             ENDED.labels(self.name, "bad-request").inc()
-            _log.debug("Refused a request", server=self.name, client=connection.client[0], error=str(error))
+            _log.debug(messages.REFUSED_REQUEST, server=self.name, client=connection.client[0], error=str(error))
             self._refuse(connection, error.status)
             return
         self._held += connection.held - before
@@ -542,7 +543,7 @@ class HttpServer:
         try:
             response = self._handle(ticket.request)
         except BaseException:  # SystemExit too: the thread has to go on
-            _log.exception("Request failed", server=self.name, target=ticket.request.target)
+            _log.exception(messages.REQUEST_FAILED, server=self.name, target=ticket.request.target)
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
         if not ticket.answer.acquire(blocking=False):
             return  # the client has been told that it takes too long
@@ -552,7 +553,7 @@ class HttpServer:
         except Exception as error:
             ticket.failed = True
             if not isinstance(error, OSError):
-                _log.exception("Failed to send a response", server=self.name, target=ticket.request.target)
+                _log.exception(messages.FAILED_TO_SEND_RESPONSE, server=self.name, target=ticket.request.target)
 
     def _answered(self, ticket: Ticket) -> None:
         """A thread is done."""
@@ -577,10 +578,10 @@ class HttpServer:
         del self._tickets[connection]
         REFUSED.labels(self.name, "busy" if waits else "late").inc()
         _log.warning(
-            "A request was not answered in time",
+            messages.REQUEST_NOT_ANSWERED_IN_TIME,
             server=self.name,
             target=ticket.request.target,
-            why="the request was waiting for a thread" if waits else "the handler has not finished",
+            why=messages.WAITED_FOR_THREAD if waits else messages.HANDLER_NOT_FINISHED,
         )
         self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
 

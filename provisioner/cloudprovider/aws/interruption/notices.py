@@ -4,11 +4,11 @@ Source: spec/karpenter-aws.md 6.5 and 6.6, where each of them drains at once.
 Differs: the time that AWS leaves is used: a replacement comes first, and scheduled changes wait for budgets.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 from provisioner.apis.interruption import Interruption
+from provisioner.cloudprovider.aws import messages
 from provisioner.cloudprovider.aws.interruption.messages import Kind, Notice
 from provisioner.cloudprovider.aws.settings import AwsSettings
 
@@ -25,31 +25,15 @@ BLOCK_LEAD: Final = timedelta(minutes=5)
 """Before that, evictions wait no longer for replacements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saying:
-    """The event that a kind of notice is told by. Source: spec/karpenter-aws.md 6.5, the reasons are Karpenter's."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
-
-
-PLANNED: Final = Saying("Warning", "InstanceUnhealthy", "AWS has scheduled maintenance that interrupts this instance")
-SAYINGS: Final = {
-    Kind.SPOT_INTERRUPTED: Saying("Warning", "SpotInterrupted", "EC2 is about to reclaim this Spot Instance"),
-    Kind.REBALANCE: Saying(
-        "Normal", "SpotRebalanceRecommendation", "EC2 reports an elevated risk that it will reclaim this Spot Instance"
-    ),
-    Kind.STOPPED: Saying("Warning", "InstanceStopping", "The instance is stopping"),
-    Kind.TERMINATED: Saying("Warning", "InstanceTerminating", "The instance is terminating"),
-    Kind.SCHEDULED_CHANGE: PLANNED,
-    Kind.RESERVATION_INTERRUPTED: Saying(
-        "Warning",
-        "CapacityReservationInstanceInterrupted",
-        "The owner of the capacity reservation is about to reclaim this instance",
-    ),
+EVENTS: Final = {
+    Kind.SPOT_INTERRUPTED: messages.SPOT_INTERRUPTED,
+    Kind.REBALANCE: messages.REBALANCE_RECOMMENDED,
+    Kind.STOPPED: messages.INSTANCE_STOPPING,
+    Kind.TERMINATED: messages.INSTANCE_TERMINATING,
+    Kind.SCHEDULED_CHANGE: messages.MAINTENANCE,
+    Kind.RESERVATION_INTERRUPTED: messages.RESERVATION_INTERRUPTED,
 }
-UNHEALTHY: Final = Saying("Warning", "InstanceUnhealthy", "EC2 reports this instance as impaired")
+"""The event that a kind of notice publishes. Source: spec/karpenter-aws.md 6.5, the reasons are Karpenter's."""
 
 
 def interruption(notice: Notice, settings: AwsSettings, now: datetime) -> Interruption | None:

@@ -41,7 +41,7 @@ from provisioner.cloudprovider.aws.access.errors import (
     may_repeat,
 )
 from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceError, Instances, instance_id_of
-from provisioner.cloudprovider.aws.launch import fleet, launch_marks, orders, recovery
+from provisioner.cloudprovider.aws.launch import fleet, launch_marks, messages, orders, recovery
 from provisioner.cloudprovider.aws.launch.fleet import Outcome
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark, batch_of
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
@@ -311,7 +311,7 @@ class Launcher:
                 and other.metadata.deletion_timestamp is None
             ):
                 _log.error(
-                    "Two NodeClaims refer to one instance; the NodeClaim that is not being deleted keeps it",
+                    messages.TWO_NODECLAIMS_FOR_ONE_INSTANCE,
                     nodeclaim=claim.metadata.name,
                     other=other.metadata.name,
                     provider_id=provider_id,
@@ -350,7 +350,7 @@ class Launcher:
             try:
                 self._release(claims)
             except Exception:
-                _log.exception("Failed to launch NodeClaims; retrying")
+                _log.exception(messages.FAILED_TO_LAUNCH_NODECLAIMS)
                 stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
                 self._turn_away(
                     stuck,
@@ -465,7 +465,7 @@ class Launcher:
         except CreateError as wrong:
             return _later(wrong, _LONGEST_WAIT)
         except Exception as defect:
-            _log.exception("Failed to resolve the launch request of a NodeClaim", nodeclaim=claim.metadata.name)
+            _log.exception(messages.FAILED_TO_RESOLVE_LAUNCH_REQUEST, nodeclaim=claim.metadata.name)
             return _later(CreateError(names.LAUNCH_FAILED, repr(defect)), _LONGEST_WAIT)
         return order
 
@@ -475,7 +475,7 @@ class Launcher:
         few = len(order.types) < FLEXIBLE
         if few and order.capacity_type == names.CAPACITY_ON_DEMAND and wanted.has(names.CAPACITY_SPOT):
             _log.error(
-                "Launching on-demand capacity although spot is allowed; allow at least five instance types to make spot available",
+                messages.LAUNCHING_ON_DEMAND_ALTHOUGH_SPOT_IS_ALLOWED,
                 nodepool=claim.pool,
                 instance_types=len(order.types),
             )
@@ -490,9 +490,7 @@ class Launcher:
             return _later(error, _NOT_KNOWN_WAIT)
         except Exception as error:
             if not isinstance(error, CloudError):
-                _log.exception(
-                    "Failed to prepare an EC2NodeClass for launches", nodeclass=claim.spec.node_class_ref.name
-                )
+                _log.exception(messages.FAILED_TO_PREPARE_EC2NODECLASS, nodeclass=claim.spec.node_class_ref.name)
             return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
 
     def _gather(self, claim: NodeClaim) -> Around:
@@ -578,7 +576,7 @@ class Launcher:
         except (ClientError, BotoCoreError) as error:
             self._failed(order, claims, classify_exception(error))
         except Exception as error:
-            _log.exception("Launch failed")
+            _log.exception(messages.LAUNCH_FAILED)
             self._failed(order, claims, classify_exception(error), known=False)
         finally:
             now = self._clock.now()
@@ -657,9 +655,7 @@ class Launcher:
             self._failed(order, marked.values(), failure, known=known)
             return None
         except _NotToldError as error:
-            _log.warning(
-                "CreateFleet did not report what it launched; looking for instances by batch tag", batch=mark.tag
-            )
+            _log.warning(messages.CREATEFLEET_LEFT_OUT_INSTANCES, batch=mark.tag)
             self._let_wait(marked.values(), names.LAUNCH_FAILED, str(error), self._look)
             return None
         finally:
@@ -738,7 +734,7 @@ class Launcher:
         with self._changed:
             self._pacing.answered(order.lane, wanted, len(found.launched), self._clock.monotonic())
         _log.info(
-            "Launched a fleet",
+            messages.LAUNCHED_FLEET,
             nodeclass=order.lane[0],
             nodepool=order.lane[1],
             wanted=wanted,
@@ -800,7 +796,11 @@ class Launcher:
         with self._changed:
             wait = self._pacing.failed(order.lane, error, self._clock.monotonic())
         _log.warning(
-            "Launch failed", nodeclass=order.lane[0], nodepool=order.lane[1], reason=failure.reason, error=str(failure)
+            messages.LAUNCH_FAILED,
+            nodeclass=order.lane[0],
+            nodepool=order.lane[1],
+            reason=failure.reason,
+            error=str(failure),
         )
         if known:
             self._turn_away(claims, error, wait)
@@ -825,7 +825,7 @@ class Launcher:
             message = str(error if known else classify_exception(error))
             self._let_wait(everyone, names.LAUNCH_FAILED, message, self._look)
         except Exception as error:
-            _log.exception("Failed to resume a launch; retrying", batch=tag)
+            _log.exception(messages.FAILED_TO_RESUME_LAUNCH, batch=tag)
             self._let_wait(everyone, names.LAUNCH_FAILED, repr(error), _LONGEST_WAIT)
         finally:
             self._let_go(tag)
@@ -862,7 +862,7 @@ class Launcher:
                 self._has_told(tag)
             if failure.reason == LAUNCH_TEMPLATE_NOT_FOUND:
                 self._templates.forget(one.name for one in order.needed)
-            _log.info("A launch cannot be replayed; looking for instances by batch tag", batch=tag, error=str(failure))
+            _log.info(messages.LAUNCH_CANNOT_BE_REPLAYED, batch=tag, error=str(failure))
             self._let_wait(mine.values(), failure.reason, str(failure), look)
             return look
         except _NotToldError as error:
@@ -873,7 +873,7 @@ class Launcher:
             self._spend(tag)
             self._put_back(mine.values())
             return look
-        _log.info("Resumed a launch by replaying CreateFleet", batch=tag, nodeclaims=len(mine))
+        _log.info(messages.RESUMED_LAUNCH_BY_REPLAY, batch=tag, nodeclaims=len(mine))
         ended = {one.id: "" for one in seen if one.ending}  # an answer may be older than the end of its instances
         self._take(order, mine, found, count, self._held(every, seen) | ended)
         return look
@@ -951,7 +951,7 @@ class Launcher:
             found = next((one for one in types if one.name == instance.instance_type), None)
             self._give(claim, Made.described(instance), found)
         self._spend(tag)
-        _log.info("Resumed a launch from its batch tag", batch=tag, nodeclaims=len(mine), instances=len(seen))
+        _log.info(messages.RESUMED_LAUNCH_FROM_BATCH_TAG, batch=tag, nodeclaims=len(mine), instances=len(seen))
         self._put_back(again)
 
     def _shares(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws.launch import launch_marks
+from provisioner.cloudprovider.aws.launch import launch_marks, messages
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import logs
@@ -98,7 +98,7 @@ class Marker:
         for outcome in run_parallel(self._pool, lambda claim: self._write(claim, None), list(claims)):
             if outcome.error is not None:
                 _log.debug(
-                    "Failed to remove a launch mark; it is resolved after the next restart",
+                    messages.FAILED_TO_REMOVE_LAUNCH_MARK,
                     nodeclaim=outcome.item.metadata.name,
                     error=repr(outcome.error),
                 )
@@ -116,7 +116,7 @@ class Marker:
             unsure = unsure or not isinstance(outcome.error, MarkRefusedError)
             if not isinstance(outcome.error, MarkRefusedError | MarkUnknownError):
                 _log.error(
-                    "Failed to write the launch mark of a NodeClaim",
+                    messages.FAILED_TO_WRITE_LAUNCH_MARK,
                     nodeclaim=claim.metadata.name,
                     error=repr(outcome.error),
                 )

@@ -33,7 +33,7 @@ QUOTA: Final = 5000
 """Launch templates of an account in one region, whoever made them. Source: Amazon EC2 User Guide, launch-template-restrictions."""
 
 WARN_AT, EVICT_AT, EVICT_TO = 0.7, 0.9, 0.8
-"""Shares of the quota: from where on a person is told, and our oldest are deleted, until so many are left."""
+"""Shares of the quota: from where on a warning is logged, and our oldest are deleted, until so many are left."""
 
 IN_USE: Final = timedelta(minutes=10)
 """For so long after its use a template is not deleted for the quota's sake."""

@@ -18,7 +18,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws.access.wire import SpotRow, TypeInfo, WireError
-from provisioner.cloudprovider.aws.market import discounts, instance_types
+from provisioner.cloudprovider.aws.market import discounts, instance_types, messages
 from provisioner.cloudprovider.aws.market.catalogue import Catalogue, Region
 from provisioner.cloudprovider.aws.market.discounts import Bought, Ledger, LedgerPrices
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
@@ -176,7 +176,7 @@ class RegionMarket:
             self._failures.pop(question, None)
         except _FAILURES as error:
             _log.warning(
-                "Failed to refresh instance types and prices; keeping the previous ones",
+                messages.FAILED_TO_REFRESH_MARKET,
                 what=question,
                 error=str(error),
             )
@@ -292,7 +292,7 @@ class RegionMarket:
             return False
         if not is_plausible(seen.memory, self._advertised(seen.instance_type)):
             _log.warning(
-                "Ignored the memory capacity that a Node reports because it is implausible",
+                messages.IGNORED_IMPLAUSIBLE_MEMORY_CAPACITY,
                 node=node.metadata.name,
                 instance_type=seen.instance_type,
                 bytes=seen.memory,
@@ -315,7 +315,7 @@ class RegionMarket:
             raise ValueError("EC2 listed no instance types, or no zones that offer them")
         if self._catalogue.load(region):
             self._region = region
-            _log.info("Refreshed instance types", types=len(region.infos), region=self._settings.region)
+            _log.info(messages.REFRESHED_INSTANCE_TYPES, types=len(region.infos), region=self._settings.region)
             self._after()
         self._read.set()
         return self._settings.catalogue_refresh.total_seconds()
@@ -346,7 +346,7 @@ class RegionMarket:
     def _read_prefixes(self) -> float:
         settings = replace(self._catalogue.settings, prefix_delegation=self._reads.prefix_delegation())
         if self._catalogue.configure(settings):
-            _log.info("Discovered the prefix delegation setting of aws-node", on=settings.prefix_delegation)
+            _log.info(messages.DISCOVERED_PREFIX_DELEGATION, on=settings.prefix_delegation)
             self._after()
         return _PREFIX_SECONDS
 
@@ -357,7 +357,7 @@ class RegionMarket:
         if self.prices.on_demand_at is not None or self._reads.on_demand is None:  # before that the list is not whole
             unpriced = self._book.newly_unpriced(info.name for info in self._region.infos)
             if unpriced:
-                _log.warning("Instance types without a known price are offered last", types=", ".join(unpriced))
+                _log.warning(messages.INSTANCE_TYPES_WITHOUT_PRICE, types=", ".join(unpriced))
         self._changed()
 
 

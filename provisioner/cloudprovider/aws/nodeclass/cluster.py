@@ -15,6 +15,7 @@ from typing import Any, Final
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import classify_exception
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
+from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube import resources
@@ -183,7 +184,7 @@ class ClusterFacts:
             return False
         if before != found:
             _log.info(
-                "Discovered the cluster",
+                messages.DISCOVERED_CLUSTER,
                 endpoint=known.endpoint,
                 version=f"1.{known.minor}",
                 cidr=known.cidr,
@@ -207,7 +208,7 @@ class ClusterFacts:
             try:
                 wait = REFRESH_SECONDS if self.refresh() else RETRY_SECONDS
             except Exception:
-                _log.exception("Failed to refresh the discovered cluster settings; keeping the previous ones")
+                _log.exception(messages.FAILED_TO_REFRESH_CLUSTER_SETTINGS)
                 wait = RETRY_SECONDS
 
     def _wants_eks(self) -> bool:
@@ -251,4 +252,4 @@ class ClusterFacts:
         """Log each failure once, until it changes."""
         if self._failures.get(what) != why:
             self._failures[what] = why
-            _log.warning("Failed to discover the cluster; retrying", what=what, error=why)
+            _log.warning(messages.FAILED_TO_DISCOVER_CLUSTER, what=what, error=why)

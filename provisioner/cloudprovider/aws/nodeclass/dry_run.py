@@ -2,7 +2,7 @@
 
 Source: spec/karpenter-aws.md 5.8.
 Differs: a refusal is asked again after a minute, not after half an hour, so a policy that was mended is seen; what a dry run says about capacity or the
-    request itself is told as a warning and does not fail the class; no type that fits is a warning, not a crash.
+    request itself is reported as a warning and does not fail the class; no type that fits is a warning, not a crash.
 """
 
 import hashlib
@@ -29,6 +29,7 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeIn
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render, size_of
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.answer_cache import Remembered
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.aws.nodeclass.validation import size_problem, size_warning
@@ -145,8 +146,8 @@ def sized(node_class: EC2NodeClass, cluster: Cluster, pools: Sequence[NodePool])
     longest = max(texts, key=size_of)
     problem, warning = size_problem(longest), size_warning(longest)
     if problem:
-        return size_of(longest), Rehearsed(ec2.USER_DATA_SIZE_LIMIT_EXCEEDED, f"spec.userData: {problem}; shorten it")
-    return size_of(longest), Rehearsed(warnings=(f"spec.userData: {warning}",) if warning else ())
+        return size_of(longest), Rehearsed(ec2.USER_DATA_SIZE_LIMIT_EXCEEDED, messages.user_data_too_long(problem))
+    return size_of(longest), Rehearsed(warnings=(messages.in_field("spec.userData", warning),) if warning else ())
 
 
 class Rehearsal:
@@ -202,9 +203,7 @@ class Rehearsal:
     def _run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: Cluster) -> Rehearsed:
         choice = choose(node_class, self._types(node_class), pools)
         if choice is None:
-            return Rehearsed(
-                warnings=("no instance type is compatible with the images that spec.amiSelectorTerms selects",)
-            )
+            return Rehearsed(warnings=(messages.NO_COMPATIBLE_TYPE,))
         pool = pools[0] if pools else None
         tags = launch_tags(node_class, _name(pool), cluster.name)
         text = user_data(node_class, cluster, pool)
@@ -264,12 +263,12 @@ class Rehearsal:
         if failure.kind in _PASSING:
             raise DiscoveryError(action, failure)
         if failure.kind is Kind.DENIED:
-            return Rehearsed(reason, f"{action}: {failure}")
+            return Rehearsed(reason, messages.action_failed(action, str(failure)))
         if failure.reason == _PROFILE_REASON:
-            return Rehearsed(ec2.INSTANCE_PROFILE_NOT_FOUND, f"{action}: {failure}")
+            return Rehearsed(ec2.INSTANCE_PROFILE_NOT_FOUND, messages.action_failed(action, str(failure)))
         if failure.reason == ec2.USER_DATA_SIZE_LIMIT_EXCEEDED:
-            return Rehearsed(failure.reason, f"spec.userData: {failure}")
-        return Rehearsed(warnings=(f"a dry run of {action} failed: {failure}",))
+            return Rehearsed(failure.reason, messages.in_field("spec.userData", str(failure)))
+        return Rehearsed(warnings=(messages.dry_run_failed(action, str(failure)),))
 
 
 def _places(node_class: EC2NodeClass) -> tuple[ec2.Subnet, ...]:

@@ -15,6 +15,7 @@ from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.launch.userdata.contradictions import contradictions
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
 from provisioner.cloudprovider.aws.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, check, size_of
+from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.kubelet import check_kubelet
 
 INVALID_USER_DATA: Final = "InvalidUserData"
@@ -59,21 +60,21 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
     reason, message = "", ""
     if node_class.family == ec2.AL2023 and not cluster.cidr:
         reason = ec2.CLUSTER_CIDR_RESOLUTION_FAILED
-        message = "AMI family AL2023 requires the service CIDR of the cluster, which could not be discovered"
+        message = messages.NO_SERVICE_CIDR
     elif kubelet.reason:
-        reason, message = kubelet.reason, f"spec.kubelet: {kubelet.message}"
+        reason, message = kubelet.reason, messages.in_field("spec.kubelet", kubelet.message)
     elif tags := tuple(_restricted_tags(node_class.tags)):
         reason, message = ec2.TAG_VALIDATION_FAILED, "; ".join(tags)
     elif problem := _unreadable(node_class.family, user_data):
-        reason, message = INVALID_USER_DATA, f"spec.userData: {problem}"
+        reason, message = INVALID_USER_DATA, messages.in_field("spec.userData", problem)
     return Verdict(
         reason,
         message,
         (
             *_odd_terms(node_class.spec),
             *_odd_devices(node_class),
-            *(f"spec.kubelet: {one}" for one in kubelet.warnings),
-            *(f"spec.userData: {one}" for one in contradictions(node_class.family, user_data, cluster)),
+            *(messages.in_field("spec.kubelet", one) for one in kubelet.warnings),
+            *(messages.in_field("spec.userData", one) for one in contradictions(node_class.family, user_data, cluster)),
         ),
     )
 
@@ -81,13 +82,13 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
 def size_problem(text: str) -> str:
     """Why EC2 will not take rendered user data; "" when it will. The reason is UserDataSizeLimitExceeded."""
     size = size_of(text)
-    return f"user data of {size} bytes exceeds the EC2 limit of {SIZE_LIMIT} bytes" if size > SIZE_LIMIT else ""
+    return messages.user_data_exceeds_limit(size, SIZE_LIMIT) if size > SIZE_LIMIT else ""
 
 
 def size_warning(text: str) -> str:
     """A sentence when rendered user data is close to what EC2 takes; "" when it is not."""
     size = size_of(text)
-    return f"user data uses {size} of the {SIZE_LIMIT} bytes that EC2 allows" if size >= SIZE_WARNING else ""
+    return messages.user_data_nearly_too_long(size, SIZE_LIMIT) if size >= SIZE_WARNING else ""
 
 
 def unsupported_alias(node_class: ec2.EC2NodeClass, minor: int) -> str:
@@ -97,10 +98,9 @@ def unsupported_alias(node_class: ec2.EC2NodeClass, minor: int) -> str:
     """
     family = next((term.alias_family for term in node_class.spec.ami_selector_terms if term.alias_family), "")
     if family == ec2.AL2 and minor > LAST_MINOR_OF_AL2:
-        return f"AWS publishes no AL2 images for Kubernetes 1.{minor}; the last minor is 1.{LAST_MINOR_OF_AL2}"
+        return messages.alias_has_ended(minor, LAST_MINOR_OF_AL2)
     if family == ec2.WINDOWS_2025 and minor < FIRST_MINOR_OF_WINDOWS_2025:
-        first = FIRST_MINOR_OF_WINDOWS_2025
-        return f"AWS publishes no Windows2025 images for Kubernetes 1.{minor}; the first minor is 1.{first}"
+        return messages.alias_begins_later(minor, FIRST_MINOR_OF_WINDOWS_2025)
     return ""
 
 
@@ -115,45 +115,39 @@ def _unreadable(family: str, user_data: str) -> str:
 def _restricted_tags(tags: Mapping[str, str]) -> Iterator[str]:
     for key in sorted(tags):
         if not key:
-            yield "spec.tags: a key is empty"
+            yield messages.TAG_KEY_EMPTY
         elif key in _RESTRICTED_TAGS or _CLUSTER_TAG.fullmatch(key):
-            yield f"spec.tags[{key}]: the provisioner sets this tag; use another key"
+            yield messages.tag_is_set_by_us(key)
         elif key.lower().startswith("aws:"):
-            yield f"spec.tags[{key}]: keys that begin with aws: are reserved by AWS; use another key"
+            yield messages.tag_is_reserved(key)
         elif len(key) > _TAG_KEY_LENGTH or len(tags[key]) > _TAG_VALUE_LENGTH:
-            yield (
-                f"spec.tags[{key}]: longer than AWS allows: at most {_TAG_KEY_LENGTH} characters in the key, "
-                f"{_TAG_VALUE_LENGTH} in the value"
-            )
+            yield messages.tag_too_long(key, _TAG_KEY_LENGTH, _TAG_VALUE_LENGTH)
 
 
 def _odd_terms(spec: ec2.EC2NodeClassSpec) -> Iterator[str]:
     """Terms that say more than is looked at; the schema refuses a list only when all of its terms do."""
     for place, subnet in enumerate(spec.subnet_selector_terms):
         if subnet.id and subnet.tags:
-            yield f"spec.subnetSelectorTerms[{place}]: id and tags are mutually exclusive; tags are ignored"
+            yield messages.subnet_term_combines(place)
     for place, group in enumerate(spec.security_group_selector_terms):
         if group.id and (group.name or group.tags):
-            yield f"spec.securityGroupSelectorTerms[{place}]: id cannot be combined with name or tags, which are ignored"
+            yield messages.group_term_has_id(place)
         elif group.name and group.tags:
-            yield f"spec.securityGroupSelectorTerms[{place}]: name and tags are mutually exclusive; tags are ignored"
+            yield messages.group_term_combines(place)
     for place, one in enumerate(spec.capacity_reservation_selector_terms):
         if one.id and (one.tags or one.owner_id or one.instance_match_criteria):
-            yield (
-                f"spec.capacityReservationSelectorTerms[{place}]: id cannot be combined with tags, ownerID or instanceMatchCriteria, "
-                "which are ignored"
-            )
+            yield messages.reservation_term_combines(place)
     for place, image in enumerate(spec.ami_selector_terms):
         if image.ssm_parameter and (image.id or image.name or image.tags or image.alias):
-            yield f"spec.amiSelectorTerms[{place}]: ssmParameter cannot be combined with another selector; use one of them"
+            yield messages.image_term_combines(place)
 
 
 def _odd_devices(node_class: ec2.EC2NodeClass) -> Iterator[str]:
     for place, one in enumerate(node_class.block_device_mappings):
         if isinstance(one.device_name, UnsetType):
-            yield f"spec.blockDeviceMappings[{place}]: deviceName is missing; EC2 cannot launch instances without it"
+            yield messages.device_without_name(place)
     if isinstance(node_class.spec.instance_store_policy, str) and node_class.family in (
         ec2.CUSTOM,
         *ec2.WINDOWS_FAMILIES,
     ):
-        yield f"spec.instanceStorePolicy: has no effect on images of family {node_class.family}"
+        yield messages.instance_store_policy_without_effect(node_class.family)

@@ -2,7 +2,7 @@
 
 A call that fails never takes away what works: a condition that is True for the spec as it stands stays so, with the failure in its message. Every
 message names the field and says what to change. Source: spec/karpenter-aws.md 1.4.
-Differs: a failed call is told in the condition, where the provider only logs it; a reservation or group that is not there is named.
+Differs: the condition names a failed call, which the provider only logs; a reservation or group that is not there is named.
 """
 
 import re
@@ -17,7 +17,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.meta import Condition, condition
 from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
-from provisioner.cloudprovider.aws.nodeclass import groups, reservations, subnets
+from provisioner.cloudprovider.aws.nodeclass import groups, messages, reservations, subnets
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError, FoundImages
 
 MINUTE: Final = 60.0
@@ -58,17 +58,12 @@ def of_images(found: FoundImages, minor: int) -> Finding:
     """AMIsReady."""
     listed = {"amis": _wire(found.amis)}
     if not found.amis:
-        sought = f"; looked for {_some(found.absent)}" if found.absent else ""
-        message = f"spec.amiSelectorTerms select no image that nodes of Kubernetes 1.{minor} can boot{sought}"
-        return Finding(ec2.AMIS_READY, names.FALSE, ec2.AMI_NOT_FOUND, message, listed, MINUTE, _failed(found.failures))
+        sought = messages.looked_for(_some(found.absent)) if found.absent else ""
+        return Finding(*messages.no_images(minor, sought), listed, MINUTE, _failed(found.failures))
     deprecated = [one.id for one in found.amis if one.deprecated]
-    warnings = (
-        f"spec.amiSelectorTerms: {_some(deprecated)} is deprecated by its owner and may be removed; select a newer image",
-    )
+    warnings = (messages.image_deprecated(_some(deprecated)),)
     return Finding(
-        ec2.AMIS_READY,
-        names.TRUE,
-        message="; ".join(found.failures),
+        *messages.images_ready("; ".join(found.failures)),
         fields=listed,
         look_again=MINUTE if found.failures else 5 * MINUTE,
         warnings=(*_failed(found.failures), *(warnings if deprecated else ())),
@@ -77,8 +72,7 @@ def of_images(found: FoundImages, minor: int) -> Finding:
 
 def of_unsupported_alias(problem: str) -> Finding:
     """AMIsReady, for an alias without images for this minor; `problem` as `validation.unsupported_alias` says it."""
-    message = f"spec.amiSelectorTerms: {problem}; select another alias"
-    return Finding(ec2.AMIS_READY, names.FALSE, ec2.UNSUPPORTED_ALIAS, message, {"amis": None}, 5 * MINUTE)
+    return Finding(*messages.alias_not_supported(problem), {"amis": None}, 5 * MINUTE)
 
 
 def of_subnets(found: Iterable[subnets.Subnet], refresh: float) -> Finding:
@@ -86,8 +80,7 @@ def of_subnets(found: Iterable[subnets.Subnet], refresh: float) -> Finding:
     found = tuple(found)
     listed = {"subnets": _wire(subnets.to_status(found))}
     if not found:
-        message = "spec.subnetSelectorTerms select no subnet; check the IDs, the tags and the Region"
-        return Finding(ec2.SUBNETS_READY, names.FALSE, ec2.SUBNETS_NOT_FOUND, message, listed, MINUTE)
+        return Finding(*messages.SUBNETS_NOT_FOUND, listed, MINUTE)
     return Finding(ec2.SUBNETS_READY, names.TRUE, fields=listed, look_again=refresh)
 
 
@@ -96,20 +89,16 @@ def of_groups(found: Iterable[groups.Group], places: Iterable[subnets.Subnet]) -
     found = tuple(found)
     listed = {"securityGroups": _wire(groups.to_status(found))}
     if not found:
-        message = "spec.securityGroupSelectorTerms select no security group; check the IDs, the names, the tags and the Region"
-        return Finding(ec2.SECURITY_GROUPS_READY, names.FALSE, ec2.SECURITY_GROUPS_NOT_FOUND, message, listed, MINUTE)
+        return Finding(*messages.GROUPS_NOT_FOUND, listed, MINUTE)
     networks = {one.vpc for one in found if one.vpc}
     outside = sorted(one.id for one in places if one.vpc and networks and {one.vpc} != networks)
-    told = (
-        f"spec.securityGroupSelectorTerms select groups of {_some(sorted(networks))}, but {_some(outside)} belongs to another VPC; "
-        "no instances can be launched there"
-    )
+    warning = messages.groups_of_other_vpc(_some(sorted(networks)), _some(outside))
     return Finding(
         ec2.SECURITY_GROUPS_READY,
         names.TRUE,
         fields=listed,
         look_again=5 * MINUTE,
-        warnings=(told,) if outside else (),
+        warnings=(warning,) if outside else (),
     )
 
 
@@ -117,7 +106,7 @@ def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_ch
     """CapacityReservationsReady; `next_change` in seconds from now, None for never."""
     known = {one.id for one in found.reservations}
     missing = [
-        f"spec.capacityReservationSelectorTerms[{place}]: capacity reservation {term.id} does not exist or is not active"
+        messages.reservation_missing(place, term.id)
         for place, term in enumerate(node_class.spec.capacity_reservation_selector_terms)
         if term.id and term.id not in known
     ]
@@ -127,17 +116,17 @@ def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_ch
         names.TRUE,
         fields={"capacityReservations": _wire(found.reservations)},
         look_again=again if node_class.spec.capacity_reservation_selector_terms else None,
-        warnings=(*missing, *(f"spec.capacityReservationSelectorTerms: {one}" for one in found.strange)),
+        warnings=(
+            *missing,
+            *(messages.in_field("spec.capacityReservationSelectorTerms", one) for one in found.strange),
+        ),
     )
 
 
 def of_group(found: PlacementGroup | None, *, wanted: bool) -> Finding:
     """PlacementGroupReady; `wanted` is whether the class selects one."""
     if wanted and found is None:
-        message = "spec.placementGroupSelector: the placement group does not exist in this Region; create it, or correct the selector"
-        return Finding(
-            ec2.PLACEMENT_GROUP_READY, names.FALSE, ec2.PLACEMENT_GROUP_NOT_FOUND, message, look_again=MINUTE
-        )
+        return Finding(*messages.PLACEMENT_GROUP_NOT_FOUND, look_again=MINUTE)
     return Finding(ec2.PLACEMENT_GROUP_READY, names.TRUE, look_again=5 * MINUTE if wanted else None)
 
 
@@ -159,8 +148,7 @@ def dependencies(findings: Iterable[Finding]) -> Finding | None:
     if not bad:
         return None
     status = names.FALSE if any(one.status == names.FALSE for one in bad) else names.UNKNOWN
-    message = f"waiting for {', '.join(one.kind for one in bad)}"
-    return Finding(ec2.VALIDATION_SUCCEEDED, status, ec2.DEPENDENCIES_NOT_READY, message)
+    return Finding(*messages.waiting_for(status, ", ".join(one.kind for one in bad)))
 
 
 def after_failure(
@@ -178,17 +166,11 @@ def after_failure(
     again = MINUTE if refused else RETRY
     said = str(error)
     if holds(node_class, kind):
-        return Finding(
-            kind, names.TRUE, message=f"using the previous result: {said}", look_again=again, warnings=(said,)
-        )
+        return Finding(*messages.using_previous_result(kind, said), look_again=again, warnings=(said,))
     own = error.failure.reason if refused and _REASON.fullmatch(error.failure.reason) else reason
-    return Finding(
-        kind,
-        names.FALSE if refused else names.UNKNOWN,
-        own if reason == DISCOVERY_FAILED and error.failure.kind is Kind.DENIED else reason,
-        said,
-        look_again=again,
-    )
+    status = names.FALSE if refused else names.UNKNOWN
+    reason = own if reason == DISCOVERY_FAILED and error.failure.kind is Kind.DENIED else reason
+    return Finding(*messages.failed_call(kind, status, reason, said), look_again=again)
 
 
 def holds(node_class: EC2NodeClass, kind: str) -> bool:
@@ -217,7 +199,7 @@ def worsened(
 
 
 def _failed(failures: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"spec.amiSelectorTerms: {one}; using the previous result" for one in failures)
+    return tuple(map(messages.image_term_failed, failures))
 
 
 def _wire(values: Iterable[msgspec.Struct]) -> list[Any] | None:

@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
-from provisioner.controllers.core.consistency import FAILED_CONSISTENCY_CHECK, PERIOD_SECONDS, Consistency, shortfalls
+from provisioner.controllers.core.consistency import PERIOD_SECONDS, Consistency, shortfalls
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
 from tests.support.eventually import eventually
@@ -64,7 +64,7 @@ def test_a_claim_is_looked_at_every_ten_minutes_and_says_what_was_found() -> Non
         assert told is not None
         assert (told.status, told.reason) == ("False", names.CONSISTENCY_CHECK_FAILED)
         assert "(50%)" in told.message
-        assert server.recorder.events == [("NodeClaim", "a", "Warning", FAILED_CONSISTENCY_CHECK)]
+        assert server.recorder.events == [("NodeClaim", "a", "Warning", "FailedConsistencyCheck")]
         server.put(having(cpu="4"))
         world.clock.advance(PERIOD_SECONDS)
         checks.queue.add("other")

@@ -37,8 +37,14 @@ def test_of_many_pods_each_run_tells_some_until_all_were_told() -> None:
 def test_a_pool_without_any_instance_type_is_told_itself() -> None:
     cpu = PoolRefuses("small", TooLarge("cpu", 2000, 1000))
     assert pools_without_types([NoPools(), cpu, PoolRefuses("empty", NoInstanceTypes(0))]) == {
-        "empty": "NodePool requirements filtered out all compatible available instance types: "
-        "the provider offers no instance types"
+        "empty": (
+            "Warning",
+            "NoCompatibleInstanceTypes",
+            (
+                "NodePool requirements filtered out all compatible available instance types: "
+                "the provider offers no instance types"
+            ),
+        )
     }
 
 

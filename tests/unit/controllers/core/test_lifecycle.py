@@ -23,7 +23,6 @@ from provisioner.cloudprovider.types import CloudProvider, Machine
 from provisioner.controllers.core.fallback import PATIENCE
 from provisioner.controllers.core.lifecycle import (
     ELSEWHERE_SECONDS,
-    FAILED_TERMINATION,
     FINALIZE_REQUEUE_SECONDS,
     Lifecycle,
     Timeouts,
@@ -242,7 +241,7 @@ def test_an_end_that_fails_is_told_and_tried_again() -> None:
     stage = Stage(MACHINE, deleted=True)
     stage.provider.ends = [CloudError("UnauthorizedOperation"), MachineNotFoundError("i-1")]
     assert stage.look() == Result(failed=True)
-    assert stage.told == [FAILED_TERMINATION]
+    assert stage.told == ["FailedTermination"]
     assert stage.look() == DONE
     assert stage.provider.ends == []
 

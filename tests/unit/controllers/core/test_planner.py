@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis import names
-from provisioner.controllers.core import planner_process
+from provisioner.controllers.core import messages, planner_process
 from provisioner.controllers.core.planner import LEAST_SECONDS, USEFUL_PODS, Outcome, Patience, Planned, Planner
 from provisioner.controllers.core.planner_process import COMMAND, MEMORY_BYTES, PlannerProcess, Refusal
 from provisioner.scheduling.judging import design_of
@@ -197,9 +197,7 @@ def test_without_its_packages_plans_are_greedy_and_that_is_said_once(caplog: pyt
     assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
     assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
     assert process.pid is None
-    assert [one.message for one in caplog.records].count(
-        "Packages of the cost planner are not installed; nodes are packed greedily. Install them with `pip install 'dovetail[planner]'`"
-    ) == 1
+    assert [one.message for one in caplog.records].count(messages.PLANNER_NOT_INSTALLED) == 1
 
 
 def test_a_process_that_cannot_load_its_packages_is_not_started_again() -> None:

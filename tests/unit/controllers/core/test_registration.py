@@ -180,8 +180,8 @@ def test_what_a_node_lacks(joined: Node, spec: dict[str, Any], problem: tuple[st
         assert found is None
     else:
         assert found is not None
-        assert found[0] == problem[0]
-        assert problem[1] in found[1]
+        assert found.reason == problem[0]
+        assert problem[1] in found.text
 
 
 def test_keys_are_escaped_in_patch_paths() -> None:

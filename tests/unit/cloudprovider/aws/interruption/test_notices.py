@@ -105,7 +105,7 @@ def test_the_times_are_settings() -> None:
 
 
 def test_every_kind_of_message_has_an_event() -> None:
-    assert set(notices.SAYINGS) == set(Kind) - {Kind.NO_OP}
+    assert set(notices.EVENTS) == set(Kind) - {Kind.NO_OP}
 
 
 def test_a_capacity_block_is_left_before_ec2_takes_it_back() -> None:

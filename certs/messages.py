@@ -1,0 +1,17 @@
+"""Texts that `certs` publishes, by the module that does; docs/reference/messages.md is generated from them."""
+
+from typing import Final
+
+# rotation.py
+LETTING_RECORD_EXPIRE: Final = "Letting this replica's record expire"
+LEADER_ELECTION_FAILED: Final = "Leader election failed; retrying"
+CERTIFICATE_ROTATION_FAILED: Final = "Certificate rotation failed; retrying"
+ANOTHER_WRITER_WAS_FASTER: Final = "Another writer was faster; reading again"
+ROTATION_STEP_FAILED: Final = "A step of the certificate rotation failed; retrying"
+REGISTERED_WEBHOOK: Final = "Registered the webhook"
+ISSUED_CERTIFICATE: Final = "Issued a certificate"
+SERVING_NEW_CERTIFICATE: Final = "Serving a new certificate"
+INJECTED_CA_BUNDLE: Final = "Injected the CA bundle"
+
+# serving.py
+FAILED_TO_RELOAD_CERTIFICATE: Final = "Failed to reload the serving certificate; serving the previous one"

@@ -1,0 +1,620 @@
+"""Texts that `controllers/core` publishes: events and conditions by subject, logs by the module that writes them.
+
+docs/reference/messages.md is generated from here. What a reason of `scheduling` or `disruption` says is said there, purely.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
+from provisioner.values.message import ConditionMessage, EventMessage
+
+# ------------------------------------------------------------------ events: pods
+
+
+def failed_scheduling(text: str) -> EventMessage:
+    """Why a pod gets no node: one of the four texts that follow."""
+    return EventMessage("Warning", "FailedScheduling", text)
+
+
+def unschedulable(reasons: str) -> str:
+    """Every reason of a pod, joined."""
+    return f"Failed to schedule pod, {reasons}"
+
+
+def unschedulable_cut(reasons: str, more: int) -> str:
+    """The reasons that fit into an event, and how many do not."""
+    return f"Failed to schedule pod, {reasons}; and {more} more"
+
+
+def not_bound_as_planned(misses: int, seconds: float, said: str) -> str:
+    """Of a pod of a class that is not planned for a while; `said` is `scheduler_said` or `SCHEDULER_SAID_NOTHING`."""
+    return (
+        f"Failed to schedule pod, kube-scheduler did not bind pods like this one to the nodes planned for them {misses} times in a row; "
+        f"no nodes are launched for them for {seconds:.0f} s; {said}"
+    )
+
+
+def scheduler_said(message: str) -> str:
+    """Part of `not_bound_as_planned`."""
+    return f'its message was: "{message}"'
+
+
+SCHEDULER_SAID_NOTHING: Final = "it gave no message"
+
+
+def claim_refused_for_pod(pool: str, problem: str) -> EventMessage:
+    """To each pod of a NodeClaim that the API server does not take."""
+    return EventMessage(
+        "Warning",
+        "FailedScheduling",
+        f'Failed to schedule pod, NodePool "{pool}": could not create a NodeClaim: {problem}',
+    )
+
+
+def pool_not_ready(pool: str, cause: str) -> str:
+    """Part of `unschedulable`; `cause` names the conditions that are not True, in parentheses after a space, or is ""."""
+    return f'NodePool "{pool}": not Ready{cause}'
+
+
+def nominated(target: str) -> EventMessage:
+    """`target` as "nodeclaim/NAME" or "node/NAME"."""
+    return EventMessage("Normal", "Nominated", f"Pod should schedule on: {target}")
+
+
+def scheduler_not_running(scheduler: str, seconds: float) -> EventMessage:
+    """To each pod that waits for a scheduler that shows no sign of life."""
+    return EventMessage(
+        "Warning",
+        "SchedulerNotRunning",
+        f'Scheduler "{scheduler}" of the pod has processed no pod for {seconds:.0f} s. '
+        "Check that the scheduler runs, or recreate the pod without this schedulerName",
+    )
+
+
+def evicted(reason: str) -> EventMessage:
+    """`reason` is why the node is disrupted."""
+    return EventMessage("Normal", "Evicted", f"Evicted pod: {reason}")
+
+
+def deleted_at_deadline(seconds: int, deadline: datetime) -> EventMessage:
+    """The pod was deleted, not evicted, because the termination grace period of its node is nearly over."""
+    return EventMessage(
+        "Normal",
+        "Disrupted",
+        f"Deleted the pod with a grace period of {seconds} s because its node is terminated at {deadline:%Y-%m-%dT%H:%M:%SZ}",
+    )
+
+
+# ------------------------------------------------------------------ events: NodePools
+
+
+def no_compatible_instance_types(constraint: str) -> EventMessage:
+    """The NodePool has no instance type to offer to any pod."""
+    return EventMessage(
+        "Warning",
+        "NoCompatibleInstanceTypes",
+        f"NodePool requirements filtered out all compatible available instance types: {constraint}",
+    )
+
+
+def invalid_annotation(problem: str) -> EventMessage:
+    """An annotation of the NodePool is taken as if it were not there; `problem` begins with its path."""
+    return EventMessage(
+        "Warning", "InvalidAnnotation", f"{problem}. The default applies until the value is corrected or removed"
+    )
+
+
+def claim_refused(problem: str) -> EventMessage:
+    """The API server does not take a NodeClaim for pods."""
+    return EventMessage("Warning", "FailedCreate", f"could not create a NodeClaim: {problem}")
+
+
+def static_claim_refused(problem: str) -> EventMessage:
+    """The API server does not take a NodeClaim of a static NodePool."""
+    return EventMessage("Warning", "FailedCreate", f"Failed to create a NodeClaim: {problem}")
+
+
+STATIC_CAPACITY_DISABLED: Final = EventMessage(
+    "Warning",
+    "StaticCapacityDisabled",
+    "spec.replicas has no effect because the feature gate StaticCapacity is disabled; "
+    "start the provisioner with --feature-gates=StaticCapacity=true",
+)
+
+
+def node_limit_reached(refused: int, replicas: int | None, limit: str) -> EventMessage:
+    """Of a static NodePool."""
+    return EventMessage(
+        "Warning",
+        "NodeLimitReached",
+        f"{refused} of {replicas} nodes (spec.replicas) are missing because "
+        f"limits.nodes is {limit}; raise the limit or lower spec.replicas",
+    )
+
+
+# ------------------------------------------------------------------ events: NodeClaims and Nodes
+
+
+def nodeclass_not_ready(claim: str, error: str) -> EventMessage:
+    """A NodeClaim is deleted because its node class cannot be used."""
+    return EventMessage("Warning", "NodeClassNotReady", f"NodeClaim {claim} event: {error}")
+
+
+def insufficient_capacity(claim: str, error: str) -> EventMessage:
+    """The cloud had none of the instances that the NodeClaim allows."""
+    return EventMessage("Warning", "InsufficientCapacityError", f"NodeClaim {claim} event: {error}")
+
+
+UNREGISTERED_TAINT_MISSING: Final = EventMessage(
+    "Warning",
+    "UnregisteredTaintMissing",
+    f'Missing required NoExecute taint "{names.UNREGISTERED_TAINT}" which is required for proper registration',
+)
+
+
+def failed_consistency_check(shortfall: str) -> EventMessage:
+    """A Node has clearly less of a resource than its instance was said to have."""
+    return EventMessage("Warning", "FailedConsistencyCheck", shortfall)
+
+
+def shortfall(resource: str, expected: str, found: str, percent: int) -> str:
+    """What `failed_consistency_check` and the condition ConsistentStateFound say."""
+    return f"expected {expected} of {resource}, but the Node has {found} ({percent}%)"
+
+
+def several_objects(text: str) -> EventMessage:
+    """`text` as `provider_id_of_several` says it."""
+    return EventMessage("Warning", names.MULTIPLE_NODES_FOUND, text)
+
+
+def provider_id_of_several(provider_id: str, rivals: str) -> str:
+    """Nobody can tell whose instance it is, so it is left alone."""
+    return f"Provider ID {provider_id} belongs to more than one object: {rivals}"
+
+
+def disruption_blocked(why: str) -> EventMessage:
+    """A command waits or was canceled; `why` is a reason of `disruption`, or `disruption_canceled`."""
+    return EventMessage("Normal", "DisruptionBlocked", why)
+
+
+def disruption_canceled(reason: str, why: str) -> EventMessage:
+    """The command is taken back, with its taints."""
+    return EventMessage(
+        "Normal", "DisruptionBlocked", f"Canceled the disruption ({reason}), the node accepts pods again: {why}"
+    )
+
+
+def not_disruptable(reason: str, text: str) -> EventMessage:
+    """Why a node is no candidate: reason and text of a `disruption.candidates.Blocked`."""
+    return EventMessage("Normal", reason, text)
+
+
+def not_repaired(reason: str, text: str) -> EventMessage:
+    """Why an unhealthy node is not replaced: reason and text of a `disruption.node_repair` value."""
+    return EventMessage("Warning", reason, text)
+
+
+def disrupting_node(reason: str) -> EventMessage:
+    """A NodeClaim is deleted by a command, an expiration or a repair."""
+    return EventMessage("Normal", "DisruptionTerminating", f"Disrupting Node: {reason}")
+
+
+def scaled_down(pool: str, replicas: int | None) -> EventMessage:
+    """A NodeClaim of a static NodePool is deleted."""
+    return EventMessage(
+        "Normal",
+        "DisruptionTerminating",
+        f'Terminating the node because NodePool "{pool}" has more nodes than spec.replicas ({replicas})',
+    )
+
+
+def launching_replacement(reason: str) -> EventMessage:
+    """To a replacement that has no instance yet."""
+    return EventMessage("Normal", "DisruptionLaunching", f"Launching NodeClaim: {reason}")
+
+
+WAITING_ON_READINESS: Final = EventMessage(
+    "Normal", "DisruptionWaitingReadiness", "Waiting on readiness to continue disruption"
+)
+TERMINATING_ON_INTERRUPTION: Final = EventMessage(
+    "Warning", "TerminatingOnInterruption", "Interruption triggered termination"
+)
+
+
+def transitioned(type: str, text: str) -> EventMessage:  # noqa: A002  (the API's word)
+    """`text` as `transition` or `transition_with_message` says it."""
+    return EventMessage("Normal", type, text)
+
+
+def transition(type: str, before: str, after: str, reason: str) -> str:  # noqa: A002
+    """The status of a condition changed."""
+    return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}"
+
+
+def transition_with_message(type: str, before: str, after: str, reason: str, message: str) -> str:  # noqa: A002
+    """The same where the condition has a message."""
+    return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}, Message: {message}"
+
+
+def finalized(finalizers: str) -> EventMessage:
+    """The object is gone; `finalizers` are those that it had."""
+    return EventMessage("Normal", "Finalized", f"Finalized {finalizers}")
+
+
+def failed_draining(why: str) -> EventMessage:
+    """`why` is one of the texts that follow, or what blocks the drain as `disruption.blockers` says it."""
+    return EventMessage("Warning", "FailedDraining", f"Failed to drain node, {why}")
+
+
+def not_terminated_yet(claim: str, why: str) -> EventMessage:
+    """The same, on the NodeClaim."""
+    return EventMessage("Warning", "FailedDraining", f"The instance of NodeClaim {claim} is not terminated yet: {why}")
+
+
+def pods_waiting(waiting: int, which: str) -> str:
+    """`which` names them, or says what blocks them."""
+    return f"{waiting} pods are waiting to be evicted: {which}"
+
+
+def violates_budget(pod: str) -> str:
+    """The API server refused an eviction."""
+    return f"evicting pod violates a PDB (Pod={pod})"
+
+
+def several_budgets(pod: str) -> str:
+    """The API server can never evict the pod."""
+    return f"eviction does not support multiple PDBs (Pod={pod})"
+
+
+def unreadable_objects(which: str) -> str:
+    """Objects that cannot be decoded count as pods that run."""
+    return f"objects that cannot be read may have running pods: {which}"
+
+
+def unknown_node(which: str) -> str:
+    """A Node that has not said whose it is counts as this instance's."""
+    return (
+        f"the instance may belong to a Node without spec.providerID or with an unknown NodeClaim, "
+        f"which has running pods: {which}"
+    )
+
+
+def shares_provider_id(claim: str, provider_id: str) -> str:
+    """Another NodeClaim has the instance too."""
+    return f"NodeClaim {claim} has the same provider ID {provider_id}"
+
+
+def grace_period_expiring(deadline: datetime) -> EventMessage:
+    """The node has a termination grace period and is being deleted."""
+    return EventMessage(
+        "Warning", "TerminationGracePeriodExpiring", f"All pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}"
+    )
+
+
+def failed_termination(instance: str, error: str) -> EventMessage:
+    """The cloud refused to terminate the instance."""
+    return EventMessage("Warning", "FailedTermination", f"Failed to terminate {instance}; retrying: {error}")
+
+
+def unnamed_instance(claim: str) -> str:
+    """In place of a provider ID that is not known."""
+    return f"the instance of NodeClaim {claim}"
+
+
+def awaiting_volume_detachment(why: str) -> EventMessage:
+    """`why` as `volumes_attached` says it."""
+    return EventMessage("Normal", names.AWAITING_VOLUME_DETACHMENT, why)
+
+
+def volumes_attached(count: int, s: str, which: str) -> str:
+    """`s` is the ending of the plural."""
+    return f"Waiting for {count} volume{s} to detach: {which}"
+
+
+# ------------------------------------------------------------------ conditions
+
+
+def launch_pending(reason: str, error: str) -> ConditionMessage:
+    """Why there is no instance yet, in the words of the cloud provider."""
+    return ConditionMessage(names.LAUNCHED, names.UNKNOWN, reason, error)
+
+
+LAUNCHED: Final = ConditionMessage(names.LAUNCHED, names.TRUE)
+NODE_NOT_REGISTERED: Final = ConditionMessage(
+    names.REGISTERED, names.UNKNOWN, names.NODE_NOT_FOUND, "Node not registered with cluster"
+)
+
+
+def rivals_found(text: str) -> ConditionMessage:
+    """`text` as `provider_id_of_several` says it."""
+    return ConditionMessage(names.REGISTERED, names.FALSE, names.MULTIPLE_NODES_FOUND, text)
+
+
+NODE_NOT_FOUND: Final = ConditionMessage(names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_FOUND, "Node not found")
+NODE_NOT_READY: Final = ConditionMessage(
+    names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_READY, "Node status is NotReady"
+)
+
+
+def startup_taint_exists(taint: str) -> ConditionMessage:
+    """The software that removes it has not done so yet."""
+    return ConditionMessage(
+        names.INITIALIZED, names.UNKNOWN, names.STARTUP_TAINTS_EXIST, f'StartupTaint "{taint}" still exists'
+    )
+
+
+def ephemeral_taint_exists(taint: str) -> ConditionMessage:
+    """One of the taints that Kubernetes itself removes."""
+    return ConditionMessage(
+        names.INITIALIZED, names.UNKNOWN, names.EPHEMERAL_TAINTS_EXIST, f'KnownEphemeralTaint "{taint}" still exists'
+    )
+
+
+def resource_not_registered(resource: str) -> ConditionMessage:
+    """A device plugin has not said what the Node has yet."""
+    return ConditionMessage(
+        names.INITIALIZED,
+        names.UNKNOWN,
+        names.RESOURCE_NOT_REGISTERED,
+        f'Resource "{resource}" was requested but not registered',
+    )
+
+
+INITIALIZED: Final = ConditionMessage(names.INITIALIZED, names.TRUE)
+CONSOLIDATABLE: Final = ConditionMessage(names.CONSOLIDATABLE, names.TRUE, names.CONSOLIDATABLE)
+CONSISTENT: Final = ConditionMessage(names.CONSISTENT_STATE_FOUND, names.TRUE)
+
+
+def inconsistent(shortfalls: str) -> ConditionMessage:
+    """`shortfalls` as `shortfall` says each."""
+    return ConditionMessage(names.CONSISTENT_STATE_FOUND, names.FALSE, names.CONSISTENCY_CHECK_FAILED, shortfalls)
+
+
+def drifted(reason: str) -> ConditionMessage:
+    """`reason` is NodePoolDrifted, RequirementsDrifted or one of the cloud provider."""
+    return ConditionMessage(names.DRIFTED, names.TRUE, reason, reason)
+
+
+def disruption_reason(reason: str) -> ConditionMessage:
+    """A command has marked the NodeClaim."""
+    return ConditionMessage(names.DISRUPTION_REASON, names.TRUE, reason, reason)
+
+
+def draining(why: str) -> ConditionMessage:
+    """`why` is what blocks the drain, with `until` where it has an end, or `DRAINING`."""
+    return ConditionMessage(names.DRAINED, names.UNKNOWN, names.DRAINING, why)
+
+
+DRAINING: Final = "Draining"
+
+
+def until(why: str, deadline: datetime) -> str:
+    """What blocks a drain that has an end."""
+    return f"{why}; all pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}"
+
+
+DRAINED: Final = ConditionMessage(names.DRAINED, names.TRUE)
+
+
+def awaiting_volumes(why: str) -> ConditionMessage:
+    """`why` as `volumes_attached` says it."""
+    return ConditionMessage(names.VOLUMES_DETACHED, names.UNKNOWN, names.AWAITING_VOLUME_DETACHMENT, why)
+
+
+def volumes_not_awaited(count: int) -> ConditionMessage:
+    """The termination grace period ended first."""
+    return ConditionMessage(
+        names.VOLUMES_DETACHED,
+        names.FALSE,
+        names.TERMINATION_GRACE_PERIOD_ELAPSED,
+        f"{count} volumes are still attached",
+    )
+
+
+VOLUMES_DETACHED: Final = ConditionMessage(names.VOLUMES_DETACHED, names.TRUE)
+INSTANCE_TERMINATING: Final = ConditionMessage(names.INSTANCE_TERMINATING, names.TRUE)
+
+
+def pool_invalid(problems: str) -> ConditionMessage:
+    """`problems` as validation says them."""
+    return ConditionMessage(names.VALIDATION_SUCCEEDED, names.FALSE, names.NODEPOOL_VALIDATION_FAILED, problems)
+
+
+VALIDATION_SUCCEEDED: Final = ConditionMessage(names.VALIDATION_SUCCEEDED, names.TRUE)
+
+
+def overlay_invalid(reason: str, problem: str) -> ConditionMessage:
+    """A NodeOverlay that is not applied."""
+    return ConditionMessage(names.VALIDATION_SUCCEEDED, names.FALSE, reason, problem)
+
+
+REGISTRATION_NOT_JUDGED: Final = ConditionMessage(
+    names.NODE_REGISTRATION_HEALTHY,
+    names.UNKNOWN,
+    names.AWAITING_RECONCILIATION,
+    "object is awaiting reconciliation",
+)
+REGISTRATION_UNHEALTHY: Final = ConditionMessage(
+    names.NODE_REGISTRATION_HEALTHY,
+    names.FALSE,
+    names.REGISTRATION_FAILED,
+    "At least half of the most recent launches did not register",
+)
+
+# ------------------------------------------------------------------ why a command was rejected or canceled
+
+
+def pods_need_no_replacement(pool: str) -> str:
+    """They were scheduled elsewhere meanwhile."""
+    return f"its pods no longer need a replacement from NodePool {pool}"
+
+
+RECORD_WITHOUT_CLAIM: Final = "the record of the command does not contain a valid NodeClaim with this name"
+OTHER_COMMAND_FIRST: Final = "another command was started first"
+
+
+def node_left(node: str) -> str:
+    """A node that pods were to move to."""
+    return f"node {node} no longer accepts pods"
+
+
+def no_progress(seconds: float) -> str:
+    """The command timed out."""
+    return f"no progress for {seconds:.0f} s"
+
+
+def same_provider_id(one: str, other: str) -> str:
+    """Nobody can tell whose instance it is."""
+    return f"Nodes {one} and {other} have the same provider ID"
+
+
+def budget_unreadable(budget: str) -> str:
+    """What it allows is not known, so it allows nothing."""
+    return f"PodDisruptionBudget {budget} cannot be decoded"
+
+
+# ------------------------------------------------------------------ logs
+
+# claim_creator.py
+SKIPPED_UNNEEDED_NODECLAIM: Final = "Skipped a NodeClaim because its pods were scheduled to other nodes"
+FAILED_TO_CREATE_NODECLAIM: Final = "Failed to create a NodeClaim; planning its pods again"
+
+# commands.py
+FAILED_TO_START_DISRUPTION: Final = "Failed to start a disruption; continuing with the others"
+REJECTED_DISRUPTION: Final = "Rejected a disruption before it started; the next pass decides again"
+REQUEST_FAILED_DURING_DISRUPTION: Final = "A request to the API server failed during a disruption; retrying"
+RESUMING_DISRUPTION: Final = "Resuming a disruption that was started earlier"
+STARTED_DISRUPTION: Final = "Started a disruption"
+FAILED_TO_CREATE_REPLACEMENT: Final = "Failed to create a replacement NodeClaim"
+CANCELED_DISRUPTION: Final = "Canceled a disruption"
+FAILED_TO_ROLL_BACK_DISRUPTION: Final = "Failed to roll back a disruption that no command carries out; retrying"
+ROLLED_BACK_DISRUPTION: Final = "Rolled back a disruption that no command carries out"
+
+# several modules
+DISRUPTING_NODE: Final = "Disrupting node"
+
+# disruption.py
+DISRUPTION_PASS_FAILED: Final = "A disruption pass failed; retrying with the next pass"
+DISRUPTION_METHOD_FAILED: Final = "A disruption method failed; continuing with the other methods"
+CONSOLIDATION_PASS_TIMED_OUT: Final = (
+    "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass"
+)
+SUSPENDED_VOLUNTARY_DISRUPTION: Final = "Suspended voluntary disruption until the caches are current"
+RESUMED_VOLUNTARY_DISRUPTION: Final = "Resumed voluntary disruption because the caches are current"
+DISRUPTION_PAUSE_CHANGED: Final = "Disruption was paused or resumed"
+FAILED_TO_UPDATE_NODECLAIM_STATUS: Final = "Failed to update the status of a NodeClaim; retrying"
+
+# drain.py
+EVICTION_REFUSED: Final = "Eviction refused"
+EVICTION_FAILED: Final = "Eviction failed; retrying"
+FAILED_TO_DELETE_POD: Final = "Failed to delete a pod; retrying"
+
+# drift.py
+SKIPPED_DRIFT_CHECK: Final = "Skipped the drift check of a NodeClaim"
+NODECLAIM_NO_LONGER_DRIFTED: Final = "NodeClaim no longer differs from its NodePool and NodeClass"
+NODECLAIM_HAS_DRIFTED: Final = "NodeClaim has drifted"
+
+# forceful.py
+FORCEFUL_PASS_FAILED: Final = "An expiration and node repair pass failed; retrying with the next pass"
+NODECLAIM_COULD_NOT_BE_DELETED: Final = "A NodeClaim could not be deleted; retrying"
+
+# garbage.py
+FAILED_TO_TERMINATE_ORPHAN: Final = "Failed to terminate an instance without a NodeClaim; retrying"
+DRAINING_ORPHAN: Final = "Draining an instance without a NodeClaim before terminating it"
+TERMINATED_ORPHAN: Final = "Terminated an instance without a NodeClaim"
+FAILED_TO_DELETE_NODE_OF_ORPHAN: Final = "Failed to delete the Node of an instance without a NodeClaim; retrying"
+FAILED_TO_DELETE_NODECLAIM: Final = "Failed to delete a NodeClaim; retrying"
+DELETED_NODECLAIM_WITHOUT_INSTANCE: Final = "Deleted a NodeClaim whose instance no longer exists"
+COULD_NOT_FIND_OUT_ABOUT_INSTANCE: Final = "Could not determine whether an instance still exists; retrying"
+
+# intake.py
+PROVISIONING_FAILED: Final = "Provisioning failed; retrying with the same pods"
+
+# interruption.py
+INSTANCE_IS_BEING_INTERRUPTED: Final = "Instance is being interrupted"
+INTERRUPTION_CANCELED: Final = "Interruption was canceled"
+HANDLING_INTERRUPTIONS_FAILED: Final = "Handling interruptions failed; retrying"
+FAILED_TO_HANDLE_INTERRUPTED_NODECLAIM: Final = "Failed to handle an interrupted NodeClaim; retrying"
+TAINTED_INTERRUPTED_NODE: Final = "Tainted an interrupted Node"
+TERMINATING_INTERRUPTED_NODECLAIM: Final = "Terminating an interrupted NodeClaim"
+
+# lifecycle.py
+DELETING_UNNEEDED_NODECLAIM: Final = "Deleting NodeClaim because its pods were scheduled to other nodes"
+LAUNCHED_NODECLAIM: Final = "Launched NodeClaim"
+DELETING_NODECLAIM: Final = "Deleting NodeClaim"
+REQUEST_FAILED_DURING_TERMINATION: Final = (
+    "A request to the API server failed during the termination of a NodeClaim; retrying"
+)
+REMOVING_NODECLAIM_WITHOUT_INSTANCE: Final = (
+    "Removing a NodeClaim without terminating its instance, which belongs to another NodeClaim"
+)
+
+# nominations.py
+NOMINATIONS_NOT_BOUND: Final = (
+    f"Withdrawing the nominations of pods that were not bound within {WITHDRAW_AFTER_SECONDS:g} s"
+    " of their Node becoming ready; kube-scheduler places them on its own"
+)
+NOMINATIONS_NOT_PLANNED: Final = "Withdrawing the nominations of pods that are no longer planned for that Node"
+NOMINATIONS_COUNTED_BY_SPREAD: Final = (
+    "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts"
+)
+ADOPTED_NOMINATIONS: Final = "Adopted nominations of a previous leader"
+FAILED_TO_NOMINATE_POD: Final = "Failed to nominate a pod; continuing without a nomination"
+FAILED_TO_WITHDRAW_NOMINATION: Final = "Failed to withdraw a nomination; retrying"
+
+# overlay_status.py
+NODEOVERLAY_NOT_APPLIED: Final = "The NodeOverlay is not applied"
+FAILED_TO_WRITE_NODEOVERLAY_STATUS: Final = "Failed to write the status of a NodeOverlay; retrying"
+
+# planner.py
+SEARCH_FAILED: Final = "The search for cheaper nodes failed; launching the greedy plan; please report this bug"
+CHEAPER_PLAN_REFUSED: Final = "Launching the greedy plan because a cheaper one is not possible"
+
+# planner_process.py
+PLANNING_PROCESS_FAILED: Final = "The planning process failed; packing nodes greedily until it is restarted"
+PLANNER_NOT_INSTALLED: Final = "Packages of the cost planner are not installed; packing nodes greedily. Install them with `pip install 'dovetail[planner]'`"
+
+# plans.py
+FAILED_TO_WRITE_PLAN: Final = "Failed to write the plan of a NodeClaim"
+FAILED_TO_REMOVE_OUTDATED_PLAN: Final = "Failed to remove an outdated plan from a Node; retrying"
+REMOVED_OUTDATED_PLAN: Final = "Removed an outdated plan from a Node"
+
+# provisioning.py
+REACHED_SOLVE_DEADLINE: Final = (
+    "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch"
+)
+PLANNED_PENDING_PODS: Final = "Planned pending pods"
+FAILED_TO_FIND_UNUSED_NAME: Final = "Failed to find an unused name for a NodeClaim; planning its pods again"
+SKIPPED_OVERTAKEN_NODECLAIM: Final = "Skipped a NodeClaim because its pods were scheduled while it was planned"
+PLANNED_NODE_REMOVED: Final = "A node was removed while pods were planned for it; planning them again"
+
+# registration.py
+REGISTERING_BATCH_FAILED: Final = "Registering a batch of NodeClaims failed; retrying"
+REGISTRATION_FAILED: Final = "Registration failed; retrying"
+
+# reports.py
+REFUSED_REPORTS_OF_OTHER_CLIENT: Final = "Refused reports because the client certificate is for another name"
+REFUSED_REPORTS: Final = "Refused reports"
+
+# scheduler_liveness.py
+SCHEDULER_IS_SILENT: Final = "A scheduler has processed no pod for a minute while pods wait for it; check that it runs"
+NO_PODS_WAIT_FOR_SILENT_SCHEDULER: Final = "No pods wait for the silent scheduler anymore"
+
+# static_capacity.py
+FAILED_TO_SCALE_STATIC_NODEPOOL: Final = "Failed to bring a static NodePool to spec.replicas; retrying"
+DELETING_STATIC_NODECLAIM: Final = "Deleting a NodeClaim of a static NodePool"
+FAILED_TO_MAKE_STATIC_NODECLAIM: Final = "Failed to make a NodeClaim of a static NodePool; retrying"
+CREATED_STATIC_NODECLAIMS: Final = "Created NodeClaims of a static NodePool"
+
+# termination.py
+REQUEST_FAILED_DURING_DRAINING: Final = "A request to the API server failed during the draining of a Node; retrying"
+
+# terminator.py
+NOT_WAITING_FOR_VOLUMES_DETACH: Final = "Not waiting for volumes to detach, because listing VolumeAttachments is forbidden; apply the current RBAC manifests"
+
+# worlds.py
+IGNORING_UNREADABLE_NODEPOOL: Final = "Ignoring a NodePool that cannot be read"
+IGNORING_UNREADABLE_FIELD: Final = "Ignoring an unreadable field of a NodePool"
+IGNORING_NODEPOOL_OF_UNKNOWN_TYPES: Final = "Ignoring a NodePool because its instance types are unknown"

@@ -1,0 +1,35 @@
+"""Texts that `controllers` publishes, by the module that does; docs/reference/messages.md is generated from them."""
+
+from typing import Final
+
+from provisioner.values.message import EventMessage
+
+
+def unreadable_object(kind: str, problem: str) -> EventMessage:
+    """On the object itself, where its name can be read."""
+    return EventMessage(
+        "Warning", "UnreadableObject", f"This {kind} cannot be read and is ignored until it is corrected: {problem}"
+    )
+
+
+# leadership.py
+WRITE_STILL_IN_FLIGHT: Final = "A write is still in flight; letting the Lease expire instead of releasing it"
+LEADER_ELECTION_FAILED: Final = "Leader election failed"
+FAILED_TO_START_CONTROLLERS: Final = "Failed to start the controllers"
+
+# main.py
+REPORTS_DISABLED: Final = "Reports of the extender are disabled until the certificates exist"
+
+# poller.py
+POLLING_FAILED: Final = "Polling failed; retrying"
+
+# caches.py
+CLUSTER_STATE_DIFFERS: Final = "The cluster state differs from the watched objects; please report this bug"
+WAITING_FOR_CACHES: Final = "Waiting for caches to sync"
+
+# program.py
+STOPPED_WITH_WORK_LEFT: Final = "Stopped before all work had finished; the next leader continues it"
+POD_NOT_BOUND_AS_PLANNED: Final = "Pod was not bound to its planned node"
+PAUSED_LAUNCHING_NODES: Final = "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned"
+DELETING_UNNEEDED_NODECLAIM: Final = "Deleting NodeClaim because its pods were scheduled to other nodes"
+HOUSEKEEPING_FAILED: Final = "Housekeeping failed; retrying"

@@ -1,0 +1,37 @@
+"""Texts that `kube` publishes, by the module that does; docs/reference/messages.md is generated from them."""
+
+from typing import Final
+
+# config.py
+FAILED_TO_RELOAD_CREDENTIALS: Final = "Failed to reload credentials; keeping the previous ones"
+IMPORTING_WHOLE_KUBERNETES_CLIENT: Final = "Importing the official Kubernetes client as a whole"
+
+# events.py
+FAILED_TO_WRITE_EVENT: Final = "Failed to write an event"
+
+# lease.py
+BECAME_LEADER: Final = "Became the leader"
+LOST_LEADER_ELECTION_LEASE: Final = "Lost the leader election Lease"
+STOPPED_LEADING: Final = "Stopped"
+FAILED_TO_START_LEADING: Final = "Failed to start leading; releasing the Lease"
+FAILED_TO_READ_LEASE: Final = "Failed to read the Lease; retrying"
+FAILED_TO_ACQUIRE_LEASE: Final = "Failed to acquire the Lease; retrying"
+LEASE_HOLDER_CHANGED: Final = "The holder of the Lease changed"
+FAILED_TO_RENEW_LEASE: Final = "Failed to renew the Lease; retrying"
+FAILED_TO_RELEASE_LEASE: Final = "Failed to release the Lease"
+RELEASED_LEASE: Final = "Released the Lease"
+
+# watch.py
+IGNORING_OBJECT: Final = "Ignoring an object that cannot be read"
+IGNORING_PARTS_OF_OBJECT: Final = "Ignoring parts of an object that cannot be read"
+WATCH_FAILED: Final = "Watch failed; retrying"
+RESOURCE_VERSION_TOO_OLD: Final = "The resource version is too old; listing all objects again"
+LIST_WITH_UNREADABLE_IDENTITY: Final = (
+    "A list contains an object without a readable identity; no deletions are inferred from it"
+)
+LISTED_OBJECTS: Final = "Listed objects"
+EVENT_HANDLER_FAILED_AT_INITIAL_SYNC: Final = "Event handler failed at the initial sync"
+WATCHLIST_NOT_SUPPORTED: Final = "The API server does not support WatchList; reading lists in pages"
+IGNORED_WATCH_EVENT: Final = "Ignored a watch event of unknown type"
+EVENT_HANDLER_FAILED_FOR_UNREADABLE_OBJECT: Final = "Event handler failed for an unreadable object"
+EVENT_HANDLER_FAILED: Final = "Event handler failed"

@@ -1,0 +1,23 @@
+"""Texts that `support` publishes, by the module that does; docs/reference/messages.md is generated from them."""
+
+from typing import Final
+
+# ending.py
+FAILED_TO_STOP_COMPONENT_CLEANLY: Final = "Failed to stop a component cleanly"
+ENDING_THIS_PROCESS: Final = "Ending this process"
+
+# health.py
+FAILED_TO_SERVE_METRICS_AND_PROBES: Final = "Failed to serve metrics and probes; the program continues without them"
+HEALTH_CHECK_FAILED: Final = "Health check failed"
+
+# heartbeat.py
+THREAD_ENDED_WITH_ERROR: Final = "A thread ended with an error"
+
+# memory.py
+MEMORY_USAGE_IS_HIGH: Final = (
+    "Memory usage is above 90 % of --memory-limit; raise the container's limit if this persists"
+)
+
+# workers.py
+RECONCILE_FAILED: Final = "Reconcile failed; retrying"
+CALL_FAILED: Final = "Call failed"
