@@ -8,7 +8,8 @@ all, where one of them
 - is bound by a topology other than zone and hostname, or by one over hostname that more than 8 kinds of pods share;
 - settles a label that the pool leaves open; or where the claim draws from a reservation, or is of a pool with limits while
   pods are left without a place: what limits allow is theirs;
-- is of a pool that is packed greedily; none of the others' pods are moved there.
+- is of a pool that is packed greedily, or to which pods of a hostname spread may come of which a claim that stays has more than maxSkew:
+  one node more would make that illegal. None of the others' pods are moved there.
 
 In a pool with limits or minValues one such claim keeps all others of the pool as they are: their shares hang together. Pods on
 existing nodes stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
@@ -44,6 +45,7 @@ _MOST_SHARED: Final = 8
 """Kinds of hostname constraints that several classes share; each is a resource more."""
 _FLEXIBLE: Final = 15
 """So many instance types a spot node can be, where there are so many. Source: Karpenter's least number for moving spot to spot."""
+_QUARTER: Final = 4
 _BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
 _EVERYTHING: Final = Term()
 
@@ -59,7 +61,8 @@ class Slot:
         usd: per hour; exact.
         room: what a node has for pods, by dimension.
         supply: number of the reservation that it draws from; -1 for any number of nodes.
-        rare: spot, and fewer than 15 instance types have that much room.
+        rare: spot, and too few instance types have that much room; see `_rare`.
+        penalty: what the NodePool adds to the price of each node when fleets are compared; not part of any bound.
     """
 
     offer: int
@@ -70,6 +73,7 @@ class Slot:
     room: Vector
     supply: int = -1
     rare: bool = False
+    penalty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,7 @@ class _Reader:
         own, self.shared, many = self._ties()
         self.most: Final = own
         self.unknown: Final = [n in many or self._unknown(one) for n, one in enumerate(self.classes)]
+        self.closed = {one.pool.name for one in setting.offers if one.pool.packing is Packing.GREEDY}
         self.weights: Final = {offer.pool.name: offer.pool.weight for offer in setting.offers}
 
     # ------------------------------------------------------------------ what the model does not know
@@ -218,6 +223,22 @@ class _Reader:
         if any(count.key not in (ZONE_LABEL, HOSTNAME_LABEL) for count in self._counts(one)):
             return True
         return any(count.on_hosts for demand in one.ladder for count in demand.relations.together)
+
+    def _bound_to(self, kept: Iterable[PlannedClaim]) -> set[str]:
+        """The pools to which pods may come of which claims that stay have more than maxSkew: see above."""
+        found: set[str] = set()
+        if self.setting.scope.empty:
+            return found
+        loads = [Counter(self.number_of[pod.uid] for pod in claim.pods) for claim in kept]
+        counted = [set(self.setting.scope.including(one.facts.pod)) for one in self.classes]
+        for one in self.classes:
+            for spread in one.ladder[0].relations.spreads:
+                if spread.count.on_hosts and any(
+                    sum(count for number, count in load.items() if spread.count in counted[number]) > spread.max_skew
+                    for load in loads
+                ):
+                    found |= {offer.pool.name for offer in self.setting.offers if offer.admits(one.filter)}
+        return found
 
     def _ties(self) -> tuple[dict[int, int], list[_Tie], set[int]]:
         """Most pods on a node by class; ties that several classes share; classes of more of these than can be looked after."""
@@ -257,9 +278,12 @@ class _Reader:
 
     def model(self) -> Model:
         again, kept = self._claims()
+        while not (more := self._bound_to(kept)) <= self.closed:
+            self.closed |= more
+            again, kept = self._claims()
         names = self.setting.bins.dimensions.names
         by_zone, by_capacity = self._told_apart(again)
-        slots = self._slots(by_zone=by_zone, by_capacity=by_capacity, greedy=False)
+        slots = self._slots(by_zone=by_zone, by_capacity=by_capacity, closed=False)
         bits = _bits_by_offer(slots)
         market, group_of = self._market(names)
         items: dict[tuple[Vector, int, int, int, int], int] = {}
@@ -307,9 +331,8 @@ class _Reader:
             zone = claim.requirements.requirement(ZONE_LABEL).is_single or ""
             unknown = any(self.unknown[n] or (self.zoned[n] and not zone) for n in numbers)
             short = bool(self.result.unplaced) and offer.pool.remaining is not None
-            greedy = offer.pool.packing is Packing.GREEDY
             if (
-                greedy
+                claim.pool in self.closed
                 or unknown
                 or short
                 or claim.reservations
@@ -338,12 +361,12 @@ class _Reader:
         }  # fmt: skip
         return ZONE_LABEL in keys or any(self.zoned[n] for n in numbers), CAPACITY_TYPE_LABEL in keys
 
-    def _slots(self, *, by_zone: bool, by_capacity: bool, greedy: bool = True) -> tuple[Slot, ...]:
-        """Every way to make a node; with `greedy`, also in pools that are packed greedily."""
+    def _slots(self, *, by_zone: bool, by_capacity: bool, closed: bool = True) -> tuple[Slot, ...]:
+        """Every way to make a node; with `closed`, also in pools that stay as they are."""
         found: list[Slot] = []
         more = tuple([_ALONE if tie.apart else tie.most for tie in self.shared])
         for number, offer in enumerate(self.setting.offers):
-            if not greedy and offer.pool.packing is Packing.GREEDY:
+            if not closed and offer.pool.name in self.closed:
                 continue
             zones = (offer.domains(offer.base, ZONE_LABEL) if by_zone else ()) or ("",)
             kinds = (offer.domains(offer.base, CAPACITY_TYPE_LABEL) if by_capacity else ()) or ("",)
@@ -359,7 +382,9 @@ class _Reader:
                         usd = Fraction(str(one.offering.price))
                         scarce = one.row in rare and one.offering.capacity_type == CAPACITY_SPOT
                         room = offer.room[one.row] + more
-                        found.append(Slot(number, one.row, zone, kind, usd, room, rare=scarce))
+                        found.append(
+                            Slot(number, one.row, zone, kind, usd, room, rare=scarce, penalty=offer.pool.node_penalty)
+                        )
         return tuple(found)
 
     def _slots_for(self, number: int, bits: "_Bits", zone: str, weight: int) -> int:
@@ -521,8 +546,12 @@ def _share(tie: _Tie, number: int) -> int:
 
 
 def _rare(rooms: Mapping[int, Vector]) -> frozenset[int]:
-    """Those of which fewer than 15 have at least their room, in every dimension. Cost: O(types x dimensions) operations on bitsets."""
+    """Those of which fewer than 15 have at least their room, in every dimension; of a short list, fewer than a quarter of it.
+
+    Cost: O(types x dimensions) operations on bitsets.
+    """
     rows = list(rooms)
+    enough = min(_FLEXIBLE, len(rows) // _QUARTER)
     covering = dict.fromkeys(rows, -1)
     for amounts in zip(*rooms.values(), strict=True):
         seen = 0
@@ -533,7 +562,7 @@ def _rare(rooms: Mapping[int, Vector]) -> frozenset[int]:
                 seen |= 1 << row
             for row in equal:
                 covering[row] &= seen
-    return frozenset([row for row in rows if covering[row].bit_count() < _FLEXIBLE])
+    return frozenset([row for row in rows if covering[row].bit_count() < enough])
 
 
 def _common(slots: Sequence[Slot], items: tuple[Item, ...]) -> tuple[Item, ...]:

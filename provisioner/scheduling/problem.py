@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector
@@ -40,6 +41,10 @@ class DevicePolicy(enum.StrEnum):
     """Their resource claims are no constraint."""
 
 
+NODE_PENALTY: Final = 0.005
+"""USD per hour; about what a root volume of 20 GiB and a public address cost, which no price list of instance types has."""
+
+
 class Packing(enum.StrEnum):
     """How nodes are chosen for the pods of a batch."""
 
@@ -66,6 +71,7 @@ class Pool:
         template: opaque to scheduling, handed back with every planned claim.
         hostname_domains: as of `World`, for pods that may come to this pool; None for the world's.
         packing: whether the planner may change what scheduling has for this pool; scheduling does not look at it.
+        node_penalty: USD per hour that the planner adds to the price of each node: fewer nodes are worth so much. Likewise.
     """
 
     name: str
@@ -78,6 +84,7 @@ class Pool:
     template: object = None
     hostname_domains: int | None = None
     packing: Packing = Packing.COST
+    node_penalty: float = NODE_PENALTY
 
 
 @dataclass(frozen=True)

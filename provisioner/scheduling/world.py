@@ -1,5 +1,6 @@
 """From a snapshot of the cluster to the world that scheduling is asked about; what only depends on the instant is decided here."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,6 +13,7 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
+    NODE_PENALTY,
     Bin,
     DevicePolicy,
     MinValuesPolicy,
@@ -31,6 +33,7 @@ from provisioner.values.resources import Resources
 HOSTNAME_DOMAINS: Final = 3
 """Machines over which a hard hostname spread is planned where nobody says how many."""
 _MOST_DIGITS: Final = 6
+_DECIMAL: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?", re.ASCII)
 _PACKINGS: Final = tuple([one.value for one in Packing])
 _NOT_RESERVED: Final = Requirements.of(
     [Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.NOT_IN, [names.CAPACITY_RESERVED])]
@@ -225,6 +228,11 @@ def _pool(
         )
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         packing = None
+    penalty = view.pool.metadata.annotations.get(names.NODE_PENALTY)
+    if penalty is not None and not _DECIMAL.fullmatch(penalty):
+        text = f"metadata.annotations[{names.NODE_PENALTY}]: {penalty[:64]!r} is not a decimal number from 0 to 9999, such as 0.01"
+        unreadable.append(Unreadable(view.pool, text, left_out=False))
+        penalty = None
     if not policies.reserves:
         requirements = requirements.merged(_NOT_RESERVED)
     made = Pool(
@@ -240,5 +248,6 @@ def _pool(
         template=view.pool,
         hostname_domains=None if domains is None else int(domains),
         packing=policies.packing if packing is None else Packing(packing),
+        node_penalty=NODE_PENALTY if penalty is None else float(penalty),
     )
     return [made]

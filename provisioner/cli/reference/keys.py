@@ -64,6 +64,12 @@ OWN: Final = (
         "How nodes are chosen for pending pods: `cost` or `greedy`; overrides --packing.",
     ),
     Key(
+        names.NODE_PENALTY,
+        "NodePool annotation",
+        "you",
+        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.005.",
+    ),
+    Key(
         names.PLAN_COST,
         "NodeClaim annotation",
         "provisioner",

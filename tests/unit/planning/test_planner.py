@@ -98,6 +98,18 @@ def test_a_pool_that_is_packed_greedily_keeps_what_scheduling_made_and_takes_not
     assert plan.usd_per_hour < result.usd_per_hour
 
 
+@pytest.mark.parametrize(("penalty", "nodes"), [(0.0, 4), (0.2, 2)])
+def test_a_penalty_for_each_node_makes_fewer_of_them_and_is_in_no_price(penalty: float, nodes: int) -> None:
+    lean, double = LEAN, instance_type("double", "8", "16Gi", 1.1)
+    own = replace(pool(types=(lean, double, WIDE)), node_penalty=penalty)
+    _, plan = planned(problem([*pods(15, shape("1", "1Gi")), *pods(1, shape("500m", "60Gi"), "tall")], own))
+    small = [claim for claim in plan.result.claims if claim.planned_type in ("lean", "double")]
+    assert len(small) <= nodes
+    assert plan.usd_per_hour == pytest.approx(
+        sum({"lean": 0.5, "double": 1.1, "wide": 4.0}[one] for one in types_of(plan))
+    )
+
+
 def spots(*sizes: tuple[int, float, int]) -> tuple[InstanceType, ...]:
     """Types of each size (cores, price, how many), for spot only."""
     return tuple(
@@ -108,7 +120,7 @@ def spots(*sizes: tuple[int, float, int]) -> tuple[InstanceType, ...]:
 
 
 def test_spot_nodes_can_be_of_fifteen_instance_types() -> None:
-    types = spots((8, 1.0, 16), (16, 1.9, 16), (32, 3.5, 4), (64, 9.0, 4))
+    types = spots((8, 1.0, 36), (16, 1.9, 16), (32, 3.5, 4), (64, 9.0, 4))
     result, plan = planned(problem(pods(60, shape("1", "1Gi")), pool(types=types)))
     assert [len(claim.instance_types) for claim in result.claims] == [4]  # the largest, as first fit has it
     assert min(len(claim.instance_types) for claim in plan.result.claims) >= 15  # though two of 32 cores cost less
@@ -116,7 +128,7 @@ def test_spot_nodes_can_be_of_fifteen_instance_types() -> None:
 
 
 def test_a_pod_that_fits_on_a_rare_spot_type_only_gets_it() -> None:
-    types = spots((8, 1.0, 16), (16, 1.9, 16), (32, 3.5, 4))
+    types = spots((8, 1.0, 40), (16, 1.9, 16), (32, 3.5, 4))
     some = pods(2, shape("20", "1Gi"), "large") + pods(12, shape("1", "1Gi"), "small")
     _, plan = planned(problem(some, pool(types=types)))
     assert sum(len(claim.pods) for claim in plan.result.claims) == 14
