@@ -5,7 +5,8 @@
 #                selection of what make judge asks, are among it. At most eight failed tests of tests/integration are run once more alone; what passes
 #                then is named at the end and in results/flaky.txt (tests/support/alone.py). Everything else that fails has failed.
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes.
-#   make chaos   ten minutes of faults for each cloud, judged from outside.
+#   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
+#   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), the state 10,000 lives of claims, Nodes and pods (1,700).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge bench bench-cluster chaos manifests docs docs-check verify coverage lock fmt lint types arch
+.PHONY: help install demo test check unit integration judge bench bench-cluster chaos fuzz manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -53,7 +54,7 @@ integration: install ## tests on the real control plane
 	$(PYTEST) $(PARALLEL) tests/integration
 
 judge: install ## kube-scheduler judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
-	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scheduler_judge.py
+	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scenarios_at_once.py tests/integration/test_scheduler_judge.py
 
 bench: install ## benchmarks; figures also in results/*.json
 	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py -m bench -s -p no:randomly -o python_files='bench_*.py'
@@ -65,6 +66,9 @@ chaos: install ## every fault of a launch at every write of it, then ten minutes
 	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py || status=1; for cloud in kwok aws; do \
 	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
 	done; exit $$status
+
+fuzz: install ## 100,000 mutated objects through the decoders, and 10,000 lives through the state (about eight minutes)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 tests/property/test_decoding_laws.py tests/property/test_state_laws.py -k 'decoding or forgotten'
 
 manifests: install ## write manifests/crds and the IAM policies in manifests/aws from their one source
 	@$(BIN)/dovetail manifests

@@ -7,13 +7,16 @@ creates a configuration that somebody deleted, and never undoes another change.
 import base64
 import hashlib
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from provisioner.apis.core import MutatingWebhookConfiguration
+from provisioner.apis.core import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from provisioner.kube.client import Client
-from provisioner.kube.resources import MUTATINGWEBHOOKS
+from provisioner.kube.resources import MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS
+
+Configuration: TypeAlias = MutatingWebhookConfiguration | ValidatingWebhookConfiguration
 
 
 def certificates(bundle: bytes) -> dict[str, bytes]:
@@ -43,7 +46,7 @@ def trusts(bundle: bytes, ca_pem: bytes) -> bool:
     return bool(wanted) and wanted.keys() <= certificates(bundle).keys()
 
 
-def trusted_by_all(configuration: MutatingWebhookConfiguration) -> bytes:
+def trusted_by_all(configuration: Configuration) -> bytes:
     """The certificates that every webhook of the configuration trusts, as a bundle; empty without webhooks."""
     sets = [certificates(hook.client_config.ca_bundle or b"") for hook in configuration.webhooks]
     if not sets:
@@ -52,12 +55,12 @@ def trusted_by_all(configuration: MutatingWebhookConfiguration) -> bytes:
     return b"".join(sets[0][key] for key in sorted(common))
 
 
-def trusted_by_any(configuration: MutatingWebhookConfiguration) -> bytes:
+def trusted_by_any(configuration: Configuration) -> bytes:
     """The certificates that at least one webhook of the configuration trusts, as a bundle."""
     return merge(hook.client_config.ca_bundle or b"" for hook in configuration.webhooks)
 
 
-def injection(configuration: MutatingWebhookConfiguration, bundle: bytes) -> list[dict[str, object]]:
+def injection(configuration: Configuration, bundle: bytes) -> list[dict[str, object]]:
     """The JSON Patch that gives every webhook this bundle; empty where all have it (in any order) already."""
     wanted = certificates(bundle).keys()
     text = base64.b64encode(bundle).decode("ascii")
@@ -77,13 +80,13 @@ def injection(configuration: MutatingWebhookConfiguration, bundle: bytes) -> lis
 
 
 class BundleInjector:
-    """Writes the bundle of one MutatingWebhookConfiguration."""
+    """Writes the bundle of the webhook configurations of one name, each by itself."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
         self.name = name
 
-    def inject(self, configuration: MutatingWebhookConfiguration, bundle: bytes) -> bool:
+    def inject(self, configuration: Configuration, bundle: bytes) -> bool:
         """Makes all webhooks of the configuration trust exactly this bundle; whether anything was written.
 
         Raises:
@@ -93,5 +96,8 @@ class BundleInjector:
         patch = injection(configuration, bundle)
         if not patch:
             return False
-        self._client.patch(MUTATINGWEBHOOKS, self.name, patch, kind="json")
+        if isinstance(configuration, ValidatingWebhookConfiguration):
+            self._client.patch(VALIDATINGWEBHOOKS, self.name, patch, kind="json")
+        else:
+            self._client.patch(MUTATINGWEBHOOKS, self.name, patch, kind="json")
         return True

@@ -17,6 +17,9 @@ at half of the record's time, so it gets no calls any more when the others stop 
 The leader is the holder of the Lease `dovetail-certs`. With `names=None` the Secret belongs to somebody else (cert-manager):
 it is never written, all other steps are the same. A configuration that cert-manager's cainjector looks after is not touched.
 With `inject=False` nobody's configuration is: then steps 2, 4 and 5 are somebody else's, and with both nothing is written at all.
+
+A ValidatingWebhookConfiguration of the same name is given the bundle of the mutating one at every step, and decides nothing: where it
+cannot be read or written, pods are stamped all the same.
 """
 
 import random
@@ -29,7 +32,7 @@ from typing import Any
 
 from certs import messages
 from certs.authority import CertificateError
-from certs.injection import BundleInjector, merge, trusted_by_all, trusted_by_any, trusts
+from certs.injection import BundleInjector, Configuration, merge, trusted_by_all, trusted_by_any, trusts
 from certs.replicas import Records, Replica
 from certs.serving import write_atomically
 from certs.store import LEAF_DAYS, Material, Names, SecretStore, fault, mint, renew_at
@@ -39,7 +42,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid
 from provisioner.kube.lease import Fence, LeaderElector, LostLease, Term
-from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS
+from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS, Resource
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -59,11 +62,11 @@ class Settings:
     Attributes:
         namespace: of the Secret and of all Leases.
         secret: its name.
-        configuration: name of the MutatingWebhookConfiguration.
+        configuration: name of the MutatingWebhookConfiguration, and of the ValidatingWebhookConfiguration where there is one.
         names: what the certificate must be valid for; None: the Secret is somebody else's and is only read.
         inject: False: the `caBundle` is somebody else's and is only read.
-        register: the configuration's document, where this program creates it (outside of a cluster); it is applied at the
-            start and whenever it is gone, and the namespace is created with it.
+        register: the documents of the two configurations, where this program creates them (outside of a cluster); they are
+            applied at the start and whenever one is gone, and the namespace is created with them.
         leaf_days: lifetime of a leaf.
         settle: seconds between "the bundle holds the new CA" and serving its leaf.
         overlap: seconds between "all replicas serve the new leaf" and the end of trust in the old CA.
@@ -75,7 +78,7 @@ class Settings:
     configuration: str
     names: Names | None
     inject: bool = True
-    register: Mapping[str, Any] | None = None
+    register: tuple[Mapping[str, Any], ...] = ()
     leaf_days: int = LEAF_DAYS
     settle: float = 5.0
     overlap: float = 60.0
@@ -131,7 +134,7 @@ def may_serve(
 
 def wanted_bundle(
     current: Material,
-    configuration: MutatingWebhookConfiguration,
+    configuration: Configuration,
     served: Material | None,
     *,
     everyone_moved: bool,
@@ -228,6 +231,10 @@ class Rotation:
             connection, MUTATINGWEBHOOKS, handlers=[_Waker(self._wake)],
             field_selector=f"metadata.name={settings.configuration}", clock=clock, rng=chance,
         )  # fmt: skip
+        self._followers = Reflector(
+            connection, VALIDATINGWEBHOOKS, handlers=[_Waker(self._wake)],
+            field_selector=f"metadata.name={settings.configuration}", clock=clock, rng=chance,
+        )  # fmt: skip
         self._served = _usable(self.path, clock.now())
         self._delivered = False  # whether what is served has been held against the Secret
         self._registered = False
@@ -260,6 +267,7 @@ class Rotation:
         """Start the watches, the election and the loop; returns at once. Call after a fork, never before."""
         self._secrets.start()
         self._configurations.start()
+        self._followers.start()
         threads = [("certs", self._run), *([("certs-leader", self._lead)] if self._settings.writes else [])]
         for name, target in threads:
             thread = threading.Thread(target=target, name=name, daemon=True)
@@ -273,6 +281,7 @@ class Rotation:
         self._elector.stop()
         self._secrets.stop(timeout)
         self._configurations.stop(timeout)
+        self._followers.stop(timeout)
         deadline = self._clock.monotonic() + timeout
         for thread in self._threads:  # the leader's gives the Lease back on its way out
             thread.join(max(0.0, deadline - self._clock.monotonic()))
@@ -341,7 +350,7 @@ class Rotation:
 
         A step that fails is logged and tried again in the next round; it never keeps the others from running.
         """
-        if not self._registered and self._settings.register is not None:
+        if not self._registered and self._settings.register:
             self._step("register", self._register)
         if not (self._secrets.synced.is_set() and self._configurations.synced.is_set()):
             return 0.2
@@ -355,6 +364,7 @@ class Rotation:
             self._replicas = None
             self._step("replicas", self._look_around)
             self._step("inject", lambda: self._inject(wanted, configuration))
+            self._step("inject into the validating configuration", lambda: self._follow(wanted, configuration))
         return self._pause(wanted, configuration)
 
     def _step(self, name: str, run: Callable[[], None]) -> None:
@@ -411,15 +421,15 @@ class Rotation:
     # Steps
 
     def _register(self) -> None:
-        document = self._settings.register
-        if document is None:
-            return
         namespace = Namespace(metadata=ObjectMeta(name=self._settings.namespace))
         try:
             self._client.create(NAMESPACES, namespace)
         except AlreadyExists:
             pass
-        self._client.apply(MUTATINGWEBHOOKS, self._settings.configuration, document, "dovetail-webhook")
+        for document in self._settings.register:
+            validating = document["kind"] == VALIDATINGWEBHOOKS.kind
+            resource: Resource[Any] = VALIDATINGWEBHOOKS if validating else MUTATINGWEBHOOKS
+            self._client.apply(resource, self._settings.configuration, document, "dovetail-webhook")
         self._registered = True
         _log.info(messages.REGISTERED_WEBHOOK, configuration=self._settings.configuration)
 
@@ -478,26 +488,39 @@ class Rotation:
         self._published = (fingerprint, now)
 
     def _inject(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
-        if configuration is None and self._settings.register is not None:
+        if configuration is None and self._settings.register:
             self._term.check()
             self._register()  # somebody deleted it; the watch brings it back here
             return
-        if configuration is None or wanted is None or _is_injected_by_others(configuration):
+        self._give(wanted, configuration, configuration)
+
+    def _follow(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
+        """Gives the validating configuration what the mutating one gets; by itself where there is no such."""
+        if not self._followers.synced.is_set():
             return
-        bundle = wanted_bundle(
-            wanted, configuration, self._served, everyone_moved=self._everyone_moved(wanted, configuration)
-        )
+        follower = self._followers.store.get(self._settings.configuration)
+        if follower is None and len(self._settings.register) > 1 and self._registered:
+            self._term.check()
+            self._register()
+            return
+        self._give(wanted, configuration or follower, follower)
+
+    def _give(self, wanted: Material | None, leader: Configuration | None, to: Configuration | None) -> None:
+        """Injects the bundle that `leader` should hold into one configuration."""
+        if leader is None or to is None or wanted is None or _is_injected_by_others(to):
+            return
+        bundle = wanted_bundle(wanted, leader, self._served, everyone_moved=self._everyone_moved(wanted, leader))
         if not bundle:
             return
         self._term.check()
-        if self._injector.inject(configuration, bundle):
-            _log.info(messages.INJECTED_CA_BUNDLE, certificates=bundle.count(b"BEGIN CERTIFICATE"))
+        if self._injector.inject(to, bundle):
+            _log.info(messages.INJECTED_CA_BUNDLE, kind=to.kind, certificates=bundle.count(b"BEGIN CERTIFICATE"))
 
     def _look_around(self) -> None:
         """Also while nothing is to be pruned: who lives shows by renewals that are seen."""
         self._replicas = self._records.replicas()
 
-    def _everyone_moved(self, wanted: Material, configuration: MutatingWebhookConfiguration) -> bool:
+    def _everyone_moved(self, wanted: Material, configuration: Configuration) -> bool:
         if merge([wanted.ca_pem]) == trusted_by_any(configuration):
             return True  # nothing to prune, so nobody is waited for
         now = self._clock.monotonic()
@@ -531,5 +554,5 @@ def _usable(path: Path, now: datetime) -> Material | None:
     return None if fault(found, None, now) else found
 
 
-def _is_injected_by_others(configuration: MutatingWebhookConfiguration) -> bool:
+def _is_injected_by_others(configuration: Configuration) -> bool:
     return any(key.startswith(CAINJECTOR_PREFIX) for key in configuration.metadata.annotations)

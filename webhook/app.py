@@ -1,4 +1,4 @@
-"""The Flask application: `/mutate`, `/healthz`, `/readyz`. It fails open: whatever goes wrong here, the pod is admitted."""
+"""The Flask application: `/mutate`, `/validate`, `/healthz`, `/readyz`. It fails open: whatever goes wrong here, the object is admitted."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,6 +10,7 @@ from provisioner.support.clock import Clock
 from webhook import messages, stamping
 from webhook.review import MAX_BODY_BYTES, ReviewError, decode_pod, decode_review, encode_reply
 from webhook.stamping import Decision, Facts
+from webhook.validation import Validation
 
 _log = logs.get_logger(__name__)
 
@@ -99,23 +100,31 @@ class Admission:
 _NOTHING = Decision(stamping.Outcome.UNCHANGED)
 
 
-def create_app(admission: Admission, reasons_not_ready: Callable[[], list[str]]) -> Flask:
+def create_app(admission: Admission, validation: Validation, reasons_not_ready: Callable[[], list[str]]) -> Flask:
     """The WSGI application.
 
     Args:
-        admission: answers the reviews.
+        admission: answers the reviews of pods.
+        validation: answers those of our own kinds.
         reasons_not_ready: why no calls should be sent here now; an empty list means ready.
     """
     app = Flask("dovetail-webhook", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
 
-    @app.post("/mutate")
-    def mutate() -> Response:
+    def answered(answer: Callable[[bytes], bytes]) -> Response:
         try:
-            reply = admission.answer(request.get_data(cache=False))
+            reply = answer(request.get_data(cache=False))
         except ReviewError as error:
             return Response(f"{error}\n", status=400, mimetype="text/plain")
         return Response(reply, mimetype="application/json")
+
+    @app.post("/mutate")
+    def mutate() -> Response:
+        return answered(admission.answer)
+
+    @app.post("/validate")
+    def validate() -> Response:
+        return answered(validation.answer)
 
     @app.get("/healthz")
     def healthz() -> Response:

@@ -1,4 +1,4 @@
-"""What stamping needs to know of the cluster, from watches; never a network call in the path of a pod."""
+"""What stamping and validation need to know of the cluster, from watches; never a network call in the path of a request."""
 
 import random
 import threading
@@ -9,11 +9,12 @@ from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
 from provisioner.apis.karpenter import NodePool
 from provisioner.kube.config import Api
-from provisioner.kube.resources import CONFIGMAPS, LEASES, NAMESPACES, NODEPOOLS
+from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES, KWOKNODECLASSES, LEASES, NAMESPACES, NODEPOOLS
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
 from webhook.stamping import Facts
+from webhook.validation import Surroundings
 
 NAMESPACE_WAIT_SECONDS = 0.1
 MAX_WAITING = 4
@@ -61,6 +62,10 @@ class ClusterFacts:
         )  # fmt: skip
 
         self._pools: Reflector[NodePool] = Reflector(connection, NODEPOOLS, handlers=[], clock=clock, rng=chance)
+        self._classes: tuple[Reflector[Any], ...] = (
+            Reflector(connection, EC2NODECLASSES, handlers=[], clock=clock, rng=chance),
+            Reflector(connection, KWOKNODECLASSES, handlers=[], clock=clock, rng=chance),
+        )
 
     def _reflectors(self) -> tuple[tuple[str, Reflector[Any]], ...]:
         return (
@@ -74,10 +79,14 @@ class ClusterFacts:
         """Start the watches; after a fork, never before."""
         for _, reflector in self._reflectors():
             reflector.start()
+        for reflector in self._classes:
+            reflector.start()
 
     def stop(self) -> None:
         """Stop the watches."""
         for _, reflector in self._reflectors():
+            reflector.stop()
+        for reflector in self._classes:
             reflector.stop()
 
     def reasons_not_ready(self) -> list[str]:
@@ -111,6 +120,17 @@ class ClusterFacts:
             scheduler_name=self._scheduler_name,
             scheduler_alive=self._heartbeat.alive(),
             taints_of=self._taints_of if self._pools.synced.is_set() else None,
+        )
+
+    def surroundings(self) -> Surroundings:
+        """What is known now of the objects that a validated one stands beside; where a cache is not filled, nothing."""
+        return Surroundings(
+            pools=tuple(self._pools.store.list()) if self._pools.synced.is_set() else (),
+            classes={
+                (one.resource.group, one.resource.kind): frozenset(each.metadata.name for each in one.store.list())
+                for one in self._classes
+                if one.synced.is_set()
+            },
         )
 
     def _taints_of(self, pool: str) -> tuple[Taint, ...] | None:

@@ -1,14 +1,16 @@
-"""The MutatingWebhookConfiguration: one pure function, used by `--register-url` and by the generated manifests."""
+"""The two webhook configurations: pure functions, used by `--register-url` and compared with the manifests."""
 
 from typing import Any
 from urllib.parse import urlsplit
 
-from provisioner.apis import names
+from provisioner.apis import ec2, karpenter, names, overlay
 from webhook import stamping
 
 CONFIGURATION_NAME = "dovetail-webhook"
 HOOK_NAME = "pods.webhook.dovetail.dev"
+VALIDATING_HOOK_NAME = "objects.webhook.dovetail.dev"
 MUTATE_PATH = "/mutate"
+VALIDATE_PATH = "/validate"
 TIMEOUT_SECONDS = 2
 
 
@@ -53,17 +55,33 @@ MATCH_CONDITIONS = (
 )
 
 
+VALIDATING_MATCH_CONDITIONS = (
+    # labels, annotations and finalizers are nobody's business here
+    ("changes-the-spec", "request.operation != 'UPDATE' || !has(oldObject.spec) || object.spec != oldObject.spec"),
+    ("not-being-deleted", "!has(object.metadata.deletionTimestamp)"),
+    # a NodeClaim of a NodePool is made from what was validated, and no launch may wait for this
+    (
+        "not-of-a-nodepool",
+        f"request.resource.resource != 'nodeclaims' || !has(object.metadata.labels) || !('{names.NODEPOOL_LABEL}' in object.metadata.labels)",
+    ),
+)
+
+
 class RegistrationError(ValueError):
     """A `--register-url` that the API server would refuse; the text says why."""
 
 
-def service_client(name: str, namespace: str, port: int = 443) -> dict[str, Any]:
+def service_client(name: str, namespace: str, port: int = 443, path: str = MUTATE_PATH) -> dict[str, Any]:
     """The clientConfig of a webhook behind a Service."""
-    return {"service": {"name": name, "namespace": namespace, "path": MUTATE_PATH, "port": port}}
+    return {"service": {"name": name, "namespace": namespace, "path": path, "port": port}}
 
 
-def url_client(url: str) -> dict[str, Any]:
-    """The clientConfig of a webhook at an address outside the cluster; `/mutate` is added where no path is given.
+def url_client(url: str, path: str = MUTATE_PATH) -> dict[str, Any]:
+    """The clientConfig of a webhook at an address outside the cluster.
+
+    Args:
+        url: with the path of the mutating webhook, or with none: then it is `/mutate`.
+        path: of the webhook that is meant; any but `/mutate` takes the place of the last part of the URL's path.
 
     Raises:
         RegistrationError: no https, no host, or parts that the API refuses (user, query, fragment).
@@ -77,8 +95,10 @@ def url_client(url: str) -> dict[str, Any]:
         raise RegistrationError(f"the webhook's URL must look like https://HOST:PORT, got {url!r}")
     if parts.query or parts.fragment or parts.username:
         raise RegistrationError(f"the webhook's URL must have no user, query or fragment: {url!r}")
-    path = parts.path if parts.path not in ("", "/") else MUTATE_PATH
-    return {"url": f"https://{parts.netloc}{path}"}
+    given = parts.path if parts.path not in ("", "/") else MUTATE_PATH
+    if path != MUTATE_PATH:
+        given = f"{given.rstrip('/').rpartition('/')[0]}{path}"
+    return {"url": f"https://{parts.netloc}{given}"}
 
 
 def webhook_configuration(
@@ -133,6 +153,54 @@ def webhook_configuration(
                 "objectSelector": {},
                 "matchConditions": [
                     {"name": condition, "expression": expression} for condition, expression in MATCH_CONDITIONS
+                ],
+            }
+        ],
+    }
+
+
+def validating_configuration(client_config: dict[str, Any], name: str = CONFIGURATION_NAME) -> dict[str, Any]:
+    """The whole document of the validating webhook, without a `caBundle`, as `webhook_configuration`.
+
+    Creations, and updates of the spec; neither the status nor deletions. It fails open, so the objects are checked again by the controllers
+    that use them.
+
+    Args:
+        client_config: of `VALIDATE_PATH`.
+        name: of the configuration object.
+    """
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "dovetail"}},
+        "webhooks": [
+            {
+                "name": VALIDATING_HOOK_NAME,
+                "clientConfig": client_config,
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Ignore",
+                "matchPolicy": "Equivalent",
+                "timeoutSeconds": TIMEOUT_SECONDS,
+                "rules": [
+                    {
+                        "apiGroups": [api_version.partition("/")[0]],
+                        "apiVersions": [api_version.partition("/")[2]],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": resources,
+                        "scope": "Cluster",
+                    }
+                    for api_version, resources in (
+                        (karpenter.API_VERSION, ["nodepools", "nodeclaims"]),
+                        (overlay.API_VERSION, ["nodeoverlays"]),
+                        (ec2.API_VERSION, ["ec2nodeclasses"]),
+                    )
+                ],
+                "namespaceSelector": {},
+                "objectSelector": {},
+                "matchConditions": [
+                    {"name": condition, "expression": expression}
+                    for condition, expression in VALIDATING_MATCH_CONDITIONS
                 ],
             }
         ],

@@ -13,14 +13,18 @@ import msgspec
 
 from provisioner.values import jsontext
 from provisioner.values.taints import Toleration
+from webhook import messages
 
 API_VERSION = "admission.k8s.io/v1"
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 """The API server's own limit for a request body; a review of a legal object never exceeds it."""
 
-MAX_WARNING_CHARS = 250
+MAX_WARNING_BYTES = 250
 """Longer warnings are cut by the API server without notice (256 with its own prefix)."""
+
+MAX_WARNINGS = 10
+"""More are counted and not told; the API server drops all warnings of a response beyond 4,096 characters."""
 
 
 class ReviewError(ValueError):
@@ -198,6 +202,7 @@ class Request(_Wire, frozen=True):
     resource: GroupVersionResource = GroupVersionResource()
     sub_resource: str = ""
     object: msgspec.Raw = msgspec.Raw(b"null")
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
 
     @property
     def creates_pod(self) -> bool:
@@ -266,29 +271,37 @@ def encode_reply(
     operations: Sequence[Operation] = (),
     warnings: Iterable[str] = (),
     audit: dict[str, str] | None = None,
+    denial: str = "",
 ) -> bytes:
-    """The AdmissionReview that allows the request, with a patch where there is one.
+    """The AdmissionReview that allows the request, with a patch where there is one, or that denies it.
 
     Args:
         uid: of the request; the API server refuses any other.
         operations: the JSON Patch; empty means that `patch` and `patchType` are left out.
-        warnings: sentences for the client that created the object; long ones are cut visibly.
+        warnings: sentences for the client that wrote the object; long ones, and long lists, are cut visibly.
         audit: audit annotations, keys without a prefix.
+        denial: why the request is denied; "" allows it.
     """
-    response: dict[str, object] = {"uid": uid, "allowed": True}
+    response: dict[str, object] = {"uid": uid, "allowed": not denial}
+    if denial:
+        response["status"] = {"code": 422, "reason": "Invalid", "message": denial}
     if operations:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(_encoder.encode(operations)).decode("ascii")
-    cut = [_cut(warning) for warning in warnings]
-    if cut:
-        response["warnings"] = cut
+    told = list(warnings)
+    if len(told) > MAX_WARNINGS:
+        told[MAX_WARNINGS - 1 :] = [messages.more_warnings(str(len(told) - MAX_WARNINGS + 1))]
+    if told:
+        response["warnings"] = [cut(warning, MAX_WARNING_BYTES) for warning in told]
     if audit:
         response["auditAnnotations"] = audit
     return _encoder.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
-def _cut(warning: str) -> str:
-    return warning if len(warning) <= MAX_WARNING_CHARS else warning[: MAX_WARNING_CHARS - 3] + "..."
+def cut(text: str, most: int) -> str:
+    """The text, ending in dots where it has more than `most` bytes of UTF-8."""
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= most else data[: most - 3].decode("utf-8", "ignore") + "..."
 
 
 def pointer(*parts: str | int) -> str:

@@ -35,8 +35,16 @@ from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits
 from webhook.app import Admission, create_app
 from webhook.facts import ClusterFacts
-from webhook.registration import CONFIGURATION_NAME, RegistrationError, url_client, webhook_configuration
+from webhook.registration import (
+    CONFIGURATION_NAME,
+    VALIDATE_PATH,
+    RegistrationError,
+    url_client,
+    validating_configuration,
+    webhook_configuration,
+)
 from webhook.review import MAX_BODY_BYTES
+from webhook.validation import Validation
 
 THREADS = 8
 LIMITS = Limits(
@@ -90,16 +98,19 @@ class Config:
 
     def rotation(self) -> Settings:
         """What `certs.rotation` shall keep."""
-        document = None
+        documents: tuple[dict[str, Any], ...] = ()
         if self.register_url:
-            document = webhook_configuration(url_client(self.register_url), self.namespace, self.configuration)
+            documents = (
+                webhook_configuration(url_client(self.register_url), self.namespace, self.configuration),
+                validating_configuration(url_client(self.register_url, VALIDATE_PATH), self.configuration),
+            )
         return Settings(
             self.namespace,
             self.secret,
             self.configuration,
             self.names,
             inject=not self.existing_bundle,
-            register=document,
+            register=documents,
         )
 
 
@@ -114,7 +125,9 @@ class Program:
         self.rotation = Rotation(
             Client(connection, clock), connection, clock, config.rotation(), config.cert_dir, config.identity
         )
-        self.app: Flask = create_app(Admission(self.facts, clock), self.reasons_not_ready)
+        self.app: Flask = create_app(
+            Admission(self.facts, clock), Validation(self.facts, clock), self.reasons_not_ready
+        )
         self._probes: list[health.HealthServer] = []
 
     def reasons_not_ready(self) -> list[str]:
@@ -221,13 +234,13 @@ class _ObjectName(click.ParamType[str]):
     "--configuration",
     type=_ObjectName(),
     default=CONFIGURATION_NAME,
-    help="MutatingWebhookConfiguration to maintain.",
+    help="Name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration to maintain.",
 )
 @click.option(
     "--register-url",
     default="",
     metavar="https://HOST:PORT",
-    help="Outside a cluster: create the namespace and the MutatingWebhookConfiguration for this URL.",
+    help="Outside a cluster: create the namespace and both webhook configurations for this URL.",
 )
 @click.option(
     "--scheduler-lease",
@@ -263,7 +276,7 @@ def command(
     log_level: str,
     log_format: logs.Format,
 ) -> None:
-    """Run the admission webhook: stamps label requirements on new pods, by opt-in, and fails open."""
+    """Run the admission webhook: stamps label requirements on new pods, by opt-in, validates NodePools and the like, and fails open."""
     logs.configure(log_level, log_format)
     temporary = cert_dir is None
     try:

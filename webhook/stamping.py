@@ -557,6 +557,8 @@ _DISRUPTION_ANNOTATIONS = {
 
 def renamed_label(key: str) -> str:
     """The present name of a node label; the key itself where it is not deprecated."""
+    if key == names.EBS_ZONE_LABEL:  # another name for the zone, and no deprecated one
+        return key
     return _RENAMED_LABELS.get(key) or names.normalized_label(key)
 
 

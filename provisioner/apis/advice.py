@@ -7,13 +7,13 @@ depends on them is not told.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import UnsetType
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.apis.karpenter import NEVER, Budget, NodePool, requirements_of
+from provisioner.apis.karpenter import NEVER, Budget, NodeClaim, NodePool, requirements_of
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.values.duration import parse_duration
@@ -42,9 +42,23 @@ _FEWER_CPUS: Final = ("hpc", "m2", "hs1")
 """Families with less than 4 CPUs an xlarge."""
 _MIB: Final = 1024**2
 
+
+class _Specified(Protocol):
+    """A requirement on the wire."""
+
+    def requirement(self) -> Requirement:
+        """The value that it stands for."""
+        ...
+
+
 _LOOKED_AT: Final = datetime(2028, 1, 1, tzinfo=UTC)
 _HORIZON: Final = timedelta(days=366)  # a leap year: every schedule comes in it
-_STEPS: Final = 2000
+_WEEK: Final = timedelta(days=8)
+_LOOKS: Final = 2000
+_FREQUENT: Final = 20
+"""What a look costs at a window that may open many times a day: it walks over up to 1,000 of its starts."""
+_WEEKLY: Final = re.compile(r"@(?:hourly|daily|midnight|weekly)|\S+\s+\S+\s+[*?]\s+[*?]\s+\S+", re.ASCII)
+_ONCE_A_DAY: Final = re.compile(r"@(?!hourly)[a-z]+|[0-9]{1,2}\s+[0-9]{1,2}\s.*", re.ASCII)
 
 _TEMPLATE: Final = "spec.template.spec"
 _BUDGETS: Final = "spec.disruption.budgets"
@@ -72,19 +86,31 @@ def pool_advice(pool: NodePool, well_known: frozenset[str]) -> list[Violation]:
     ]
 
 
-def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str]) -> dict[str, list[Violation]]:
-    """What will surprise about pools together, by the pool's name."""
+def claim_advice(claim: NodeClaim) -> list[Violation]:
+    """What will surprise about a NodeClaim."""
+    return list(_contradictions("spec.requirements", claim.spec.requirements, "no instance can be launched"))
+
+
+def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str], about: str = "") -> dict[str, list[Violation]]:
+    """What will surprise about pools together, by the pool's name.
+
+    Args:
+        pools: all of them, each name once.
+        well_known: labels of Kubernetes, Karpenter and the pools' providers.
+        about: the name of the pool that alone is compared with the others, which takes O(pools) instead of O(pools^2); "" for all.
+    """
     found: dict[str, list[Violation]] = {}
     known = [(pool, _offer(pool)) for pool in pools]
     for lower, low in known:
         for higher, high in known:
+            if about and about not in (lower.name, higher.name):
+                continue
             if low is not None and high is not None and _shadows(higher, high, lower, low, well_known):
                 found.setdefault(lower.name, []).append(
                     Violation(
                         "spec.weight",
                         f"NodePool {higher.name} (weight {higher.spec.weight}) is tried first and accepts every pod that this one "
-                        "accepts, so this one is used only for pods that select it by name, or when the other one cannot launch nodes; "
-                        "give this one the higher weight, or add limits, taints or requirements to the other one",
+                        "accepts; give this one the higher weight, or the other one limits, taints or requirements",
                     )
                 )
                 break
@@ -108,12 +134,24 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
 def overlay_advice(overlay: NodeOverlay) -> list[Violation]:
     """What will surprise about a NodeOverlay."""
     spec = overlay.spec
+    if found := list(_contradictions("spec.requirements", spec.requirements, "selects no instance type")):
+        return found
     if spec.price is None and spec.price_adjustment is None and not spec.capacity:
         return [Violation("spec", "has no effect; set price, priceAdjustment or capacity")]
     return []
 
 
 # --- requirements ---------------------------------------------------------------------------------------------------
+
+
+def _contradictions(path: str, specs: Iterable[_Specified], consequence: str) -> Iterator[Violation]:
+    try:
+        together = Requirements.of(one.requirement() for one in specs)
+    except RequirementError:
+        return  # said elsewhere
+    for key, requirement in together.items():
+        if requirement.is_contradiction:
+            yield Violation(path, f"{consequence}: the requirements for {key} contradict each other")
 
 
 def _domain(key: str) -> Requirement | None:
@@ -227,9 +265,8 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
         elif not isinstance(budget.reasons, UnsetType) and not budget.reasons:
             text = "this budget has no effect because its list of reasons is empty; omit reasons to apply it to every reason"
             yield Violation(f"{_BUDGETS}[{position}].reasons", text)
-    closed = {
-        reason for reason in (*_CONSOLIDATION, names.REASON_DRIFTED) if _never_allowed(disruption.budgets, reason)
-    }
+    zeros = _Zeros()
+    closed = {reason for reason in (*_CONSOLIDATION, names.REASON_DRIFTED) if zeros.always(disruption.budgets, reason)}
     if not closed:
         return
     wanted = _CONSOLIDATION[disruption.consolidation_policy == "WhenEmpty" :]
@@ -252,28 +289,42 @@ def _lasts(budget: Budget) -> bool:
         return True  # said elsewhere
 
 
-def _never_allowed(budgets: Iterable[Budget], reason: str) -> bool:
-    """Whether some budget that allows no node is active whenever one looks."""
-    zero = [
-        one
-        for one in budgets
-        if one.nodes.rstrip("%").strip("0") == "" and (isinstance(one.reasons, UnsetType) or reason in one.reasons)
-    ]
-    if any(not one.schedule for one in zero):
-        return True
-    now = _LOOKED_AT
-    try:
-        windows = [(one.schedule or "", parse_duration(one.duration or "")) for one in zero]
-        for _ in range(_STEPS):
-            if now > _LOOKED_AT + _HORIZON:
-                return True
+class _Zeros:
+    """When the budgets of one pool allow no node; it looks at windows at most `_LOOKS` times in all, some 100 us each."""
+
+    def __init__(self) -> None:
+        self._left = _LOOKS
+        self._known: dict[frozenset[tuple[str, timedelta]], bool] = {}
+
+    def always(self, budgets: Iterable[Budget], reason: str) -> bool:
+        """Whether some budget that allows no node is active whenever one looks; False where that takes too long to tell."""
+        zero = [
+            one
+            for one in budgets
+            if one.nodes.rstrip("%").strip("0") == "" and (isinstance(one.reasons, UnsetType) or reason in one.reasons)
+        ]
+        if any(not one.schedule for one in zero):
+            return True
+        try:
+            windows = frozenset((one.schedule or "", parse_duration(one.duration or "")) for one in zero)
+            if windows not in self._known:
+                self._known[windows] = self._covered(windows)
+        except (ScheduleError, ValueError):
+            return False  # said elsewhere
+        return self._known[windows]
+
+    def _covered(self, windows: frozenset[tuple[str, timedelta]]) -> bool:
+        now, weekly = _LOOKED_AT, all(_WEEKLY.fullmatch(schedule) for schedule, _ in windows)
+        price = sum(1 if _ONCE_A_DAY.fullmatch(schedule) else _FREQUENT for schedule, _ in windows)
+        while now <= _LOOKED_AT + (_WEEK if weekly else _HORIZON):
+            self._left -= price
+            if self._left < 0:
+                return False
             changes = [next_change(*window, now) for window in windows if is_open(*window, now)]
             if not changes:
                 return False
             now = max(change for change in changes if change is not None)
-    except (ScheduleError, ValueError):
-        pass  # said elsewhere
-    return False
+        return True
 
 
 # --- pools among each other -----------------------------------------------------------------------------------------

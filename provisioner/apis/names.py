@@ -49,7 +49,10 @@ WELL_KNOWN_LABELS: Final[frozenset[str]] = frozenset(
 )
 """Labels that a node to come may have without anybody saying so; a provider adds its own."""
 
+EBS_ZONE_LABEL: Final = "topology.ebs.csi.aws.com/zone"
+"""What EBS's CSI driver calls a zone: on Nodes, and in the node affinity of volumes."""
 LABEL_ALIASES: Final[dict[str, str]] = {
+    EBS_ZONE_LABEL: ZONE_LABEL,
     "failure-domain.beta.kubernetes.io/zone": ZONE_LABEL,
     "failure-domain.beta.kubernetes.io/region": REGION_LABEL,
     "beta.kubernetes.io/arch": ARCH_LABEL,

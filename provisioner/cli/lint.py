@@ -13,15 +13,13 @@ import click
 import msgspec
 import yaml
 
-from provisioner.apis import advice, ec2, karpenter, kwok, names
+from provisioner.apis import advice, ec2, karpenter
 from provisioner.apis.crds import DEFINITIONS, Definition
-from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
-from provisioner.apis.overlay import NodeOverlay
-from provisioner.apis.validation import pool_problems
+from provisioner.apis.verdicts import missing_class, reference_of, verdict, well_known_of
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.kwok.catalogue import INSTANCE_LABELS
+from provisioner.cloudprovider.node_classes import NODE_CLASSES
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -30,12 +28,6 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 64
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-
-_PROVIDERS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    (labels.GROUP, ec2.KIND): names.WELL_KNOWN_LABELS | labels.WELL_KNOWN,
-    (kwok.API_VERSION.partition("/")[0], kwok.KWOKNodeClass.__name__): names.WELL_KNOWN_LABELS | INSTANCE_LABELS,
-}
-"""Node classes by group and kind, with the labels that their nodes may have without anybody saying so."""
 
 _REPLACED: Final = {
     "Provisioner": f"a NodePool ({karpenter.API_VERSION})",
@@ -269,35 +261,22 @@ def report_on(items: Iterable[Item]) -> Report:
         metadata = document.get("metadata")
         name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, Mapping) else ""
         checked.append(_Checked(item, definition, defaulted(definition, document), str(name or "")))
-    pools: list[tuple[_Checked, NodePool]] = []
+    decoded: list[tuple[_Checked, msgspec.Struct]] = []
     for one in checked:
         errors = [*violations(one.definition, one.document)]
         errors += [Violation(path, "is set more than once") for path in one.item.repeated]
         warnings: list[Violation] = []
-        decoded = None if errors else _decoded(one, errors)
-        match decoded:
-            case NodePool():
-                errors += _problems(decoded)
-                warnings += [] if errors else advice.pool_advice(decoded, well_known_of(decoded))
-                pools.append((one, decoded))
-            case EC2NodeClass():
-                warnings += advice.class_advice(decoded)
-            case NodeOverlay():
-                errors += _unreadable(decoded)
-                warnings += advice.overlay_advice(decoded)
-            case _:
-                pass
+        value = None if errors else _decoded(one, errors)
+        if value is not None:
+            said = verdict(value, NODE_CLASSES)
+            errors += said.errors
+            warnings += said.warnings
+            decoded.append((one, value))
         findings += (_finding(one.item, ERROR, one.label, each) for each in errors)
         findings += (_finding(one.item, WARNING, one.label, each) for each in warnings)
-    findings += _together(checked, pools)
+    findings += _together(checked, decoded)
     findings.sort(key=lambda each: (each.file, each.line, each.severity, each.path, each.message))
     return Report(tuple(dict.fromkeys(findings)), len(checked), skipped)
-
-
-def well_known_of(pool: NodePool) -> frozenset[str]:
-    """The labels that nodes of a pool may have without anybody saying so, by its node class."""
-    reference = pool.node_class_ref
-    return _PROVIDERS.get((reference.group, reference.kind), names.WELL_KNOWN_LABELS)
 
 
 def _finding(item: Item, severity: str, label: str, violation: Violation) -> Finding:
@@ -332,22 +311,7 @@ def _decoded(one: _Checked, errors: list[Violation]) -> msgspec.Struct | None:
         return None
 
 
-def _problems(pool: NodePool) -> Iterator[Violation]:
-    """What makes the provisioner refuse a pool that the API server admits."""
-    for problem in pool_problems(pool, well_known_of(pool)):
-        path, _, message = problem.partition(": ")
-        yield Violation(path, message)
-
-
-def _unreadable(overlay: NodeOverlay) -> Iterator[Violation]:
-    for position, requirement in enumerate(overlay.spec.requirements):
-        try:
-            requirement.requirement()
-        except ValueError as error:
-            yield Violation(f"spec.requirements[{position}]", str(error))
-
-
-def _together(checked: list[_Checked], pools: list[tuple[_Checked, NodePool]]) -> Iterator[Finding]:
+def _together(checked: list[_Checked], decoded: list[tuple[_Checked, msgspec.Struct]]) -> Iterator[Finding]:
     """What objects say about each other."""
     first: dict[tuple[str, str], _Checked] = {}
     for one in checked:
@@ -367,35 +331,16 @@ def _together(checked: list[_Checked], pools: list[tuple[_Checked, NodePool]]) -
     classes: dict[str, set[str]] = {}
     for one in checked:
         classes.setdefault(one.definition.kind, set()).add(one.name)
-    for one, pool in pools:
-        severity, problem = _reference(pool, classes)
-        if problem:
-            yield _finding(one.item, severity, one.label, problem)
-    by_name = {pool.name: (one, pool) for one, pool in pools}
-    known = frozenset().union(*(well_known_of(pool) for _, pool in pools))
+    for one, value in decoded:
+        reference = reference_of(value)
+        if reference is not None and (there := classes.get(reference[1].kind)):  # others may be in the cluster
+            missing = missing_class(value, there, "is not in these files")
+            yield from (_finding(one.item, WARNING, one.label, each) for each in missing)
+    by_name = {value.name: (one, value) for one, value in decoded if isinstance(value, NodePool)}
+    known = frozenset[str]().union(*(well_known_of(pool, NODE_CLASSES) for _, pool in by_name.values()))
     for name, found in advice.fleet_advice([pool for _, pool in by_name.values()], known).items():
         item, label = by_name[name][0].item, by_name[name][0].label
         yield from (_finding(item, WARNING, label, each) for each in found)
-
-
-def _reference(pool: NodePool, classes: Mapping[str, set[str]]) -> tuple[str, Violation | None]:
-    """What is wrong with a pool's reference to its node class; classes that are in no file may be in the cluster."""
-    reference, path = pool.node_class_ref, "spec.template.spec.nodeClassRef"
-    group = next((group for group, kind in _PROVIDERS if kind == reference.kind), "")
-    if (reference.group, reference.kind) not in _PROVIDERS:
-        if group:
-            return ERROR, Violation(
-                f"{path}.group", f'"{reference.group}" has no {reference.kind}; did you mean {group}?'
-            )
-        hint = did_you_mean(reference.kind, (kind for _, kind in _PROVIDERS))
-        return ERROR, Violation(
-            f"{path}.kind", f'"{reference.kind}" of {reference.group} is not a node class of Dovetail{hint}'
-        )
-    there = classes.get(reference.kind, set())
-    if not there or reference.name in there:
-        return WARNING, None
-    hint = did_you_mean(reference.name, there)
-    return WARNING, Violation(f"{path}.name", f'{reference.kind} "{reference.name}" is not in these files{hint}')
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

@@ -367,12 +367,13 @@ def observability(base: Base) -> Observability:
 
 @dataclass(frozen=True)
 class Provisioning:
-    """What makes NodeClaims: for pods that wait, and for static NodePools."""
+    """What makes NodeClaims: for pods that wait, and for static NodePools, which tell the ledger of budgets what they give up."""
 
     creator: ClaimCreator
     planner: Planner
     intake: Intake
     static: StaticCapacity
+    ledger: BudgetLedger
 
 
 def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observability) -> Provisioning:
@@ -427,6 +428,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
     calls.counts.connect(intake.counts)
     calls.time_left.connect(intake.remaining)
     calls.plan_again.connect(intake.trigger)
+    ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
     static = StaticCapacity(
         cluster,
         base.client,
@@ -441,8 +443,10 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         manages=serves,
         stale=caches.static_pools_are_stale,
         chance=random.Random(),
+        ledger=ledger,
+        pause=caches.pause,
     )
-    return Provisioning(creator, planner, intake, static)
+    return Provisioning(creator, planner, intake, static, ledger)
 
 
 @dataclass(frozen=True)
@@ -459,7 +463,7 @@ class Disruptions:
 def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning) -> Disruptions:
     """Which nodes are disrupted, and how."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
-    ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
+    ledger = making.ledger
     commands = CommandQueue(
         cluster,
         base.client,

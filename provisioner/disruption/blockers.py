@@ -8,6 +8,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.eviction import asks_no_budget, forbids_for_ever, refuses
 from provisioner.apis.pods import Pod, do_not_disrupt, is_waiting_for_eviction
 from provisioner.disruption.candidates import PodBudgets, protected_until
 
@@ -100,13 +101,12 @@ def _why(pod: Pod, budgets: PodBudgets, now: datetime) -> tuple[Cause, tuple[str
         return Cause.TERMINATING, (), pod.deleted, ""
     if do_not_disrupt(pod, now):
         return Cause.POD_PROTECTED, (), protected_until(pod), ""
-    mine = budgets.of(pod)
+    mine = () if asks_no_budget(pod) else budgets.of(pod)
     keys = tuple(f"{one.metadata.namespace}/{one.metadata.name}" for one in mine)
     if len(mine) > 1:
         return Cause.SEVERAL_POD_BUDGETS, keys, None, ""
     for one in mine:
-        unhealthy = one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready
-        if one.status.disruptions_allowed > 0 or unhealthy:
+        if not refuses(one, pod):
             continue
         cause = Cause.IMPOSSIBLE_POD_BUDGET if never_allows(one) else Cause.POD_BUDGET
         return cause, keys, None, _numbers(one)
@@ -119,10 +119,10 @@ def never_allows(budget: PodDisruptionBudget) -> bool:
     By what it says (maxUnavailable 0 or 0%, minAvailable 100%), or by what was counted for it as it is: it requires as many healthy
     pods as there are. A budget of no pods does not count.
     """
-    spec, status = budget.spec, budget.status
+    status = budget.status
     if status.disruptions_allowed > 0 or status.expected_pods == 0:
         return False
-    if spec.max_unavailable in (0, "0%") or spec.min_available == "100%":
+    if forbids_for_ever(budget):
         return True
     return status.observed_generation >= budget.metadata.generation and status.desired_healthy >= status.expected_pods
 

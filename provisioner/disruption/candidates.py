@@ -2,13 +2,14 @@
 
 import enum
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.eviction import refuses
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
@@ -16,7 +17,8 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs
 from provisioner.disruption.proposal import Blocked
 from provisioner.disruption.view import View
-from provisioner.state.snapshot import NodeView
+from provisioner.scheduling.volumes import claim_keys
+from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import DurationError, parse_duration
 
 
@@ -151,15 +153,14 @@ class PodBudgets:
     def refusal(self, pods: Iterable[Pod], now: datetime) -> tuple[Obstacle, str] | None:
         """What the first pod that a budget holds back is held by; None where every pod can be evicted.
 
-        Only pods that the drain would evict are asked. A budget with `unhealthyPodEvictionPolicy: AlwaysAllow` lets pods go that are not Ready.
+        Only pods that the drain would evict are asked; those that are starting too, though the Eviction API asks no budget for them.
         """
         for pod in pods:
             mine = self.of(pod) if is_evictable(pod, now) else ()
             if len(mine) > 1:
                 return Obstacle.SEVERAL_POD_BUDGETS, "Eviction does not support multiple PDBs"
             for one in mine:
-                unhealthy = one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready
-                if one.status.disruptions_allowed <= 0 and not unhealthy:
+                if refuses(one, pod):
                     name = f"{one.metadata.namespace}/{one.metadata.name}"
                     return Obstacle.POD_BUDGET, f"Pdb prevents pod evictions (PodDisruptionBudget={name})"
         return None
@@ -206,13 +207,13 @@ def candidates(
     Cost: O(nodes + pods on them).
     """
     pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools}
-    types = Types(view)
+    types, awaited = Types(view), awaited_nodes(view.snapshot)
     eligible: list[Candidate] = []
     refused: list[Refused] = []
     for node in view.snapshot.nodes:
         if node.claim is not None and not only(node.claim):
             continue
-        why = refusal(node, view, pools, budgets, eventual=eventual)
+        why = refusal(node, view, pools, budgets, awaited, eventual=eventual)
         if why is not None:
             refused.append(why)
         elif node.claim is not None:
@@ -236,11 +237,33 @@ def candidates(
     )
 
 
+def awaited_nodes(snapshot: Snapshot) -> frozenset[str]:
+    """Names of the Nodes that kube-scheduler has chosen for pods that are not bound yet, for themselves or for a volume that is being made.
+
+    Those that we plan are `nominated`; these follow no plan of ours. Differs: Karpenter does not know them.
+    Cost: the waiting pods.
+    """
+    claims = snapshot.around.claims
+    found = {pod.nominated_node_name for pod in snapshot.pending}
+    for pod in snapshot.pending:
+        for key in claim_keys(pod):
+            claim = claims.get(key)
+            if claim is not None and names.BIND_COMPLETED not in claim.metadata.annotations:
+                found.add(claim.metadata.annotations.get(names.SELECTED_NODE, ""))
+    return frozenset(found - {""})
+
+
 def refusal(
-    node: NodeView, view: View, pools: Mapping[str, NodePool], budgets: PodBudgets, *, eventual: bool
+    node: NodeView,
+    view: View,
+    pools: Mapping[str, NodePool],
+    budgets: PodBudgets,
+    awaited: Container[str],
+    *,
+    eventual: bool,
 ) -> Refused | None:
-    """Why `node` is no candidate; None where it is one. Arguments as of `candidates`."""
-    found = _of_node(node, view, pools)
+    """Why `node` is no candidate; None where it is one. Arguments as of `candidates`; `awaited` as of `awaited_nodes`."""
+    found = _of_node(node, view, pools, awaited)
     if found is not None:
         return Refused(node, *found)
     claim = node.claim
@@ -255,7 +278,9 @@ def refusal(
     return None if held is None else Refused(node, *held)
 
 
-def _of_node(node: NodeView, view: View, pools: Mapping[str, NodePool]) -> tuple[Obstacle, str] | None:
+def _of_node(
+    node: NodeView, view: View, pools: Mapping[str, NodePool], awaited: Container[str]
+) -> tuple[Obstacle, str] | None:
     """What the node itself is refused for; the order is Karpenter's."""
     if node.key.of_claim and (node.key.name in view.under_way or node.key.name in view.spared):
         return Obstacle.UNDER_WAY, "Node is already being disrupted"
@@ -269,7 +294,7 @@ def _of_node(node: NodeView, view: View, pools: Mapping[str, NodePool]) -> tuple
         return Obstacle.NOT_INITIALIZED, "Node isn't initialized"
     if node.deleting:
         return Obstacle.DELETING, "Node is deleting or marked for deletion"
-    if node.nominated:
+    if node.nominated or node.name in awaited:
         return Obstacle.NOMINATED, "Node is nominated for a pending pod"
     if node.do_not_disrupt:
         return Obstacle.NODE_PROTECTED, f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation'

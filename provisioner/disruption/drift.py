@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType
@@ -63,9 +64,10 @@ def _hash_differs(claim: NodeClaim, pool: NodePool) -> bool:
     of_claim, of_pool = claim.metadata.annotations, pool.metadata.annotations
     versions = of_claim.get(names.NODEPOOL_HASH_VERSION), of_pool.get(names.NODEPOOL_HASH_VERSION)
     hashes = of_claim.get(names.NODEPOOL_HASH), of_pool.get(names.NODEPOOL_HASH)
-    if None in versions or None in hashes or versions[0] != versions[1]:
+    if None in versions or None in hashes or versions[0] != versions[1] or hashes[0] == hashes[1]:
         return False
-    return hashes[0] != hashes[1]
+    # a claim may be made from a template whose hash is not on its pool yet: it would be replaced by one that drifts the same way
+    return versions[0] != HASH_VERSION or hashes[0] != nodepool_hash(pool.spec.template)
 
 
 def _bought_as(claim: NodeClaim) -> Requirements:

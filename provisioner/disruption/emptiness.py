@@ -1,7 +1,7 @@
 """Which machines hold nothing worth keeping, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,6 +10,7 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
+from provisioner.disruption.candidates import PodBudgets, awaited_nodes
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.state.snapshot import NodeView
@@ -55,7 +56,9 @@ def emptiness(view: View) -> MethodAnswer:
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
     held: set[str] = set()
-    for node in _candidates(snapshot.nodes, view.under_way | view.spared):
+    pod_budgets = PodBudgets(snapshot.pod_budgets)
+    awaited = awaited_nodes(snapshot)
+    for node in _candidates(snapshot.nodes, view.under_way | view.spared, awaited):
         pool = pools.get(node.pool)
         if pool is None:
             blocked.append(Blocked(node.key.name, node.pool, f"NodePool not found (NodePool={node.pool})"))
@@ -67,7 +70,7 @@ def emptiness(view: View) -> MethodAnswer:
         if due > snapshot.at:
             rechecks.append(due)
             continue
-        if reason := refusal(node.pods, snapshot.at, do_not_disrupt=node.do_not_disrupt):
+        if reason := refusal(node.pods, snapshot.at, pod_budgets, do_not_disrupt=node.do_not_disrupt):
             blocked.append(Blocked(node.key.name, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
         elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool]:
@@ -93,7 +96,7 @@ def is_empty(pods: Iterable[Pod]) -> bool:
     return not any(is_reschedulable(pod) for pod in pods)
 
 
-def refusal(pods: Iterable[Pod], now: datetime, *, do_not_disrupt: bool) -> str:
+def refusal(pods: Sequence[Pod], now: datetime, budgets: PodBudgets, *, do_not_disrupt: bool) -> str:
     """What forbids the disruption of an empty machine, as the event says it; "" where nothing does.
 
     Every pod that runs has a say, daemons and mirror pods too. Source: core spec 6.2.
@@ -101,6 +104,7 @@ def refusal(pods: Iterable[Pod], now: datetime, *, do_not_disrupt: bool) -> str:
     Args:
         pods: on the machine.
         now: protection may end by itself.
+        budgets: PodDisruptionBudgets, which daemons may have too.
         do_not_disrupt: whether the machine itself is protected.
     """
     if do_not_disrupt:
@@ -108,10 +112,11 @@ def refusal(pods: Iterable[Pod], now: datetime, *, do_not_disrupt: bool) -> str:
     for pod in pods:
         if is_active(pod) and is_protected(pod, now):
             return f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
-    return ""
+    held = budgets.refusal(pods, now)
+    return "" if held is None else held[1]
 
 
-def _candidates(nodes: Iterable[NodeView], under_way: Container[str]) -> list[NodeView]:
+def _candidates(nodes: Iterable[NodeView], under_way: Container[str], awaited: Container[str]) -> list[NodeView]:
     mine = (
         node
         for node in nodes
@@ -120,5 +125,6 @@ def _candidates(nodes: Iterable[NodeView], under_way: Container[str]) -> list[No
         and node.initialized
         and not node.deleting
         and node.key.name not in under_way
+        and node.name not in awaited
     )
     return sorted((node for node in mine if is_empty(node.pods) and not node.nominated), key=lambda node: node.key)

@@ -126,8 +126,10 @@ def next_step(record: CommandRecord, facts: Facts) -> Next:
     if not here:
         return Next(Step.DONE)
     staying = [one.name for one in here if not one.deleting]
-    if record.phase is Phase.DELETING or (len(facts.candidates) == 1 and not staying):
+    if record.phase is Phase.DELETING:
         return Next(Step.DELETE, _holder_last(record, staying)) if staying else Next(Step.AWAIT_END)
+    if len(facts.candidates) == 1 and not staying and not _those(facts, ReplacementState.ABSENT):
+        return Next(Step.AWAIT_END)  # it went by other hands; its replacements keep their room for its pods
     if why := _lost(facts) or facts.stalled:
         return Next(Step.ROLL_BACK, why=why)
     if unmarked := tuple(one.name for one in here if not one.marked):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.eviction import forbids_for_ever, refuses
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
@@ -15,6 +16,7 @@ from provisioner.disruption.proposal import Proposal
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.resources import Resources
+from provisioner.values.taints import first_untolerated
 
 ALLOWED = Verdict()
 
@@ -58,8 +60,10 @@ def verdict(
         snapshot: the instant; says which pods have a place.
         replaced: replacements were made; then it pays to wait for a budget that allows nothing at the moment.
     """
-    placed = (
-        {pod.uid for node in snapshot.nodes for pod in node.assigned} if reason == names.REASON_UNDERUTILIZED else ()
+    places = (
+        {pod.uid: node for node in snapshot.nodes for pod in node.assigned}
+        if reason == names.REASON_UNDERUTILIZED
+        else {}
     )
     waiting = ALLOWED
     for one in sighted:
@@ -73,9 +77,11 @@ def verdict(
         if reason == names.REASON_EMPTY and moving:
             return Verdict(f"pod {moving[0].key} runs on the node")
         if reason == names.REASON_UNDERUTILIZED:
-            homeless = next((pod for pod in moving if pod.deleted is None and pod.uid not in placed), None)
-            if homeless is not None:
-                return Verdict(f"pod {homeless.key} fits on no other node")
+            for pod in moving:
+                if pod.deleted is None and (lacking := _lacks_place(pod, places.get(pod.uid))) is not None:
+                    if not (replaced and lacking.waits):
+                        return Verdict(lacking.objection)
+                    waiting = lacking
         if reason == names.REASON_DRIFTED and one.forceful:
             continue
         for pod in one.pods:
@@ -151,17 +157,23 @@ def _fits(requests: Resources, room: Resources) -> bool:
     return all(amount <= room.amount(name) for name, amount in requests.items())
 
 
+def _lacks_place(pod: Pod, place: NodeView | None) -> Verdict | None:
+    """Why the node that was chosen for a pod would not take it now; None where it would."""
+    if place is None or first_untolerated(pod.shape.tolerations, place.taints) is not None:
+        return Verdict(f"pod {pod.key} fits on no other node")
+    if not place.ready:
+        return Verdict(f"node {place.name}, on which pod {pod.key} is to run, is not ready", waits=True)
+    return None
+
+
 def _blocked_by(pod: Pod, mine: tuple[PodDisruptionBudget, ...]) -> Verdict | None:
     """What the PodDisruptionBudgets of a pod say against its eviction now; None for nothing."""
     if len(mine) > 1:
         return Verdict(f"Eviction does not support multiple PDBs (Pod={pod.key})")
     for one in mine:
-        if one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready:
+        if not refuses(one, pod):
             continue
         name = f"{one.metadata.namespace}/{one.metadata.name}"
         text = f"Pdb prevents pod evictions (PodDisruptionBudget={name})"
-        if one.spec.max_unavailable in (0, "0%") or one.spec.min_available == "100%":
-            return Verdict(text)
-        if one.status.disruptions_allowed <= 0:
-            return Verdict(text, waits=True)
+        return Verdict(text, waits=not forbids_for_ever(one))
     return None

@@ -461,14 +461,20 @@ class Cluster:
         return self._command_over(known.record, changed)
 
     def _command_over(self, record: CommandRecord, candidates: Iterable[str]) -> list[Effect]:
-        """A command does not count any more: pods of candidates that stay need no other place, replacements may be unneeded."""
+        """A command does not count any more: pods of candidates that stay need no other place, replacements may be unneeded, or never come to be."""
         keys = sorted(map(NodeKey, candidates))
         self._dirty.update(keys)
         if not self._settled or not keys:
             return []
         now = self._clock.monotonic()
         effects = [effect for key in keys for effect in self._plans.stays(key, now)]
-        return effects + [effect for name in record.replacement_names for effect in self._plans.review(NodeKey(name))]
+        for name in record.replacement_names:
+            claim = self._joining.claims.get(name)
+            if claim is not None and not claim.metadata.uid:  # nobody creates it any more, so it keeps no room for pods
+                effects += self._drop_claim(name)
+            else:
+                effects += self._plans.review(NodeKey(name))
+        return effects
 
     def _touch(self, keys: Iterable[NodeKey]) -> list[Effect]:
         """Nodes are others now: look at them again before the next snapshot, and at who is planned there at once."""

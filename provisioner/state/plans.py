@@ -404,9 +404,7 @@ class Plans:
         if pod is None:
             return
         # kube-scheduler may have been quicker than our watch of Nodes: then its verdict is there already
-        look = self._look(one, pod, now)
-        sure = look.least == len(self._joining.nodes) and is_evidence(look)
-        one.said = "" if sure else pod.scheduled_message
+        one.said = "" if is_evidence(self._look(one, pod, now)) else pod.scheduled_message
 
     def _look(self, one: Assignment, pod: Pod, now: float) -> Look:
         door = self._doors.get(one.key)

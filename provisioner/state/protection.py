@@ -6,6 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.eviction import asks_no_budget, forbids_for_ever, lets_unready_go
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod, do_not_disrupt
 
@@ -51,12 +52,8 @@ class Protection:
         """
         if do_not_disrupt(pod, now):
             return True
+        if asks_no_budget(pod):
+            return False
         budgets = self._budgets.get(pod.namespace, {}).values()
         mine = [one for one in budgets if selects(one.spec.selector, pod.labels)]
-        return len(mine) > 1 or any(_allows_none(one, pod) for one in mine)
-
-
-def _allows_none(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and not pod.ready:
-        return False
-    return budget.spec.max_unavailable in (0, "0%") or budget.spec.min_available == "100%"
+        return len(mine) > 1 or any(forbids_for_ever(one) and not lets_unready_go(one, pod) for one in mine)

@@ -13,6 +13,7 @@ from provisioner.kube.resources import DEPLOYMENTS, PDBS
 NAMESPACE = "shop"
 MOST_SHARE = 0.25
 INTERVAL_SECONDS = 1.0
+LULLS, LULL_SECONDS = 1 / 40, 35.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,10 @@ def budget(name: str) -> Document:
 
 
 class Churn:
-    """Changes the replicas of one Deployment every `interval` seconds, in a thread of its own, until it is stopped."""
+    """Changes the replicas of one Deployment every `interval` seconds, in a thread of its own, until it is stopped.
+
+    Now and then there is a lull: nodes on which something happens all the time are never consolidated.
+    """
 
     def __init__(self, client: Client, chance: random.Random, share: float, interval: float = INTERVAL_SECONDS) -> None:
         self._client, self._chance, self._share, self._interval = client, chance, share, interval
@@ -107,6 +111,8 @@ class Churn:
                 continue  # the API server is away: nothing was wanted
             self.wanted[kind.name] = wanted
             self.changes += 1
+            if self._chance.random() < LULLS and self._stop.wait(LULL_SECONDS):
+                return
 
     def _scale(self, name: str, replicas: int) -> None:
         self._client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, NAMESPACE)

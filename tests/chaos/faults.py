@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from provisioner.cli.harness.session import ALL_PROGRAMS, EXTENDER, PROVISIONER, WEBHOOK
 from provisioner.kube.errors import ApiError
-from provisioner.kube.resources import NODES, PODS
-from tests.chaos.stage import Stage
+from provisioner.kube.resources import NODEPOOLS, NODES, PODS
+from tests.chaos.stage import POOL, Stage
 from tests.support.apiproxy import Rule
 from tests.support.ec2 import Fault as CloudFault
 
@@ -51,10 +51,7 @@ def apiserver(stage: Stage, chance: random.Random) -> Event:
     """kill -9 of the API server."""
     stage.cluster.signal("kube-apiserver", signal.SIGKILL)
 
-    def heal() -> None:
-        stage.cluster.heal()
-
-    return Event("kill -9 kube-apiserver", chance.uniform(0.5, 4.0), heal)
+    return Event("kill -9 kube-apiserver", chance.uniform(0.5, 4.0), stage.heal)
 
 
 def watch_cut(stage: Stage, chance: random.Random) -> Event:
@@ -158,6 +155,16 @@ def lying_kubelet(stage: Stage, chance: random.Random) -> Event:
     return Event("a Node with a false plan", 0.0)
 
 
+def drift(stage: Stage, chance: random.Random) -> Event:
+    """Every node of the general NodePool is no longer what its template says."""
+    change = {"chaos.example/revision": f"r{chance.getrandbits(32):08x}"}
+    try:
+        stage.client.patch(NODEPOOLS, POOL, {"spec": {"template": {"metadata": {"labels": change}}}})
+    except (ApiError, OSError):
+        return Event("another template for the NodePool (refused)", 0.0)
+    return Event("another template for the NodePool: its nodes have drifted", 0.0)
+
+
 def _pod(
     stage: Stage,
     name: str,
@@ -234,6 +241,7 @@ TABLE: Final[tuple[tuple[int, Maker], ...]] = (
     (1, endless_pod),
     (1, false_daemon),
     (1, lying_kubelet),
+    (3, drift),
 )
 CLOUD_TABLE: Final[tuple[tuple[int, Maker], ...]] = (*TABLE, (5, cloud), (2, interruption))
 """(weight, fault); without a cloud, and with EC2."""

@@ -1,16 +1,20 @@
 """One run: set the scene, break things for a while, judge."""
 
+import json
 import random
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from provisioner.cli.harness.session import AWS
+from provisioner.cli.harness.session import PROVISIONER
+from provisioner.controllers.core.messages import DISRUPTING_NODE
 from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.kube.resources import NAMESPACES
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director
 from tests.chaos.stage import Stage, stage
-from tests.chaos.verdict import Witness, judge, running, wait_until
+from tests.chaos.verdict import Witness, ended_by_request, judge, running, wait_until
 
 START_SECONDS = 120.0
 
@@ -30,6 +34,7 @@ class Outcome:
     faults: tuple[str, ...]
     changes: int
     restarts: dict[str, int]
+    disrupted: dict[str, int]
     wrong: tuple[str, ...]
     logs: dict[str, str]
 
@@ -37,7 +42,7 @@ class Outcome:
         verdict = "ok" if not self.wrong else f"{len(self.wrong)} broken promises"
         return (
             f"chaos {verdict}: {self.cloud}, seed {self.seed}, {self.seconds:g} s, {len(self.faults)} faults, "
-            f"{self.changes} changes of replicas, restarts {self.restarts}"
+            f"{self.changes} changes of replicas, restarts {self.restarts}, disrupted {self.disrupted}"
         )
 
 
@@ -74,7 +79,8 @@ def run(
         director = Director(place, chance, pause, say)
         director.run(seconds)
         say("faults are over")
-        place.cluster.heal()
+        place.heal()
+        place.calm()
         churn.stop()
         churn.settle()
         wrong = judge(place, churn, witness, _interrupted(place))
@@ -86,6 +92,7 @@ def run(
             tuple(director.begun),
             churn.changes,
             dict(place.restarts),
+            dict(_disrupted(place)),
             tuple(wrong),
             {name: place.logs(name)[-200_000:] for name in place.proxies} if wrong else {},
         )
@@ -99,10 +106,18 @@ def _settled(place: Stage, churn: Churn) -> None:
 
 def _interrupted(place: Stage) -> frozenset[str]:
     """Nodes whose machines EC2 took back."""
-    if place.session.setup.cloud != AWS or place.ec2 is None:
+    if place.ec2 is None:
         return frozenset()
-    return frozenset(
-        str(one["node"])
-        for one in place.ec2.instances()
-        if one["terminated_by"] not in ("", None, "TerminateInstances")
-    )
+    ended = [one for one in place.ec2.instances() if one["terminated_by"]]
+    return frozenset(str(one["node"]) for one in ended if not ended_by_request(one))
+
+
+def _disrupted(place: Stage) -> Counter[str]:
+    """How many nodes each method has taken, from the provisioner's log."""
+    found: Counter[str] = Counter()
+    for line in place.logs(PROVISIONER).splitlines():
+        with suppress(ValueError):
+            said = json.loads(line)
+            if said.get("message") == DISRUPTING_NODE:
+                found[said.get("reason", "")] += 1
+    return found

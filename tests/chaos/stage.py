@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from provisioner.cli.harness import applying, aws
 from provisioner.cli.harness.programs import Program
@@ -22,7 +23,10 @@ from provisioner.cli.harness.session import (
 )
 from provisioner.cli.harness.workload import load, manifests
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.devcluster.components import COMPONENTS
+from provisioner.devcluster.errors import DevClusterError
 from provisioner.devcluster.progress import SILENT, Progress
+from provisioner.kube.resources import NODEPOOLS
 from tests.support.apiproxy import ApiProxy
 from tests.support.awscluster import node_class
 from tests.support.ec2 import ClusterOfNodes, Ec2
@@ -30,6 +34,8 @@ from tests.support.ec2 import ClusterOfNodes, Ec2
 RESTART_SECONDS = (0.2, 2.0)
 READY_SECONDS = 90.0
 OFFSET_VARIABLE = "DOVETAIL_CLOCK_OFFSET_FILE"
+POOL = "general"
+EXPIRE_AFTER = "240s"
 
 
 class Stage:
@@ -50,6 +56,7 @@ class Stage:
         self.restarts: Counter[str] = Counter()
         self.paused: set[str] = set()
         self._chance = chance
+        self._healing = threading.Lock()
         self._stop = threading.Event()
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         self._supervised: tuple[str, ...] = ()
@@ -78,6 +85,17 @@ class Stage:
     def apply_pools(self) -> None:
         """Apply NodePools for the churn's pods, and wait until they are Ready."""
         self.session.apply_pools(_pools(self.session.setup.cloud))
+
+    def heal(self) -> None:
+        """Start again what of the control plane has ended; the API server too."""
+        with self._healing:
+            self.restarts.update(self.cluster.heal())
+
+    def calm(self) -> None:
+        """Nodes are not disrupted voluntarily any more; what has begun goes on."""
+        nothing = {"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}}
+        for pool in self.client.list(NODEPOOLS):
+            self.client.patch(NODEPOOLS, pool.metadata.name, nothing)
 
     def stop(self) -> None:
         """End everything of ours."""
@@ -119,6 +137,9 @@ class Stage:
     def _supervise(self) -> None:
         """As a kubelet: what has ended is started again, a little later."""
         while not self._stop.wait(0.3):
+            if self._has_ended():
+                with contextlib.suppress(DevClusterError, OSError):
+                    self.heal()
             for name in self._supervised:
                 if self.programs.is_running(name):
                     continue
@@ -127,6 +148,11 @@ class Stage:
                 self.restarts[name] += 1
                 with contextlib.suppress(OSError):
                     self.programs.start(self.program(name))
+
+    def _has_ended(self) -> bool:
+        """Whether a program of the control plane lost its Lease, say, and ended; not while a fault keeps the API server away."""
+        states = {one.name: one.state for one in self.cluster.status()}
+        return states["kube-apiserver"] == "running" and "crashed" in (states[name] for name in COMPONENTS)
 
 
 @contextlib.contextmanager
@@ -163,32 +189,37 @@ def stage(
         cluster.down()
 
 
-def _pools(cloud: str) -> list[dict[str, object]]:
-    if cloud != AWS:
-        return load(manifests() / "examples" / "nodepools.yaml")
+def _pools(cloud: str) -> list[dict[str, Any]]:
+    """NodePools whose nodes every method of disruption may take: empty, underutilized, drifted and expired ones."""
+    found = _kwok_pools() if cloud != AWS else _aws_pools()
+    for document in found:
+        if document["kind"] == "NodePool":
+            document["spec"]["template"]["spec"]["expireAfter"] = EXPIRE_AFTER
+            document["spec"]["disruption"] = {
+                "consolidationPolicy": "WhenEmptyOrUnderutilized",
+                "consolidateAfter": "5s",
+                "budgets": [{"nodes": "50%"}],
+            }
+    return found
+
+
+def _kwok_pools() -> list[dict[str, Any]]:
+    return load(manifests() / "examples" / "nodepools.yaml")
+
+
+def _aws_pools() -> list[dict[str, Any]]:
     requirements = [
         {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
         {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
         {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["17"]},
     ]
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     pool = {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
-        "metadata": {"name": "general"},
-        "spec": {
-            "template": {
-                "spec": {
-                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                    "requirements": requirements,
-                }
-            },
-            "disruption": {
-                "consolidationPolicy": "WhenEmpty",
-                "consolidateAfter": "5s",
-                "budgets": [{"nodes": "100%"}],
-            },
-        },
+        "metadata": {"name": POOL},
+        "spec": {"template": {"spec": {"nodeClassRef": reference, "requirements": requirements}}},
     }
     tags = [{"tags": {"karpenter.sh/discovery": aws.CLUSTER_NAME}}]
     role = f"KarpenterNodeRole-{aws.CLUSTER_NAME}"

@@ -7,13 +7,16 @@ counts for all objects together. Who deleted what is told by the API server's au
 import contextlib
 import http.client
 import json
+import math
 import ssl
 import sys
 import threading
+import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 import yaml
@@ -28,6 +31,9 @@ OWN_AGENT: Final = "dovetail-provisioner"
 RECOVERY_SECONDS: Final = 90.0
 BALANCE_SECONDS: Final = 60.0
 ORPHAN_SECONDS: Final = 420.0
+WAIT_SECONDS: Final = 60.0
+CLOCK_SECONDS: Final = 3.0
+"""Two clocks, and whole seconds, may differ by so much."""
 _CONTROLLERS: Final = (
     "system:serviceaccount:kube-system:replicaset-controller",
     "system:serviceaccount:kube-system:namespace-controller",
@@ -40,7 +46,13 @@ _DEEP: Final = threading.Lock()
 
 @dataclass
 class Life:
-    """One pod or Node, by resource versions; 0 for what has not happened."""
+    """One pod, Node or NodeClaim, by resource versions; 0 for what has not happened.
+
+    Attributes:
+        seen_at: when it was first seen, in seconds since 1970; likewise `bound_at`.
+        leaves_at: when its deletion was asked for, by the API server's clock.
+        named: whether somebody has said why it waits.
+    """
 
     name: str
     namespace: str = ""
@@ -53,22 +65,82 @@ class Life:
     phase: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     provider_id: str = ""
+    seen_at: float = field(default_factory=time.time)
+    bound_at: float = 0.0
+    leaves_at: float = 0.0
+    named: bool = False
 
 
-class Witness:
-    """Follows all pods and Nodes until it is stopped."""
+class Lives:
+    """What was seen of pods and Nodes, by UID, from watch events. Thread-safe.
+
+    Attributes:
+        owners: by provider ID, the NodeClaims (name and UID) on which it has ever stood.
+    """
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Life] = {}
+        self.nodes: dict[str, Life] = {}
+        self.owners: dict[str, set[str]] = {}
+        self.lock = threading.Lock()
+
+    def take_pod(self, kind: str, item: Mapping[str, Any]) -> None:
+        meta, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
+        version = int(meta["resourceVersion"])
+        with self.lock:
+            life = self.pods.setdefault(meta["uid"], Life(meta["name"], meta["namespace"]))
+            life.labels, life.phase = meta.get("labels", {}), status.get("phase", "")
+            life.daemon = any(owner["kind"] == "DaemonSet" for owner in meta.get("ownerReferences", []))
+            if spec.get("nodeName") and not life.bound:
+                life.node, life.bound, life.bound_at = spec["nodeName"], version, time.time()
+            if meta.get("deletionTimestamp") and not life.deleting:
+                life.deleting = version
+                life.leaves_at = time.time()
+                with contextlib.suppress(ValueError, OverflowError):  # one of the faults leaves in centuries
+                    ends = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp()
+                    life.leaves_at = ends - meta.get("deletionGracePeriodSeconds", 0)
+            life.named |= any(
+                one["type"] == "PodScheduled" and one.get("message") for one in status.get("conditions", [])
+            )
+            if life.phase in ("Succeeded", "Failed") and not life.finished:
+                life.finished = version
+            if kind == "DELETED":
+                life.gone = version
+                life.leaves_at = life.leaves_at or time.time()
+
+    def take_claim(self, _: str, item: Mapping[str, Any]) -> None:
+        identity, meta = item.get("status", {}).get("providerID"), item["metadata"]
+        if identity:
+            with self.lock:
+                self.owners.setdefault(identity, set()).add(f"{meta['name']} ({meta['uid']})")
+
+    def take_node(self, kind: str, item: Mapping[str, Any]) -> None:
+        meta, version = item["metadata"], int(item["metadata"]["resourceVersion"])
+        with self.lock:
+            life = self.nodes.setdefault(meta["uid"], Life(meta["name"]))
+            life.provider_id = item.get("spec", {}).get("providerID", "")
+            if meta.get("deletionTimestamp") and not life.deleting:
+                life.deleting = version
+            if kind == "DELETED":
+                life.gone = version
+
+
+class Witness(Lives):
+    """Follows all pods, Nodes and NodeClaims until it is stopped."""
 
     def __init__(self, stage: Stage) -> None:
+        super().__init__()
         self._host, self._port = "127.0.0.1", stage.cluster.ports["kube-apiserver"]
         self._context = ssl.create_default_context(cadata=stage.cluster.ca.certificate_pem.decode())
         self._token = _token(stage)
-        self.pods: dict[str, Life] = {}
-        self.nodes: dict[str, Life] = {}
-        self.lock = threading.Lock()
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._follow, args=(path, take), daemon=True)
-            for path, take in (("/api/v1/pods", self._pod), ("/api/v1/nodes", self._node))
+            for path, take in (
+                ("/api/v1/pods", self.take_pod),
+                ("/api/v1/nodes", self.take_node),
+                (NODECLAIMS.path(), self.take_claim),
+            )
         ]
 
     def start(self) -> None:
@@ -124,32 +196,6 @@ class Witness:
         finally:
             far.close()
 
-    def _pod(self, kind: str, item: Mapping[str, Any]) -> None:
-        meta, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
-        version = int(meta["resourceVersion"])
-        with self.lock:
-            life = self.pods.setdefault(meta["uid"], Life(meta["name"], meta["namespace"]))
-            life.labels, life.phase = meta.get("labels", {}), status.get("phase", "")
-            life.daemon = any(owner["kind"] == "DaemonSet" for owner in meta.get("ownerReferences", []))
-            if spec.get("nodeName") and not life.bound:
-                life.node, life.bound = spec["nodeName"], version
-            if meta.get("deletionTimestamp") and not life.deleting:
-                life.deleting = version
-            if life.phase in ("Succeeded", "Failed") and not life.finished:
-                life.finished = version
-            if kind == "DELETED":
-                life.gone = version
-
-    def _node(self, kind: str, item: Mapping[str, Any]) -> None:
-        meta, version = item["metadata"], int(item["metadata"]["resourceVersion"])
-        with self.lock:
-            life = self.nodes.setdefault(meta["uid"], Life(meta["name"]))
-            life.provider_id = item.get("spec", {}).get("providerID", "")
-            if meta.get("deletionTimestamp") and not life.deleting:
-                life.deleting = version
-            if kind == "DELETED":
-                life.gone = version
-
 
 def _read(text: bytes) -> Any:
     """JSON as deep as one of the faults nests a pod."""
@@ -170,7 +216,7 @@ def _token(stage: Stage) -> str:
     return str(found["users"][0]["user"]["token"])
 
 
-def nodes_ended_with_live_pods(witness: Witness) -> list[str]:
+def nodes_ended_with_live_pods(witness: Lives) -> list[str]:
     """Nodes that went while a pod on them was neither finished nor asked to leave."""
     found: list[str] = []
     with witness.lock:
@@ -186,6 +232,48 @@ def nodes_ended_with_live_pods(witness: Witness) -> list[str]:
                 if pod.bound < node.gone and not (over and over < node.gone):
                     found.append(f"{node.name} went at {node.gone} with {pod.namespace}/{pod.name} on it ({pod})")
     return sorted(found)
+
+
+def instances_ended_with_live_pods(instances: Iterable[Mapping[str, Any]], witness: Lives) -> list[str]:
+    """Machines that we had EC2 end while a pod on them was neither finished nor asked to leave; what EC2 takes back is its own."""
+    found: list[str] = []
+    with witness.lock:
+        by_node: dict[str, list[Life]] = {}
+        for pod in witness.pods.values():
+            if pod.bound and not pod.daemon and not pod.finished:
+                by_node.setdefault(pod.node, []).append(pod)
+        for one in instances:
+            if not (one["ended"] and ended_by_request(one)):
+                continue
+            ended = datetime.fromisoformat(one["ended"]).timestamp()
+            for pod in by_node.get(one["node"], ()):
+                leaves = pod.leaves_at or math.inf
+                if pod.bound_at < ended - CLOCK_SECONDS and leaves > ended + CLOCK_SECONDS:
+                    found.append(f"{one['id']} ended at {one['ended']} with {pod.namespace}/{pod.name} on it ({pod})")
+    return sorted(found)
+
+
+def ended_by_request(instance: Mapping[str, Any]) -> bool:
+    """Whether somebody called TerminateInstances: nobody but the provisioner does."""
+    return str(instance["terminated_by"]).startswith("User initiated")
+
+
+def instances_of_two_claims(witness: Lives) -> list[str]:
+    """Provider IDs that have stood on two NodeClaims, at whatever time."""
+    with witness.lock:
+        return sorted(f"{one} stood on {sorted(its)}" for one, its in witness.owners.items() if len(its) > 1)
+
+
+def long_waits_without_a_cause(witness: Lives, now: float) -> list[str]:
+    """Pods of the churn that waited for more than a minute while nobody had said why."""
+    with witness.lock:
+        return sorted(
+            f"{pod.name} waited for {waited:.0f} s, and nobody said why"
+            for pod in witness.pods.values()
+            if pod.namespace == NAMESPACE
+            and not pod.named
+            and (waited := min(pod.bound_at or now, pod.leaves_at or now) - pod.seen_at) > WAIT_SECONDS
+        )
 
 
 def deletions_past_the_eviction_api(stage: Stage, witness: Witness, spared: frozenset[str] = frozenset()) -> list[str]:
@@ -297,5 +385,8 @@ def judge(stage: Stage, churn: Churn, witness: Witness, spared: frozenset[str] =
         elif wait_until(stage, lambda: Balance(stage).is_even, ORPHAN_SECONDS) is None:
             wrong.append(f"after the garbage collector's time: {Balance(stage)}")
     wrong += nodes_ended_with_live_pods(witness)
+    wrong += instances_ended_with_live_pods(stage.ec2.instances() if stage.ec2 is not None else (), witness)
+    wrong += instances_of_two_claims(witness)
+    wrong += long_waits_without_a_cause(witness, time.time())
     wrong += deletions_past_the_eviction_api(stage, witness, spared)
     return wrong

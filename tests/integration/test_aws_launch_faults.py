@@ -24,6 +24,8 @@ from tests.support.awscluster import NAMESPACE, PROVISIONER, AwsCluster, aws_clu
 from tests.support.ec2 import Ec2, Fault, in_turn
 from tests.support.launching import CLOCK, LAG, PATIENCE, Answer, Claims, Ground, Kill, alive, node_class_of, rig
 
+pytest_plugins = ["tests.support.grounds"]
+
 ORDERED = 4
 TYPES = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
 PODS = 6
@@ -116,12 +118,6 @@ def part(trouble: str, every: int) -> dict[str, Kill | None]:
     """Every n-th kill, from another one on for each trouble."""
     start = list(TROUBLES).index(trouble)
     return {name: kill for number, (name, kill) in enumerate(KILLS.items()) if (number + start) % every == 0}
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Ec2]:
-    with Ec2.start(data="small", rate_limits=False, lag=LAG) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from tests.support.ec2 import Ec2, Fault
 from tests.support.launching import (
     ATTEMPTS,
     CLOCK,
-    LAG,
     PATIENCE,
     Answer,
     Claims,
@@ -30,42 +29,12 @@ from tests.support.launching import (
     rig,
 )
 
+pytest_plugins = ["tests.support.grounds"]
+
 TYPE = names.INSTANCE_TYPE_LABEL
 SMALL = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
 HIDDEN = PATIENCE / 2
 """Seconds for which EC2 describes nothing of what it has just launched."""
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Ec2]:
-    with Ec2.start(data="small", rate_limits=False, lag=LAG) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def ground(emulator: Ec2) -> Iterator[Ground]:
-    with Ground.of(emulator) as made:
-        yield made
-
-
-@pytest.fixture
-def fresh_ground(emulator: Ec2) -> Iterator[Ground]:
-    """For tests that teach the table of shortages something."""
-    with Ground.of(emulator) as made:
-        yield made
-
-
-@pytest.fixture
-def ec2(emulator: Ec2, ground: Ground) -> Iterator[Ec2]:
-    """The emulator without faults and without machines of other tests."""
-    emulator.script()
-    old = sorted(alive(emulator))
-    if old:
-        known_everywhere(emulator)
-        ground.aws.client("ec2").terminate_instances(InstanceIds=old)
-    emulator.reset_calls()
-    yield emulator
-    emulator.script()
 
 
 def settled(ec2: Ec2, claims: Claims, machines: int) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -37,7 +37,6 @@ from tests.support.launching import (
     ABSENT,
     ATTEMPTS,
     CLOCK,
-    LAG,
     Claims,
     Ground,
     Kill,
@@ -49,41 +48,11 @@ from tests.support.launching import (
 )
 from tests.support.tinyserver import TinyServer
 
+pytest_plugins = ["tests.support.grounds"]
+
 TYPE = names.INSTANCE_TYPE_LABEL
 DEVICE = "example.com/device"
 SMALL = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Ec2]:
-    with Ec2.start(data="small", rate_limits=False, lag=LAG) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def ground(emulator: Ec2) -> Iterator[Ground]:
-    with Ground.of(emulator) as made:
-        yield made
-
-
-@pytest.fixture
-def fresh_ground(emulator: Ec2) -> Iterator[Ground]:
-    """For tests that teach the table of shortages something."""
-    with Ground.of(emulator) as made:
-        yield made
-
-
-@pytest.fixture
-def ec2(emulator: Ec2, ground: Ground) -> Iterator[Ec2]:
-    """The emulator without faults and without machines of other tests."""
-    emulator.script()
-    old = sorted(alive(emulator))
-    if old:
-        known_everywhere(emulator)
-        ground.aws.client("ec2").terminate_instances(InstanceIds=old)
-    emulator.reset_calls()
-    yield emulator
-    emulator.script()
 
 
 def settled(ec2: Ec2, claims: Claims) -> None:

@@ -11,13 +11,11 @@ import pytest
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
 from provisioner.kube.resources import LEASES
-from provisioner.support.clock import SystemClock
 from tests.support.audit import Change, changes
 from tests.support.eventually import eventually
 from tests.support.kube_proxy import TcpProxy, proxy_to
-from tests.support.provisioner import SECONDS, Plot, prepare, start_child
+from tests.support.provisioner import SECONDS, Plot, start_child
 
 pytestmark = pytest.mark.plane
 
@@ -25,24 +23,9 @@ FIRST, SECOND = "provisioner-a", "provisioner-b"
 LEASE_SECONDS, RENEW_SECONDS = 15.0, 10.0
 
 
-@pytest.fixture(scope="module")
-def audited() -> Iterator[DevCluster]:
-    with DevCluster(temporary=True, extender=False, audit=True) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def kube(audited: DevCluster) -> Iterator[Client]:
-    connection = connect(str(audited.kubeconfig), user_agent="dovetail-test")
-    client = Client(connection, SystemClock())
-    prepare(client)
-    yield client
-    connection.close()
-
-
 @pytest.fixture
-def plot(audited: DevCluster, kube: Client) -> Iterator[Plot]:
-    one = Plot(kube)
+def plot(audited: DevCluster, audited_client: Client) -> Iterator[Plot]:
+    one = Plot(audited_client)
     yield one
     try:
         if not any(runs(audited, name) for name in (FIRST, SECOND)):
@@ -90,9 +73,9 @@ STOPS = {
 
 @pytest.mark.parametrize("seconds", STOPS.values(), ids=STOPS)
 def test_a_leader_that_was_stopped_in_the_middle_of_its_writes_sends_none_when_it_goes_on(
-    audited: DevCluster, kube: Client, plot: Plot, seconds: float
+    audited: DevCluster, audited_client: Client, plot: Plot, seconds: float
 ) -> None:
-    first = two_replicas(audited, kube)
+    first = two_replicas(audited, audited_client)
     plot.pool(disruption={"consolidateAfter": "Never"})
     plot.deploy("web", 60)
     eventually(lambda: len(plot.claims()) >= 5, "it is in the middle of its writes", SECONDS, 0.02)
@@ -100,7 +83,7 @@ def test_a_leader_that_was_stopped_in_the_middle_of_its_writes_sends_none_when_i
     stopped = datetime.now(UTC)
     time.sleep(seconds)
     if seconds > LEASE_SECONDS:
-        second = eventually(lambda: other_than(kube, first), "the other leads", SECONDS)
+        second = eventually(lambda: other_than(audited_client, first), "the other leads", SECONDS)
         eventually(lambda: by(audited, second), "the other writes", SECONDS)
     goes_on = datetime.now(UTC)
     audited.signal(FIRST, signal.SIGCONT)
@@ -110,7 +93,7 @@ def test_a_leader_that_was_stopped_in_the_middle_of_its_writes_sends_none_when_i
     assert [change for change in written if change.received < stopped], "it wrote before it was stopped"
     late = [change for change in written if change.received >= goes_on]
     assert late == [], "what it was about to send when it was stopped was sent afterwards"
-    assert leader(kube) not in ("", first)
+    assert leader(audited_client) not in ("", first)
     assert len(plot.claims()) == 60
     assert len(plot.nodes()) == 60
 
@@ -122,37 +105,37 @@ def proxy(audited: DevCluster) -> Iterator[TcpProxy]:
 
 
 def test_a_leader_whose_api_server_hangs_ends_before_another_may_lead(
-    audited: DevCluster, kube: Client, proxy: TcpProxy, tmp_path: Path
+    audited: DevCluster, audited_client: Client, proxy: TcpProxy, tmp_path: Path
 ) -> None:
     """Nothing answers and nothing is refused: the election hangs in a call, as everything else does."""
     kubeconfig = proxy.kubeconfig(audited.kubeconfig, tmp_path / "kubeconfig")
-    before = leader(kube)
+    before = leader(audited_client)
     start_child(audited, FIRST, "--kubeconfig", kubeconfig)
     try:
-        first = eventually(lambda: other_than(kube, before), "it leads", SECONDS)
+        first = eventually(lambda: other_than(audited_client, before), "it leads", SECONDS)
         begun = time.monotonic()
         proxy.freeze()
         eventually(lambda: not runs(audited, FIRST), "it ends", LEASE_SECONDS)
         assert time.monotonic() - begun < LEASE_SECONDS
-        assert leader(kube) == first, "nobody gave the Lease back"
+        assert leader(audited_client) == first, "nobody gave the Lease back"
         assert "Ending this process" in audited.log(FIRST).read_text()
     finally:
         audited.stop(FIRST)
 
 
 def test_a_leader_that_is_asked_to_end_hands_over_at_once_and_writes_nothing_afterwards(
-    audited: DevCluster, kube: Client, plot: Plot
+    audited: DevCluster, audited_client: Client, plot: Plot
 ) -> None:
-    first = two_replicas(audited, kube)
+    first = two_replicas(audited, audited_client)
     plot.pool(disruption={"consolidateAfter": "Never"})
     plot.deploy("web", 30)
     eventually(lambda: len(plot.claims()) >= 5, "it is in the middle of its writes", SECONDS, 0.02)
     begun = time.monotonic()
     audited.signal(FIRST, signal.SIGTERM)
-    second = eventually(lambda: other_than(kube, first), "the other leads", 20)
+    second = eventually(lambda: other_than(audited_client, first), "the other leads", 20)
     took = time.monotonic() - begun
     plot.await_running(30)
-    given = kube.get(LEASES, LEASE_NAME, "dovetail-system").spec
+    given = audited_client.get(LEASES, LEASE_NAME, "dovetail-system").spec
     assert given.holder_identity == second
     acquired = min(change.received for change in by(audited, second))
     assert [change for change in by(audited, first) if change.answered > acquired] == []

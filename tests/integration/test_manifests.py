@@ -123,7 +123,8 @@ def _route_the_webhook(cluster: DevCluster) -> None:
     cluster.kubectl("-n", NAMESPACE, "patch", "service", "dovetail-webhook", "--type=merge", "-p", json.dumps(outside))
     path = "/webhooks/0/clientConfig/service/port"
     port = [{"op": "replace", "path": path, "value": cluster.ports["webhook"]}]
-    cluster.kubectl("patch", "mutatingwebhookconfiguration", "dovetail-webhook", "--type=json", "-p", json.dumps(port))
+    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        cluster.kubectl("patch", kind, "dovetail-webhook", "--type=json", "-p", json.dumps(port))
 
 
 def _certificates(directory: Path) -> tuple[Path, Path]:
@@ -230,7 +231,9 @@ def test_everything_is_made_and_applying_it_again_changes_nothing(applied: Appli
 def test_applying_again_keeps_the_bundle_that_the_webhook_put_in(applied: Applied) -> None:
     file = str(MANIFESTS / "base" / "webhook-configuration.yaml")
     again = json.loads(applied.cluster.kubectl("apply", "--dry-run=server", "-f", file, "-o", "json"))
-    assert again["webhooks"][0]["clientConfig"]["caBundle"] == _bundle(applied) != ""
+    assert [one["kind"] for one in again["items"]] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+    for one in again["items"]:
+        assert one["webhooks"][0]["clientConfig"]["caBundle"] == _bundle(applied) != ""
 
 
 def test_the_namespace_takes_the_pods_of_every_deployment(applied: Applied) -> None:
@@ -356,6 +359,8 @@ webhook patch leases.coordination.k8s.io dovetail-certs-replicas -n dovetail-sys
 webhook watch leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
 webhook list namespaces
 webhook watch nodepools.karpenter.sh
+webhook watch ec2nodeclasses.karpenter.k8s.aws
+webhook patch validatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
 scheduler create pods/binding
 scheduler patch nodes
 scheduler update leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
@@ -391,6 +396,9 @@ webhook create serviceaccounts/token dovetail-provisioner -n dovetail-system
 webhook create mutatingwebhookconfigurations.admissionregistration.k8s.io
 webhook patch mutatingwebhookconfigurations.admissionregistration.k8s.io another
 webhook delete mutatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
+webhook create validatingwebhookconfigurations.admissionregistration.k8s.io
+webhook patch validatingwebhookconfigurations.admissionregistration.k8s.io another
+webhook patch ec2nodeclasses.karpenter.k8s.aws
 webhook create leases.coordination.k8s.io -n dovetail-system
 webhook list leases.coordination.k8s.io -n dovetail-system
 webhook delete leases.coordination.k8s.io dovetail-certs -n dovetail-system
@@ -584,9 +592,10 @@ def test_with_cert_manager_nobody_of_ours_writes_certificates(applied: Applied, 
         },
     )
     by_name = {(one["kind"], one["metadata"]["name"]): one for one in documents}
-    annotations = by_name["MutatingWebhookConfiguration", "dovetail-webhook"]["metadata"]["annotations"]
     certificate = by_name["Certificate", "dovetail-webhook"]
-    assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{certificate['metadata']['name']}"}
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        annotations = by_name[kind, "dovetail-webhook"]["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{certificate['metadata']['name']}"}
     assert certificate["spec"]["secretName"] == "dovetail-webhook-tls"
     assert ("Secret", "dovetail-webhook-tls") not in by_name
     assert [name for kind, name in by_name if kind == "Lease"] == ["karpenter-leader-election"]

@@ -16,8 +16,9 @@ import pytest
 from certs.replicas import PREFIX, RECORDS_LEASE
 from provisioner.apis.meta import ObjectMeta
 from provisioner.devcluster.cluster import DevCluster
-from provisioner.kube.errors import ApiError, NotFound
-from provisioner.kube.resources import CONFIGMAPS, LEASES, MUTATINGWEBHOOKS, NODEPOOLS, SECRETS
+from provisioner.devcluster.errors import StateError
+from provisioner.kube.errors import ApiError, Invalid, NotFound
+from provisioner.kube.resources import CONFIGMAPS, LEASES, MUTATINGWEBHOOKS, NODEPOOLS, SECRETS, VALIDATINGWEBHOOKS
 from tests.support.definitions import with_definitions
 from tests.support.eventually import eventually
 from tests.support.hook import ARM64, HOME, IN_ARM64, PROGRAM, SECRET, Hook, requirements
@@ -202,6 +203,82 @@ def test_the_configuration_comes_back(hook: Hook) -> None:
     hook.client.delete(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
     eventually(lambda: _uid_of_configuration(hook) not in {"", deleted}, "registered again")
     eventually(hook.stamps, "CA injected")
+
+
+def test_objects_are_validated(hook: Hook) -> None:
+    """Creations and changes of the spec, by the rules of lint; what is bad already may be changed; metadata is left alone."""
+    name = f"hook-{uuid.uuid4().hex[:8]}"
+    path = "/apis/karpenter.sh/v1/nodepools"
+    good, bad = _pool(name, "spot"), _pool(name, "SPOT")
+
+    def denied() -> bool:
+        try:
+            hook.client.raw("POST", path, bad, query={"dryRun": "All"})
+        except Invalid as error:
+            return "none of SPOT is a capacity type" in str(error)
+        return False
+
+    eventually(denied, "the CA is in the validating configuration too", seconds=40)
+    hook.client.raw("POST", path, good)
+    try:
+        reviewed = hook.metric("dovetail_webhook_validations_total")
+        changes: list[dict[str, Any]] = [
+            {"metadata": {"labels": {"a": "b"}}},
+            {"metadata": {"finalizers": ["example.com/a"]}},
+            {"metadata": {"finalizers": None}},
+        ]
+        for change in changes:
+            hook.client.patch(NODEPOOLS, name, change)
+        assert hook.metric("dovetail_webhook_validations_total") == reviewed, "the API server did not even ask"
+        with pytest.raises(Invalid, match="none of SPOT"):
+            hook.client.patch(NODEPOOLS, name, {"spec": bad["spec"]})
+        hook.client.patch(NODEPOOLS, name, {"spec": {"weight": 3}})
+        assert hook.metric("dovetail_webhook_validations_total") == reviewed + 2
+        claim = {**bad, "kind": "NodeClaim", "spec": good["spec"]["template"]["spec"]}
+        claim["metadata"] = {"name": name, "labels": {"karpenter.sh/nodepool": name}}
+        hook.client.raw("POST", "/apis/karpenter.sh/v1/nodeclaims", claim, query={"dryRun": "All"})
+        assert hook.metric("dovetail_webhook_validations_total") == reviewed + 2, (
+            "a NodeClaim of a NodePool is not asked of"
+        )
+    finally:
+        hook.client.delete(NODEPOOLS, name)
+
+
+def test_a_warning_reaches_whoever_writes_an_object(hook: Hook) -> None:
+    pool = json.dumps(_pool(f"hook-{uuid.uuid4().hex[:8]}", "spot", "nowhere"))
+
+    def told() -> bool:
+        try:
+            hook.plane.kubectl("create", "--dry-run=server", "--warnings-as-errors", "-f", "-", stdin=pool)
+        except StateError as error:
+            return 'KWOKNodeClass "nowhere" does not exist' in str(error)
+        return False
+
+    eventually(told, "a warning", seconds=40)
+
+
+def _pool(name: str, capacity_type: str, of: str = "default") -> dict[str, Any]:
+    node_class = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": of}
+    requirement = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]}
+    template = {"spec": {"nodeClassRef": node_class, "requirements": [requirement]}}
+    metadata = {"name": name}
+    return {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": metadata, "spec": {"template": template}}
+
+
+def test_the_validating_configuration_comes_back(hook: Hook) -> None:
+    deleted = hook.client.get(VALIDATINGWEBHOOKS, CONFIGURATION_NAME).metadata.uid
+    hook.client.delete(VALIDATINGWEBHOOKS, CONFIGURATION_NAME)
+
+    def back() -> bool:
+        try:
+            found = hook.client.get(VALIDATINGWEBHOOKS, CONFIGURATION_NAME)
+        except NotFound:
+            return False
+        mutating = hook.client.get(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
+        bundles = {one.webhooks[0].client_config.ca_bundle for one in (found, mutating)}
+        return found.metadata.uid != deleted and len(bundles) == 1 and None not in bundles
+
+    eventually(back, "registered again, with the same bundle as the mutating one", seconds=40)
 
 
 def _uid_of_configuration(hook: Hook) -> str:

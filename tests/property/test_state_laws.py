@@ -1,7 +1,12 @@
 """Laws of the cluster state: whatever happens in whatever order, what is kept is what a state made anew would come to."""
 
 import dataclasses
-from collections.abc import Callable
+import itertools
+import os
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -11,11 +16,21 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.command import Candidate, CommandRecord, Replacement, encode_command
-from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
+from provisioner.apis.core import (
+    CSINode,
+    DaemonSet,
+    LabelledNamespace,
+    LimitRange,
+    Node,
+    PersistentVolumeClaim,
+    PodDisruptionBudget,
+    PodLabelling,
+)
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.checking import CheckedCluster, StateDriftError
+from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.values.resources import Resources
 from tests.support.clock import NOON
@@ -366,3 +381,136 @@ def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     silent._pods._waiting["ghost"] = pod("ghost")
     silent.expire()
     assert told
+
+
+# --- what is gone is forgotten -----------------------------------------------------------------------------------
+
+LIVES = 10_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1_700
+"""Of up to two pods, three claims and two Nodes each."""
+
+
+def a_life(number: int, draw: random.Random) -> Iterator[Step]:
+    """Two claims, their Nodes and two pods of names of their own: what happens to them in some order, and then all of them are gone."""
+    names = [f"n{number}", f"m{number}"]
+    uids = [f"p{number}", f"q{number}"]
+
+    def some() -> list[str]:
+        return draw.sample(uids, draw.randint(0, 2))
+
+    def one() -> str:
+        return draw.choice(names)
+
+    makers: tuple[Callable[[], Step], ...] = (
+        lambda: put_node(
+            name := one(), draw.choice(("", f"kwok://{name}")), draw.randrange(4), going=draw.random() < 0.2
+        ),
+        lambda: drop_node(one()),
+        lambda: put_claim(
+            name := one(), draw.choice(("", f"kwok://{name}")), draw.randrange(3), some(), going=draw.random() < 0.2
+        ),
+        lambda: drop_claim(one()),
+        lambda: own_write(one(), draw.choice(("claim written", "claim deleted", "node written", "node deleted"))),
+        lambda: announce(f"o{number}", some()),
+        lambda: put_pod(
+            draw.choice(uids),
+            draw.choice(("", *names)),
+            draw.randrange(3),
+            draw.choice(("Pending", "Running", "Running", "Succeeded")),
+            draw.choice(("ReplicaSet", "DaemonSet", "StatefulSet")),
+            draw.choice(("", "true", "1h")),
+            deleted=draw.random() < 0.3,
+        ),
+        lambda: drop_pod(draw.choice(uids)),
+        lambda: assign(NodeKey(one(), draw.random() < 0.7), some()),
+        lambda: begin_command([one()], draw.choice(("", f"o{number}")), number),
+        lambda: drop_command([one()], number),
+        lambda: write_command([one()], draw.choice(("", f"o{number}")), number, going=draw.random() < 0.3),
+        lambda: csi_node(one(), draw.randrange(3)),
+        lambda: surroundings_of(f"s{number}", True),
+        lambda: wait(draw.choice((0.0, 2.0, 31.0))),
+    )
+    for maker in draw.choices(makers, k=16):
+        yield maker()
+    ends = [drop_pod(uid) for uid in uids]
+    for name in (*names, f"o{number}"):
+        ends += [drop_node(name), drop_claim(name), csi_node_gone(name)]
+    yield from draw.sample([*ends, surroundings_of(f"s{number}", False)], len(ends) + 1)
+
+
+def csi_node_gone(name: str) -> Step:
+    one = msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": []}}, CSINode)
+    return lambda world: world.cluster.csi_node_changed(one, None)
+
+
+def surroundings_of(namespace: str, there: bool) -> Step:
+    """A namespace with what may be in it that pods and daemons are judged by."""
+    meta = {"name": "x", "namespace": namespace, "uid": f"x-{namespace}"}
+    spec = {"selector": {"app": "web"}}
+    owner = msgspec.convert({"metadata": meta, "spec": {"template": {"spec": {"containers": []}}}}, DaemonSet)
+    limits = msgspec.convert({"metadata": meta, "spec": {"limits": [{"type": "Container"}]}}, LimitRange)
+    guard = msgspec.convert({"metadata": meta, "spec": {"maxUnavailable": 0, "selector": {}}}, PodDisruptionBudget)
+    space = msgspec.convert({"metadata": {"name": namespace}}, LabelledNamespace)
+    volume = msgspec.convert({"metadata": meta, "spec": {}}, PersistentVolumeClaim)
+    service = msgspec.convert({"metadata": meta, "spec": spec}, PodLabelling)
+
+    def pair(one: Any) -> tuple[Any, Any]:
+        return (None, one) if there else (one, None)
+
+    def step(world: World) -> object:
+        world.cluster.daemonset_changed(*pair(owner))
+        world.cluster.limit_range_changed(*pair(limits))
+        world.cluster.budget_changed(*pair(guard))
+        world.cluster.surrounding_changed(lambda keeper: keeper.namespace_changed(*pair(space)))
+        world.cluster.surrounding_changed(lambda keeper: keeper.service_changed(*pair(service)))
+        world.cluster.surrounding_changed(lambda keeper: keeper.claim_changed(*pair(volume)))
+        return None
+
+    return step
+
+
+def sizes(root: object) -> Counter[str]:
+    """How much every container has in it that an object of the rooms of state/ keeps, by the path of attributes that leads there."""
+    found: Counter[str] = Counter()
+    seen: set[int] = set()
+
+    def look(one: object, path: str) -> None:
+        if id(one) in seen:
+            return
+        if isinstance(one, dict | set | frozenset | list | tuple | deque | MappingProxyType):
+            seen.add(id(one))
+            found[path] += len(one)
+            for each in one.values() if isinstance(one, dict | MappingProxyType) else one:
+                look(each, f"{path}[]")
+        elif type(one).__module__.startswith("provisioner.state."):
+            seen.add(id(one))
+            slots = {name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())}
+            for name in sorted({*getattr(one, "__dict__", ()), *slots}):
+                look(getattr(one, name, None), f"{path}.{name}")
+
+    look(root, type(root).__name__)
+    return found
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    """Twelve thousand objects leave no trace: a process that runs for months has no more in memory than one that just began."""
+    world = World()
+    world.cluster = Cluster(lambda _: world.types, world.clock)  # type: ignore[assignment]  # without the comparison: O(cluster) an event
+    world.cluster.settle()
+    world.cluster.pool_changed(None, pool(limits={"cpu": "64"}))
+
+    def live(numbers: range) -> Counter[str]:
+        for first in range(numbers.start, numbers.stop, 20):
+            lives = [list(a_life(number, random.Random(number))) for number in range(first, first + 20)]
+            for together in itertools.zip_longest(*lives):
+                for step in filter(None, together):
+                    step(world)
+        for _ in range(3):
+            world.clock.advance(7200)
+            world.cluster.expire()
+        world.cluster.snapshot()
+        return sizes(world.cluster)
+
+    start = live(range(100))
+    assert len(start) > 40, "the rooms of state/ keep more than this has found"
+    end = live(range(100, LIVES))
+    assert {path: (start[path], size) for path, size in end.items() if size > start[path]} == {}

@@ -39,6 +39,7 @@ def pod(name: str, *, owner: str = "rs", node: str = "", uid: str = "", cpu: str
         "created": NOON,
         "owner": reference,
         "node_name": node,
+        "phase": "Running" if node else "Pending",
     }
     return Pod(**{**given, **changes})
 

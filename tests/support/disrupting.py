@@ -1,6 +1,5 @@
 """Nodes on a small API server, and the disruption of them with its queues running."""
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,7 +13,6 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.plans import PlanWriter
@@ -23,6 +21,7 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.view import VALIDATION
 from provisioner.support.workers import Pool
+from tests.support.batches import claim_creator
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
 from tests.support.eventually import eventually
@@ -44,15 +43,7 @@ def command_queue(
     """A queue on the server's state; its threads are not started."""
     world, plans = server.world, Pool(1, "plans")
     writer = PlanWriter(world.cluster, server.writer, plans)
-    creator = ClaimCreator(
-        server.client,
-        world.cluster,
-        METRICS,
-        writer,
-        effects=lambda _: None,
-        created=lambda _: None,
-        chance=random.Random(1),
-    )
+    creator = claim_creator(server.client, world.cluster, writer)
     return CommandQueue(
         world.cluster,
         server.client,

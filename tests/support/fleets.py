@@ -84,6 +84,7 @@ class Fleet:
     nodes: list[NodeView] = field(default_factory=list)
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
     pending: list[Pod] = field(default_factory=list)
+    around: Surroundings = field(default_factory=Surroundings)
     settings: Settings = field(default_factory=Settings)
     policies: Policies = field(default_factory=lambda: Policies(hostname_domains=1))
     at: datetime = NOON
@@ -196,7 +197,7 @@ class Fleet:
             daemons=(),
             pending=tuple(self.pending),
             leaving=(),
-            around=Surroundings(),
+            around=self.around,
             pod_budgets=by_namespace,
         )
 

@@ -12,7 +12,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import NotFound
-from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS
+from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from webhook.registration import CONFIGURATION_NAME
@@ -51,6 +51,7 @@ class Hook:
         """Stop it and remove what it made for the whole cluster."""
         self.plane.stop(PROGRAM)
         self.client.delete(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
+        self.client.delete(VALIDATINGWEBHOOKS, CONFIGURATION_NAME)
         self.client.delete(SECRETS, SECRET, HOME)
 
     def _has_default_account(self) -> bool:

@@ -242,6 +242,8 @@ class Scenario:
             nominated to their planned nodes and come one after another: their plan is legal in one order only, or
             tighter than kube-scheduler, which prefers empty nodes, would pack by itself.
         extended: also judged with the extender.
+        steered: kube-scheduler by itself may bind its pods so that one never finds a place, though the plan had one for each;
+            the extender keeps it from that. Only tests/support/at_once.py asks.
     """
 
     pods: tuple[Document, ...]
@@ -255,6 +257,7 @@ class Scenario:
     claims: int | None = None
     free: bool = False
     extended: bool = True
+    steered: bool = False
 
 
 @dataclass(frozen=True)
@@ -367,54 +370,19 @@ class Bench:
             return Verdict(error=f"{type(error).__name__}: {error}")
 
 
-class _Case:
-    """One scenario on its way."""
+class Setting:
+    """What a scenario finds in the cluster, made in namespaces and under a node label of its own.
 
-    def __init__(self, client: Client, name: str, scenario: Scenario, planner: Planner, *, extender: bool) -> None:
-        self._client, self._name, self._planner, self._extender = client, name, planner, extender
-        self._scenario = scenario
-        self._namespaces = [name, *(f"{name}-{one}" for one in scenario.namespaces)]
+    Attributes:
+        namespaces: where its pods are.
+    """
 
-    def run(self) -> Verdict:
-        self._prepare()
-        problem = self._problem()
-        plan = self._planner(problem)
-        violations = plan.violations
-        world, planned = self._make_nodes(problem, plan)
-        by_uid = {one.uid: one for one in problem.pods}
-        left = [one for one in problem.pods if one.uid not in planned]
-        classes = {one.name: f"{one.namespace} {one.shape.key}" for one in problem.pods}
-        order = world.in_order((by_uid[uid], node) for uid, node in planned.items())
-        if len(order) < len(planned):
-            missing = sorted(by_uid[uid].name for uid in planned.keys() - {one.uid for one, _ in order})
-            violations += (f"no order for {missing}",)
-        if self._scenario.free and not self._extender:
-            for one, _ in order:
-                self._release(one)
-            self._await_bound([one for one, _ in order])
-        else:
-            for one, node_name in order:
-                if not self._extender:
-                    self._nominate(one, node_name)
-                self._release(one)
-                self._await_bound([one])
-        for one in left:
-            self._release(one)
-        for one in left:
-            self._await_refused(one)
-        bound = {one.uid: one.node_name for one in self._pods()}
-        return Verdict(
-            planned={by_uid[uid].name: node for uid, node in planned.items()},
-            bound={one.name: bound.get(one.uid, "") for one in problem.pods},
-            classes=classes,
-            left=frozenset(one.name for one in left),
-            violations=violations,
-            claims=len(plan.machines),
-        )
+    def __init__(self, client: Client, name: str, scenario: Scenario) -> None:
+        self._client, self._name, self._scenario = client, name, scenario
+        self.namespaces = [name, *(f"{name}-{one}" for one in scenario.namespaces)]
 
-    # --- the cluster of now ---
-
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Everything but the pods that wait: what stands is Ready, and what runs is bound."""
         scenario = self._scenario
         labels = {self._name: {}, **{f"{self._name}-{key}": value for key, value in scenario.namespaces.items()}}
         for name, own in labels.items():
@@ -438,7 +406,8 @@ class _Case:
         for name, cpu in scenario.daemons.items():
             self._client.create(DAEMONSETS, self._daemon(name, cpu), self._name)
         for one in scenario.pods:
-            self._create_pod(self._own(one))
+            if one["spec"].get("nodeName"):
+                self._create_pod(self._own(one))
         for one in scenario.objects:
             if one["kind"] == "PersistentVolumeClaim" and one["spec"].get("volumeName"):
                 claim = one["metadata"]["name"]
@@ -446,14 +415,23 @@ class _Case:
                     lambda claim=claim: self._client.get(PVCS, claim, self._name).status.phase == "Bound",  # type: ignore[misc]
                     f"{claim} is bound",
                 )
-        for one in scenario.pods:
-            if any("ephemeral" in part for part in one["spec"]["volumes"]):
-                claim = f"{one['metadata']['name']}-scratch"
-                eventually(lambda claim=claim: self._exists(claim), f"{claim} is made")  # type: ignore[misc]
         self._await_ready([self._own(one) for one in scenario.nodes])
         if scenario.daemons and scenario.nodes:
             wanted = len(scenario.daemons) * len(scenario.nodes)
             eventually(lambda: sum(1 for one in self._daemon_pods() if one.node_name) == wanted, "daemons run")
+
+    def create_waiting(self, *, gated: bool) -> None:
+        """The pods that wait, as fast as they can be created; gated ones are kept from kube-scheduler."""
+        waiting = [one for one in self._scenario.pods if not one["spec"].get("nodeName")]
+        for one in waiting:
+            body = self._own(one)
+            if gated:
+                body["spec"]["schedulingGates"] = [{"name": GATE}]
+            self._create_pod(body)
+        for one in waiting:
+            if any("ephemeral" in part for part in one["spec"]["volumes"]):
+                claim = f"{one['metadata']['name']}-scratch"
+                eventually(lambda claim=claim: self._exists(claim), f"{claim} is made")  # type: ignore[misc]
 
     def _own(self, document: Any) -> Any:
         """The document with this scenario's name in it."""
@@ -489,8 +467,6 @@ class _Case:
     def _create_pod(self, body: Document) -> None:
         suffix = body["metadata"].pop("namespace")
         body["spec"].setdefault("nodeSelector", {})[ROW_LABEL] = self._name
-        if not body["spec"].get("nodeName"):
-            body["spec"]["schedulingGates"] = [{"name": GATE}]
         self._client.create(PODS, body, f"{self._name}-{suffix}" if suffix else self._name)
 
     def _daemon(self, name: str, cpu: str) -> Document:
@@ -512,10 +488,67 @@ class _Case:
         }
 
     def _pods(self) -> list[Pod]:
-        return [one for namespace in self._namespaces for one in self._client.list(PODS, namespace)]
+        return [one for namespace in self.namespaces for one in self._client.list(PODS, namespace)]
 
     def _daemon_pods(self) -> list[Pod]:
         return [one for one in self._pods() if one.owner is not None and one.owner.kind == "DaemonSet"]
+
+    def _await_ready(self, documents: Iterable[Document]) -> None:
+        for document in documents:
+            wanted = {one["key"] for one in document["spec"]["taints"]}
+            name = document["metadata"]["name"]
+            eventually(lambda: self._is_ready(name, wanted), f"{name} is ready", 60.0)  # noqa: B023  (called at once)
+
+    def _is_ready(self, name: str, taints: set[str]) -> bool:
+        one = self._client.get(NODES, name)
+        ready = any(state.type == "Ready" and state.status == "True" for state in one.status.conditions)
+        return ready and {taint.key for taint in one.spec.taints} == taints
+
+
+class _Case(Setting):
+    """One scenario on its way."""
+
+    def __init__(self, client: Client, name: str, scenario: Scenario, planner: Planner, *, extender: bool) -> None:
+        super().__init__(client, name, scenario)
+        self._planner, self._extender = planner, extender
+
+    def run(self) -> Verdict:
+        self.prepare()
+        self.create_waiting(gated=True)
+        problem = self._problem()
+        plan = self._planner(problem)
+        violations = plan.violations
+        world, planned = self._make_nodes(problem, plan)
+        by_uid = {one.uid: one for one in problem.pods}
+        left = [one for one in problem.pods if one.uid not in planned]
+        classes = {one.name: f"{one.namespace} {one.shape.key}" for one in problem.pods}
+        order = world.in_order((by_uid[uid], node) for uid, node in planned.items())
+        if len(order) < len(planned):
+            missing = sorted(by_uid[uid].name for uid in planned.keys() - {one.uid for one, _ in order})
+            violations += (f"no order for {missing}",)
+        if self._scenario.free and not self._extender:
+            for one, _ in order:
+                self._release(one)
+            self._await_bound([one for one, _ in order])
+        else:
+            for one, node_name in order:
+                if not self._extender:
+                    self._nominate(one, node_name)
+                self._release(one)
+                self._await_bound([one])
+        for one in left:
+            self._release(one)
+        for one in left:
+            self._await_refused(one)
+        bound = {one.uid: one.node_name for one in self._pods()}
+        return Verdict(
+            planned={by_uid[uid].name: node for uid, node in planned.items()},
+            bound={one.name: bound.get(one.uid, "") for one in problem.pods},
+            classes=classes,
+            left=frozenset(one.name for one in left),
+            violations=violations,
+            claims=len(plan.machines),
+        )
 
     # --- the question ---
 
@@ -553,7 +586,7 @@ class _Case:
             ),
             daemons=tuple(template_shape(one.spec.template, self._name, daemon=True) for one in self._daemon_sets()),
             well_known=WELL_KNOWN,
-            namespaces={one: self._client.get(NAMESPACES, one).metadata.labels for one in self._namespaces},
+            namespaces={one: self._client.get(NAMESPACES, one).metadata.labels for one in self.namespaces},
             storage=storage,
         )
 
@@ -636,17 +669,6 @@ class _Case:
         status = {"status": {"providerID": f"judge://{name}", "nodeName": name}}
         self._client.patch(NODECLAIMS, name, status, subresource="status")
 
-    def _await_ready(self, documents: Iterable[Document]) -> None:
-        for document in documents:
-            wanted = {one["key"] for one in document["spec"]["taints"]}
-            name = document["metadata"]["name"]
-            eventually(lambda: self._is_ready(name, wanted), f"{name} is ready", 60.0)  # noqa: B023  (called at once)
-
-    def _is_ready(self, name: str, taints: set[str]) -> bool:
-        one = self._client.get(NODES, name)
-        ready = any(state.type == "Ready" and state.status == "True" for state in one.status.conditions)
-        return ready and {taint.key for taint in one.spec.taints} == taints
-
     def _nominate(self, one: Pod, node_name: str) -> None:
         body = {"status": {"nominatedNodeName": node_name}}
         self._client.patch(PODS, one.name, body, one.namespace, "status")
@@ -699,7 +721,7 @@ def complaint(scenario: Scenario, verdict: Verdict, *, extender: bool) -> str:
         return verdict.error
     if verdict.violations:
         return f"the checker: {'; '.join(verdict.violations)}"
-    if Counter(map(_stem, verdict.left)) != Counter(map(_stem, scenario.left)):
+    if Counter(map(stem, verdict.left)) != Counter(map(stem, scenario.left)):
         return f"left without a place are {sorted(verdict.left)}, not {sorted(scenario.left)}"
     unbound = sorted(name for name in verdict.planned if not verdict.bound[name])
     if unbound:
@@ -716,6 +738,6 @@ def complaint(scenario: Scenario, verdict: Verdict, *, extender: bool) -> str:
     return "" if want == got else f"planned {dict(verdict.planned)}, bound {dict(verdict.bound)}"
 
 
-def _stem(name: str) -> str:
+def stem(name: str) -> str:
     """A pod's name without its number: which of several equals is left is nobody's business."""
     return re.sub(r"-\d+$", "", name)

@@ -32,15 +32,31 @@ def fresh_plane() -> Iterator[DevCluster]:
 @pytest.fixture(scope="module")
 def client(plane: DevCluster) -> Iterator[Client]:
     """A client of `plane`, on which the CRDs and our system namespace are."""
-    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
+    yield from _prepared(plane)
+
+
+@pytest.fixture(scope="module")
+def audited() -> Iterator[DevCluster]:
+    """A dev cluster for one module, whose API server writes an audit log."""
+    yield from _cluster(extender=False, audit=True)
+
+
+@pytest.fixture(scope="module")
+def audited_client(audited: DevCluster) -> Iterator[Client]:
+    """A client of `audited`, on which the CRDs and our system namespace are."""
+    yield from _prepared(audited)
+
+
+def _prepared(cluster: DevCluster) -> Iterator[Client]:
+    connection = connect(str(cluster.kubeconfig), user_agent="dovetail-test")
     found = Client(connection, SystemClock())
     prepare(found)
     yield found
     connection.close()
 
 
-def _cluster(*, extender: bool) -> Iterator[DevCluster]:
-    cluster = DevCluster(temporary=True, extender=extender, progress=progress_for(sys.__stderr__))
+def _cluster(*, extender: bool, audit: bool = False) -> Iterator[DevCluster]:
+    cluster = DevCluster(temporary=True, extender=extender, audit=audit, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
         yield cluster

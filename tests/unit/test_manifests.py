@@ -25,7 +25,7 @@ from provisioner.devcluster.kubescheduler import FEATURE_GATES, PROFILE, Extende
 from provisioner.kube import resources
 from provisioner.options import Options
 from webhook import server as webhook_server
-from webhook.registration import service_client, webhook_configuration
+from webhook.registration import VALIDATE_PATH, service_client, validating_configuration, webhook_configuration
 
 REPOSITORY = Path(__file__).parents[2]
 MANIFESTS = REPOSITORY / "manifests"
@@ -109,6 +109,8 @@ def test_every_definition_is_in_the_kustomization_of_the_definitions() -> None:
 def test_the_registration_is_the_one_that_the_webhook_builds() -> None:
     (written,) = of_kind("MutatingWebhookConfiguration")
     assert written == webhook_configuration(service_client("dovetail-webhook", NAMESPACE), NAMESPACE)
+    (validating,) = of_kind("ValidatingWebhookConfiguration")
+    assert validating == validating_configuration(service_client("dovetail-webhook", NAMESPACE, path=VALIDATE_PATH))
 
 
 def scheduler_file() -> Document:
@@ -174,9 +176,10 @@ def test_the_webhook_takes_its_flags() -> None:
     }
     assert {values[name][0] for name in ("bind", "metrics_bind", "health_bind")} == {""}, "IPv6 too"
     assert str(values["cert_dir"]) in {mount["mountPath"] for mount in container["volumeMounts"]}
-    (hook,) = of_kind("MutatingWebhookConfiguration")
-    assert values["configuration"] == hook["metadata"]["name"]
-    assert values["service"] == hook["webhooks"][0]["clientConfig"]["service"]["name"]
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        (hook,) = of_kind(kind)
+        assert values["configuration"] == hook["metadata"]["name"]
+        assert values["service"] == hook["webhooks"][0]["clientConfig"]["service"]["name"]
     assert {one["name"] for one in container["env"]} == {"POD_NAMESPACE", "POD_NAME"}
 
 
@@ -446,7 +449,13 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     ("dovetail-webhook", "base"): {
         (READ, "", "namespaces"): "what a namespace asks for",
         (READ, KARPENTER, "nodepools"): "the taints that pods for a NodePool tolerate",
-        (f"{READ} patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): "caBundle",
+        (READ, CLASSES, "ec2nodeclasses"): "whether what a NodePool refers to exists",
+        (READ, "karpenter.kwok.sh", "kwoknodeclasses"): "the same",
+        (
+            f"{READ} patch",
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations validatingwebhookconfigurations",
+        ): "caBundle",
         (READ, "", "configmaps"): "the cluster's defaults",
         (f"get {READ} patch", "", "secrets"): "its certificate",
         (f"get create {READ} patch", LEASES, "leases"): "election, the record of replicas; whether our scheduler lives",
@@ -491,6 +500,7 @@ BY_PATH = {Use("get", "networking.k8s.io", "servicecidrs"), Use("get", "apps", "
 OUTSIDE = {
     Use("create", "", "namespaces"),
     Use("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    Use("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     Use("create", "", "secrets"),
 }
 """What the webhook makes outside of a cluster (`--register-url`); in a cluster the manifests made it."""
@@ -552,6 +562,7 @@ def test_what_programs_may_only_change_is_made_by_the_manifests() -> None:
         "leases": "Lease",
         "secrets": "Secret",
         "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
+        "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
     }
     wanted = {
         (kinds[resource], name)
@@ -561,7 +572,7 @@ def test_what_programs_may_only_change_is_made_by_the_manifests() -> None:
         if resource in kinds and {"patch", "update"} & set(rule["verbs"])
         for name in rule["resourceNames"]
     }
-    assert len(wanted) == 6
+    assert len(wanted) == 7
     assert wanted <= made
 
 
@@ -652,7 +663,8 @@ def test_what_can_be_limited_to_a_name_is() -> None:
         for account in ("dovetail-provisioner", "dovetail-webhook", "dovetail-scheduler")
         for _, rule in rules_of(account)
         for resource in rule["resources"]
-        if resource in ("secrets", "configmaps", "leases", "mutatingwebhookconfigurations")
+        if resource
+        in ("secrets", "configmaps", "leases", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
         and rule["verbs"] != ["create"]
     }
     assert limited == {
@@ -663,6 +675,7 @@ def test_what_can_be_limited_to_a_name_is() -> None:
         ("dovetail-webhook", "secrets", webhook_server.DEFAULT_SECRET),
         ("dovetail-webhook", "configmaps", "dovetail-defaults"),
         ("dovetail-webhook", "mutatingwebhookconfigurations", "dovetail-webhook"),
+        ("dovetail-webhook", "validatingwebhookconfigurations", "dovetail-webhook"),
         ("dovetail-webhook", "leases", "dovetail-certs", "dovetail-certs-replicas"),
         ("dovetail-webhook", "leases", "dovetail-scheduler"),
         ("dovetail-scheduler", "leases", LEASE_NAME),

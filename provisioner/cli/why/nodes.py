@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from msgspec.structs import replace
+
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
@@ -16,9 +18,10 @@ from provisioner.controllers.core.drain import deadline_of
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import blockers
 from provisioner.disruption.budgets import Ledger
-from provisioner.disruption.candidates import PodBudgets, refusal
+from provisioner.disruption.candidates import PodBudgets, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.methods import consolidation_single, drift, static_drift
+from provisioner.disruption.pause import pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import VALIDATION, Settings, View
 from provisioner.disruption.view import MethodAnswer as Asked
@@ -146,7 +149,10 @@ def _judged(local: Local, node: NodeView, shown: str, answer: Callable[..., Node
     )
     pools = {one.pool.name: one.pool for one in snapshot.pools}
     reasons = []
-    found = refusal(node, view, pools, budgets, eventual=False)
+    paused = pause_of(pools.values(), {}).why(node.pool)
+    found = refusal(node, view, pools, budgets, awaited_nodes(snapshot), eventual=False)
+    if paused:
+        reasons.append(Reason(type="Paused", message=paused))
     if found is not None:
         kind = "".join(part.title() for part in found.obstacle.split("-"))
         reasons.append(Reason(type=kind, message=found.message, until=found.until))
@@ -157,6 +163,8 @@ def _judged(local: Local, node: NodeView, shown: str, answer: Callable[..., Node
         for one in _METHODS
         if one.static is static or (not one.static and one.reason != names.REASON_DRIFTED)
     )
+    if paused:
+        methods = tuple(replace(one, disrupts=False, message=paused) if one.disrupts else one for one in methods)
     going = [one for one in methods if one.disrupts]
     if going:
         summary = f"{shown} would be disrupted now ({', '.join(one.reason for one in going)}): {going[0].message}"

@@ -285,9 +285,18 @@ class CommandQueue:
         return next(filter(None, map(pause.why, self._pools(record))), "") if pause != NOTHING else ""
 
     def _wait(self, command: Command, memory: _Memory, paused: str) -> Result:
-        """The command stays as it is, and the time does not count."""
+        """The command stays as it is, and the time does not count; one that cannot come to its end as it was decided is called off."""
         if not command.written:
             return self._call_off(command, memory, paused)
+        memory.looks = None
+        facts = self._facts(command.record, memory, None)
+        following = next_step(command.record, facts)
+        coming = any(state is ReplacementState.COMING for _, state in facts.replacements)
+        if following.step is Step.ROLL_BACK:
+            return self._call_off(command, memory, following.why)
+        if following.step is Step.AWAIT_END and coming and command.record.phase is Phase.COMMITTED:
+            # a user deleted it, and no pause holds the drain of that
+            return self._call_off(command, memory, f"NodeClaim {command.record.holder} is being deleted")
         memory.looks = None
         self._say(command.record.candidate_names, messages.disruption_blocked(paused))
         return Result(requeue_after=PAUSED_SECONDS)
@@ -636,7 +645,9 @@ class CommandQueue:
         self._note_failure(record, memory)
         for name in record.candidate_names:
             self.heals.add(name)
-        self._say(record.candidate_names, messages.disruption_canceled(record.reason, why))
+        claims = (self._cluster.claim(name) for name in record.candidate_names)
+        staying = [one.name for one in claims if one is not None and one.metadata.deletion_timestamp is None]
+        self._say(staying, messages.disruption_canceled(record.reason, why))
         _log.info(messages.CANCELED_DISRUPTION, command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 

@@ -101,7 +101,9 @@ class ForcefulDisruption:
         self._repairs = {one.key: one for one in repairs.repair}
         for blocked in repairs.blocked:
             self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)), BLOCKED_SECONDS)
-        for name in (*decide_expirations(snapshot).delete, *self._repairs):
+        claims = (node.claim for node in snapshot.nodes if node.claim is not None)
+        old = (one.name for one in claims if self._has_old_deadline(one))
+        for name in (*decide_expirations(snapshot).delete, *self._repairs, *old):
             self.queue.offer(name)
 
     def _decide_repairs(self, snapshot: Snapshot) -> RepairDecision:
@@ -118,10 +120,14 @@ class ForcefulDisruption:
         claim, repair = self._cluster.claim(name), self._repairs.get(name)
         if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
             return DONE
-        if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool):
-            return DONE  # the next pass asks again
+        if repair is None and not (self._is_expired(claim) or self._has_old_deadline(claim)):
+            return DONE
         self._ledger.seize(name)
         try:
+            if repair is None and self._has_old_deadline(claim):
+                claim = self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: None})
+            if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool):
+                return DONE  # the next pass asks again
             if repair is not None:
                 claim = self._ended_now(claim)
             self._writer.delete(claim)  # told to the state at once, where it counts from then on
@@ -138,6 +144,19 @@ class ForcefulDisruption:
     def _is_expired(self, claim: NodeClaim) -> bool:
         left = time_left(claim, self._clock.now())
         return left is not None and left.total_seconds() <= 0
+
+    def _has_old_deadline(self, claim: NodeClaim) -> bool:
+        """Whether the claim stays, though it says that its drain is over: a repair that came to nothing wrote it, and whatever ends
+        the node later would delete its pods at once.
+        """
+        known = deadline_of(claim) if names.TERMINATION_TIMESTAMP in claim.metadata.annotations else None
+        return (
+            known is not None
+            and known <= self._clock.now()
+            and claim.metadata.deletion_timestamp is None
+            and claim.name not in self._repairs
+            and names.INTERRUPTION_ANNOTATION not in claim.metadata.annotations
+        )
 
     def _ended_now(self, claim: NodeClaim) -> NodeClaim:
         """Its drain is over at once: pods of a broken node do not run."""

@@ -136,7 +136,7 @@ class PoolController:
         annotations = pool.metadata.annotations
         if all(annotations.get(key) == value for key, value in wanted.items()):
             return pool
-        if annotations.get(names.NODEPOOL_HASH_VERSION) not in (None, HASH_VERSION):
+        if annotations.get(names.NODEPOOL_HASH_VERSION) != HASH_VERSION:
             self._migrate(pool, wanted)
         body = {"metadata": {"uid": pool.metadata.uid, "annotations": wanted}}
         return self._client.patch(resources.NODEPOOLS, pool.name, body)
@@ -148,7 +148,10 @@ class PoolController:
                 continue
             drifted = condition(claim.status.conditions, names.DRIFTED) is not None
             annotations = {names.NODEPOOL_HASH_VERSION: HASH_VERSION} if drifted else wanted
-            self._writer.metadata(claim, annotations=annotations)
+            try:
+                self._writer.metadata(claim, annotations=annotations)
+            except NotFound:
+                continue  # one that is gone keeps back neither the others nor the pool
 
     def _status(self, pool: NodePool) -> None:
         snapshot = self._cluster.snapshot()

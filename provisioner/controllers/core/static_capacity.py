@@ -12,10 +12,12 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodePoolChanged
 from provisioner.controllers.core import messages
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.static_capacity import StaticDecision, decide
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -37,6 +39,8 @@ LIMITED_RECHECK_SECONDS = 30.0
 REFUSED_SECONDS = 10.0
 TELL_SECONDS = 600.0
 STALE_SECONDS = 1.0
+#: While nodes are too many and their NodePool is paused.
+PAUSED_SECONDS = 0.5
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 1.0, 300.0
 """Between creations of a pool whose NodeClaims end before their nodes register."""
 STOP_SECONDS = 5.0
@@ -80,6 +84,8 @@ class StaticCapacity:
         pool: the NodePool of that name.
         manages: whether a NodePool is this provider's.
         stale: which watch is behind, in words; nothing is done before all have caught up.
+        ledger: of the budgets; it is told of deletions, not asked.
+        pause: whose nodes are left alone for now; missing ones are created all the same.
     """
 
     def __init__(
@@ -98,7 +104,10 @@ class StaticCapacity:
         manages: Callable[[NodePool], bool],
         stale: Callable[[], str],
         chance: random.Random,
+        ledger: BudgetLedger,
+        pause: Callable[[], Pause] = lambda: NOTHING,
     ) -> None:
+        self._ledger, self._pause = ledger, pause
         self._cluster, self._client, self._creator, self._writer = cluster, client, creator, writer
         self._recorder, self._metrics, self._workers = recorder, metrics, workers
         self._enabled, self._pool, self._manages, self._stale = enabled, pool, manages, stale
@@ -185,12 +194,21 @@ class StaticCapacity:
         return there <= {claim.name for claim in mine} and {claim.name for claim in mine if claim.metadata.uid} <= there
 
     def _delete(self, pool: NodePool, decision: StaticDecision) -> Result:
+        if paused := self._pause().why(pool.name):
+            self._recorder.publish(reference_of(pool), *messages.disruption_blocked(paused), ttl=TELL_SECONDS)
+            return Result(requeue_after=PAUSED_SECONDS)
         for name in decision.delete[:MOST_A_PASS]:
             claim = self._cluster.claim(name)
             if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
                 continue
+            if self._cluster.command_of(name) is not None:
+                continue  # begun a moment ago; the next pass counts it
             self._given_up.add(name)
-            self._writer.delete(claim)
+            self._ledger.seize(name)
+            try:
+                self._writer.delete(claim)  # told to the state at once, where it counts from then on
+            finally:
+                self._ledger.release(name)
             self._metrics.claim_disrupted(claim, "scaled_down")
             _log.info(
                 messages.DELETING_STATIC_NODECLAIM,

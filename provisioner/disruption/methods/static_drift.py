@@ -4,6 +4,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
+from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType, by_price
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
@@ -22,8 +23,8 @@ METHOD: Final = "static_drift"
 def propose(view: View) -> MethodAnswer:
     """As many drifted nodes of each static pool as its budget and its limit of nodes allow, the longest drifted first.
 
-    A pool that has more nodes than replicas, those that leave counted, is left alone: it scales down, or rolls already. What pods there are does not
-    matter: the new node is like the old one.
+    A pool that has more nodes than replicas, those that leave counted, is left alone: it scales down, or rolls already. One that is not
+    Ready makes no nodes, so it keeps those that it has. What pods there are does not matter: the new node is like the old one.
 
     Differs: the order is that of drift; Karpenter's is arbitrary.
 
@@ -46,7 +47,10 @@ def propose(view: View) -> MethodAnswer:
     for name, pool in sorted(pools.items()):
         mine = in_order(one for one in found.eligible if one.node.pool == name and is_drifted(one))
         eligible += len(mine)
-        if not mine or _count(view, name) > (pool.spec.replicas or 0):
+        if not mine or pool.metadata.deletion_timestamp is not None or _count(view, name) > (pool.spec.replicas or 0):
+            continue
+        if not is_true(pool.status.conditions, names.READY):
+            blocked += [Blocked(one.key, name, f'NodePool "{name}" is not Ready') for one in mine]
             continue
         template = _claim(pool, tuple(types.of_pool(name).values()))
         if isinstance(template, str):

@@ -148,6 +148,7 @@ class Admin:
                 if one.capacity_reservation
                 else self._world.market.price(one.instance_type, one.zone, one.capacity_type, self._world.timing.now()),
                 "terminated_by": one.reason,
+                "ended": "" if one.ended is None else one.ended.isoformat(),
                 "arch": one.arch,
             }
             for one in self._world.machines.all.values()

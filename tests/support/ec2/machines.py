@@ -76,6 +76,7 @@ class Machine:
     capacity_reservation: str = ""
     platform: str = ""
     reason: str = ""
+    ended: datetime | None = None
     addresses: list[str] = field(default_factory=list)
     node: str = ""
     node_uid: str = ""

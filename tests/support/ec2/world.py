@@ -727,7 +727,7 @@ class World:
 
     def end(self, machine: Machine, reason: str) -> None:
         """Shut a machine down, and some seconds later it is terminated."""
-        machine.reason = reason
+        machine.reason, machine.ended = reason, self.timing.now()
         machine.turn(machines.SHUTTING_DOWN, self.timing.seconds())
         self._tell_state(machine, machines.SHUTTING_DOWN)
         seconds = 3.0 + 12.0 * chance(self.setup.seed, "end", machine.id)

@@ -77,6 +77,8 @@ SILENT = {
     "the usual budget": budgets({"nodes": "10%"}),
     "no disruption in office hours": budgets({"nodes": "10%"}, window("0 9 * * mon-fri", "8h")),
     "a gap of a minute a day": budgets(window("0 0 * * *", "23h59m")),
+    "a gap of a day a year": budgets(window("0 0 * 1-11 *", "24h"), window("0 0 1-30 12 *", "24h")),
+    "a gap of a minute a week": budgets(window("0 0 * * mon-sat", "24h"), window("0 0 * * sun", "23h59m")),
     "windows that allow some": budgets(window("0 0 * * *", "24h", nodes="1")),
     "consolidation is off, and so is the budget": budgets(
         {"nodes": "0", "reasons": ["Underutilized", "Empty"]}, after="Never"
@@ -166,6 +168,12 @@ SAID = {
     ),
     "a budget of 0 percent": (budgets({"nodes": "0%"}), B, "consolidation is enabled"),
     "windows that never close": (budgets({"nodes": "10%"}, window("0 0 * * *", "24h")), B, "consolidation is enabled"),
+    "a window that opens every minute": (budgets(window("* * * * *", "1h")), B, "consolidation is enabled"),
+    "a month after the other": (
+        budgets(window("0 0 1 */2 *", "1488h"), window("0 0 1 2-12/2 *", "1488h")),
+        B,
+        "consolidation is enabled",
+    ),
     "two windows that never close together": (
         budgets(window("0 0 * * *", "12h"), window("0 11 * * *", "13h")),
         B,

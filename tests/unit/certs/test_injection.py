@@ -3,10 +3,18 @@
 import base64
 from datetime import UTC, datetime
 
-from certs.injection import certificates, injection, merge, trusted_by_all, trusted_by_any, trusts
+from certs.injection import BundleInjector, certificates, injection, merge, trusted_by_all, trusted_by_any, trusts
 from certs.store import Names, mint
-from provisioner.apis.core import MutatingWebhook, MutatingWebhookConfiguration, WebhookClientConfig
+from provisioner.apis.core import (
+    MutatingWebhook,
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+    WebhookClientConfig,
+)
 from provisioner.apis.meta import ObjectMeta
+from provisioner.kube.client import Client
+from tests.support.clock import FakeClock
+from tests.support.kube import FakeAnswer, FakeApi
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 A, B, C = (mint(Names(("n",)), NOW).ca_pem for _ in range(3))
@@ -56,3 +64,15 @@ def test_the_patch_tests_the_version_and_touches_only_what_differs() -> None:
 def test_no_patch_when_the_set_is_right() -> None:
     assert injection(configuration(A + B, B + A), merge([A, B])) == []
     assert injection(configuration(), A) == []
+
+
+def test_a_validating_configuration_is_patched_as_its_own_kind() -> None:
+    api = FakeApi(respond=lambda _: FakeAnswer(data=b"{}"))
+    hooks = configuration(None).webhooks
+    found = ValidatingWebhookConfiguration(metadata=ObjectMeta(name="c", resource_version="7"), webhooks=hooks)
+    assert BundleInjector(Client(api, FakeClock()), "c").inject(found, A)
+    (sent,) = api.sent
+    assert (sent.method, sent.path) == (
+        "PATCH",
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/c",
+    )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from provisioner.cli.lint import MAX_FILE_BYTES, Item, command, items_of, report_on
 from provisioner.cli.main import dovetail
+from tests.support.verdict_cases import CASES, Case
 
 ROOT = Path(__file__).parents[3]
 POOL = """\
@@ -109,6 +110,17 @@ def test_json_has_every_part(tmp_path: Path) -> None:
         "object": "NodePool/General",
         "path": "metadata.name",
     }
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_it_says_what_the_webhook_says(case: Case) -> None:
+    items = [Item("it", case.document, {}), *(Item("beside", one, {}) for one in case.beside)]
+    found = [one for one in report_on(items).findings if one.file == "it"]
+    for severity, wanted in (("error", case.errors), ("warning", case.warnings)):
+        told = [one for one in found if one.severity == severity]
+        assert len(told) == len(wanted)
+        for path, text in wanted:
+            assert any(one.path == path and text in one.message for one in told)
 
 
 OTHERS = {

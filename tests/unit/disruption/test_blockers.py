@@ -16,6 +16,8 @@ from tests.support.cluster import pod, pod_budget
 from tests.support.problems import shape
 
 GUARD = pod_budget(allowed=0)
+ENOUGH = pod_budget(healthy=2, required=2, allowed=0, minAvailable=2)
+CHANGED = msgspec.structs.replace(pod_budget(), metadata=msgspec.structs.replace(pod_budget().metadata, generation=2))
 IMPOSSIBLE = pod_budget(healthy=1, required=1, allowed=0)
 SECOND = pod_budget("second", allowed=5)
 PROTECTED = {names.DO_NOT_DISRUPT: "true"}
@@ -27,8 +29,12 @@ def held(*pods: Pod, budgets: tuple[PodDisruptionBudget, ...] = ()) -> tuple[Blo
 
 CAUSES = {
     "a pod that can be evicted": (pod("a", node="n"), (pod_budget(allowed=1),), None),
-    "a budget that allows nothing now": (pod("a", node="n"), (GUARD,), Cause.POD_BUDGET),
-    "a budget that asks for all of its pods": (pod("a", node="n"), (IMPOSSIBLE,), Cause.IMPOSSIBLE_POD_BUDGET),
+    "a budget that allows nothing now": (pod("a", node="n", ready=True), (GUARD,), Cause.POD_BUDGET),
+    "a budget that asks for all of its pods": (
+        pod("a", node="n", ready=True),
+        (IMPOSSIBLE,),
+        Cause.IMPOSSIBLE_POD_BUDGET,
+    ),
     "two budgets, though both allow it": (pod("a", node="n"), (SECOND, pod_budget()), Cause.SEVERAL_POD_BUDGETS),
     "an annotation, before any budget": (pod("a", node="n", annotations=PROTECTED), (GUARD,), Cause.POD_PROTECTED),
     "a pod that ends": (pod("a", node="n", deleted=NOON + timedelta(seconds=30)), (GUARD,), Cause.TERMINATING),
@@ -38,6 +44,14 @@ CAUSES = {
         None,
     ),
     "a pod that is done": (pod("a", node="n", phase="Succeeded"), (GUARD,), None),
+    "a pod that has not started, of which no budget is asked": (
+        pod("a", node="n", phase="Pending"),
+        (GUARD, SECOND),
+        None,
+    ),
+    "a pod that is not Ready, while as many others are as are demanded": (pod("a", node="n"), (ENOUGH,), None),
+    "a Ready pod of the same budget": (pod("a", node="n", ready=True), (ENOUGH,), Cause.IMPOSSIBLE_POD_BUDGET),
+    "a budget that was changed and not counted anew": (pod("a", node="n", ready=True), (CHANGED,), Cause.POD_BUDGET),
     "a pod that stays": (pod("a", node="n", shape=shape(tolerations=(Toleration(operator="Exists"),))), (GUARD,), None),
 }
 
@@ -76,7 +90,7 @@ def test_a_count_of_an_older_budget_says_nothing() -> None:
 
 
 def test_pods_of_one_owner_are_one_clause_and_many_are_counted() -> None:
-    pods = [pod(f"web-{number}", node="n", owner="web") for number in range(5)]
+    pods = [pod(f"web-{number}", node="n", owner="web", ready=True) for number in range(5)]
     (one,) = held(*pods, budgets=(GUARD,))
     assert str(one) == (
         "PodDisruptionBudget default/guard allows no eviction now (minAvailable 2, 3 of 3 pods healthy, 2 required) of pods "

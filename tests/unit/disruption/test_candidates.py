@@ -4,12 +4,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
 from provisioner.disruption.candidates import Obstacle, PodBudgets, candidates
 from tests.support.clock import NOON
+from tests.support.cluster import pod_budget
 from tests.support.fleets import Fleet, budget, running
 from tests.support.problems import shape
 
@@ -29,8 +31,27 @@ def with_budgets(*allowed: int, pod: dict[str, Any] | None = None, **spec: Any) 
     return made
 
 
+def counted(
+    healthy: int, *, allowed: int = 0, generation: int = 1, pod: dict[str, Any] | None = None
+) -> Callable[[Fleet], None]:
+    """One budget that demands three healthy pods."""
+
+    def made(fleet: Fleet) -> None:
+        fleet.node("n", [running("w", WEB, **(pod or {}))])
+        one = pod_budget("pdb", healthy=healthy, required=3, allowed=allowed, selector={}, minAvailable=3)
+        metadata = msgspec.structs.replace(one.metadata, generation=generation)
+        fleet.budgets = [msgspec.structs.replace(one, metadata=metadata)]
+
+    return made
+
+
 def seen(**more: Any) -> Callable[[Fleet], object]:
     return lambda fleet: fleet.node("n", [running("w")], **more)
+
+
+def preempting(fleet: Fleet) -> None:
+    fleet.node("n", [running("victim", deleted=NOON)])
+    fleet.pending = [running("w", nominated_node_name="node-n")]
 
 
 def without_pool(fleet: Fleet) -> None:
@@ -47,6 +68,7 @@ CASES: dict[str, tuple[Callable[[Fleet], object], Obstacle | None, str]] = {
     "not initialized": (seen(initialized=False), Obstacle.NOT_INITIALIZED, "Node isn't initialized"),
     "deleting": (seen(deleting=True), Obstacle.DELETING, "Node is deleting or marked for deletion"),
     "nominated": (seen(nominated=True), Obstacle.NOMINATED, "Node is nominated for a pending pod"),
+    "nominated by kube-scheduler": (preempting, Obstacle.NOMINATED, "Node is nominated for a pending pod"),
     "row 92: protected itself": (
         seen(do_not_disrupt=True),
         Obstacle.NODE_PROTECTED,
@@ -93,6 +115,21 @@ CASES: dict[str, tuple[Callable[[Fleet], object], Obstacle | None, str]] = {
         with_budgets(0, unhealthyPodEvictionPolicy="AlwaysAllow"),
         Obstacle.POD_BUDGET,
         "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb-0)",
+    ),
+    "row 93: IfHealthyBudget lets a pod go that is not ready while the others are enough": (
+        counted(3, pod={"ready": False}),
+        None,
+        "",
+    ),
+    "row 93: IfHealthyBudget holds it while they are not": (
+        counted(2, pod={"ready": False}),
+        Obstacle.POD_BUDGET,
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb)",
+    ),
+    "row 93: a changed budget allows nothing before it is counted anew": (
+        counted(3, allowed=1, generation=2),
+        Obstacle.POD_BUDGET,
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb)",
     ),
     "row 93: a budget holds no pod that is ending": (with_budgets(0, pod={"deleted": NOON}), None, ""),
 }

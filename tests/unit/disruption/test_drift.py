@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.hash import nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.disruption.drift import NODE_POOL, REQUIREMENTS, TYPE_NOT_FOUND, pool_drift, type_drift
@@ -34,10 +35,12 @@ def wants(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
 
 
+NOW = nodepool_hash(pool().spec.template)
 SPOT = {names.NODEPOOL_LABEL: "general", names.CAPACITY_TYPE_LABEL: "spot"}
 POOLS: dict[str, tuple[NodeClaim, NodePool, str]] = {
     "made from this pool": (made(), asking(), ""),
     "made from an earlier one": (made(), asking(hashed("2")), NODE_POOL),
+    "made from the pool as it is, whose hash is not written yet": (made(annotations=hashed(NOW)), asking(), ""),
     "made by another version of the hash": (made(), asking(hashed("2", "v4")), ""),
     "a pool that has no hash yet": (made(), asking({}), ""),
     "a claim that has none": (made(annotations={}), asking(hashed("2")), ""),

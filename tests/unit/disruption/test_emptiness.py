@@ -4,16 +4,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import PersistentVolumeClaim, PersistentVolumeClaimSource, Volume
 from provisioner.disruption.budgets import Ledger
 from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.state.keys import NodeKey
 from tests.support.clock import NOON
-from tests.support.cluster import World, pod, pool
+from tests.support.cluster import World, pod, pod_budget, pool
+from tests.support.problems import shape
 
+CHOSEN = msgspec.convert(
+    {
+        "metadata": {"name": "d", "namespace": "default", "annotations": {names.SELECTED_NODE: "a"}},
+        "spec": {"storageClassName": "standard"},
+    },
+    PersistentVolumeClaim,
+)
+"""A claim whose volume is being made for node a."""
 VALIDATION = timedelta(seconds=5)
 LONG = timedelta(hours=1)
 
@@ -73,6 +84,44 @@ def test_a_machine_with_a_pod_stays() -> None:
     world = a_world()
     world.add(pod("one", node="a"))
     assert decide(world).delete == ()
+
+
+def test_an_empty_machine_whose_daemons_a_pod_budget_keeps_stays() -> None:
+    """Else it would be closed, found to be kept, and opened again, every half minute."""
+    world = a_world()
+    world.add(pod("agent", kind="DaemonSet", node="a", ready=True))
+    world.cluster.budget_changed(None, pod_budget(allowed=0))
+    decision = decide(world)
+    assert decision.delete == ()
+    assert [str(one) for one in decision.blocked] == ["Pdb prevents pod evictions (PodDisruptionBudget=default/guard)"]
+    world.cluster.budget_changed(pod_budget(allowed=0), pod_budget(allowed=1))
+    assert decide(world).delete == ("a",)
+
+
+def test_a_machine_that_a_preempting_pod_waits_for_is_not_empty() -> None:
+    """Its victims end, perhaps for minutes, and kube-scheduler keeps their room."""
+    world = a_world("a", "b")
+    world.add(
+        pod("victim", node="a", deleted=NOON + timedelta(minutes=10)),
+        pod("urgent", nominated_node_name="a", unschedulable=True),
+    )
+    assert decide(world).delete == ("b",)
+
+
+def test_a_machine_for_which_a_volume_is_being_made_is_not_empty() -> None:
+    """kube-scheduler has decided, and binds the pod once its volume is there."""
+    world = a_world("a", "b")
+    world.cluster.surrounding_changed(lambda keeper: keeper.claim_changed(None, CHOSEN))
+    assert decide(world).delete == ("a", "b"), "nobody waits for that volume"
+    world.add(
+        pod(
+            "db",
+            shape=shape(
+                volumes=(Volume(name="d", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="d")),)
+            ),
+        )
+    )
+    assert decide(world).delete == ("b",)
 
 
 def test_a_machine_with_only_daemons_goes() -> None:

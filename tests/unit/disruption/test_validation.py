@@ -16,7 +16,7 @@ from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, standing, verdict
 from provisioner.state.keys import NodeKey
-from tests.support.cluster import World, pod
+from tests.support.cluster import World, node, pod
 from tests.support.fleets import Fleet, pool, running, several
 from tests.support.problems import shape
 
@@ -26,9 +26,11 @@ KEPT = pod("kept", node="a", annotations={names.DO_NOT_DISRUPT: "true"})
 AGENT = pod("agent", node="a", kind="DaemonSet", ready=True, labels={"app": "web"})
 
 
-def budget(name: str = "web", *, allowed: int = 0, namespace: str = "default", **spec: Any) -> PodDisruptionBudget:
+def budget(
+    name: str = "web", *, allowed: int = 0, namespace: str = "default", generation: int = 0, **spec: Any
+) -> PodDisruptionBudget:
     body = {
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "generation": generation},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
         "status": {"disruptionsAllowed": allowed},
     }
@@ -78,7 +80,16 @@ CASES = {
     "a budget that allows one": Case("", budgets=(budget(allowed=1, minAvailable=1),)),
     "a budget of another namespace": Case("", budgets=(budget(namespace="other", maxUnavailable=0),)),
     "a budget that never allows any": Case(
-        "Pdb prevents pod evictions (PodDisruptionBudget=default/web)", budgets=(budget(allowed=1, maxUnavailable=0),)
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/web)", budgets=(budget(maxUnavailable=0),)
+    ),
+    "a budget that was changed to allow none, and is not counted anew yet": Case(
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/web)",
+        budgets=(budget(allowed=1, generation=2, maxUnavailable=0),),
+    ),
+    "a budget that was changed": Case(
+        "Pdb prevents pod evictions (PodDisruptionBudget=default/web)",
+        budgets=(budget(allowed=1, generation=2, minAvailable=1),),
+        waits=True,
     ),
     "a budget that allows none now": Case(
         "Pdb prevents pod evictions (PodDisruptionBudget=default/web)", budgets=(budget(minAvailable=1),), waits=True
@@ -104,6 +115,27 @@ CASES = {
         budgets=(budget(minAvailable="100%", unhealthyPodEvictionPolicy="AlwaysAllow"),),
     ),
 }
+
+
+TAINTS = ({"key": "node.kubernetes.io/unschedulable", "effect": names.NO_SCHEDULE},)
+NOT_READY = "node b, on which pod default/web is to run, is not ready"
+BAD: dict[str, tuple[dict[str, Any], bool, Verdict]] = {
+    "is cordoned": ({"taints": TAINTS}, True, Verdict("pod default/web fits on no other node")),
+    "is not ready": ({"ready": False}, False, Verdict(NOT_READY)),
+    "is not ready, and was bought for it": ({"ready": False}, True, Verdict(NOT_READY, waits=True)),
+}
+
+
+@pytest.mark.parametrize(("bad", "replaced", "want"), BAD.values(), ids=BAD)
+def test_a_place_on_a_node_that_takes_no_pods_now_is_none(bad: dict[str, Any], replaced: bool, want: Verdict) -> None:
+    world = World()
+    world.machine("a")
+    world.machine("b")
+    world.add(WEB)
+    assert world.cluster.assign(NodeKey("b"), [WEB]) == []
+    world.cluster.node_changed(world.cluster.node("b"), node("b", labels={names.NODEPOOL_LABEL: "general"}, **bad))
+    found = verdict(UNDERUTILIZED, [Sighted("a", (WEB,))], pod_budgets(), world.cluster.snapshot(), replaced=replaced)
+    assert found == want
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

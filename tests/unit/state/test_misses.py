@@ -281,6 +281,26 @@ def test_a_verdict_that_is_there_before_our_watch_tells_the_fall_counts() -> Non
     assert [effect.outcome for effect in world.cluster.expire() if isinstance(effect, PodSettled)] == ["missed"]
 
 
+def test_also_where_nodes_joined_after_the_planned_one() -> None:
+    """Of twelve nodes the fifth to join opened after kube-scheduler had refused its pod: the pod waited for 22 s."""
+    world, one = arranged(said=TAINTED)
+    world.cluster.node_changed(None, node("z"))
+    world.cluster.pod_changed(one, told(one, SPREAD.replace("0/3", "0/4")))
+    fall(world)
+    assert [effect.outcome for effect in world.cluster.expire() if isinstance(effect, PodSettled)] == ["missed"]
+
+
+@pytest.mark.parametrize(
+    "said", [SPREAD, TAINTED.replace("0/3", "0/4")], ids=["without the last node", "with the taint"]
+)
+def test_not_where_the_verdict_may_be_older_than_the_fall(said: str) -> None:
+    world, one = arranged(said=TAINTED)
+    world.cluster.node_changed(None, node("z"))
+    world.cluster.pod_changed(one, told(one, said))
+    fall(world)
+    assert world.cluster.expire() == []
+
+
 def test_a_taint_that_comes_back_stops_the_clock() -> None:
     world, one = arranged()
     fall(world)

@@ -46,8 +46,11 @@ def test_a_budget_holds_a_pod(budgets: tuple[PodDisruptionBudget, ...], want: bo
     protection = Protection()
     for one in budgets:
         protection.budget_changed(None, one)
-    web = pod("a", labels={"app": "web"})
+    web = pod("a", node="n", labels={"app": "web"})
     assert protection.holds(web, NOON) is want
+    assert not protection.holds(replace(web, phase="Pending"), NOON), (
+        "no budget is asked for a pod that has not started"
+    )
     for one in budgets:
         protection.budget_changed(one, None)
     assert not protection.holds(web, NOON)
@@ -56,7 +59,7 @@ def test_a_budget_holds_a_pod(budgets: tuple[PodDisruptionBudget, ...], want: bo
 def test_a_budget_that_lets_the_unready_go_holds_the_ready() -> None:
     protection = Protection()
     protection.budget_changed(None, budget(maxUnavailable=0, unhealthyPodEvictionPolicy="AlwaysAllow"))
-    assert protection.holds(replace(pod("a", labels={"app": "web"}), ready=True), NOON)
+    assert protection.holds(replace(pod("a", node="n", labels={"app": "web"}), ready=True), NOON)
 
 
 def test_the_annotation_holds_a_pod_for_as_long_as_it_says() -> None:

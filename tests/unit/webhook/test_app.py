@@ -13,6 +13,7 @@ from tests.unit.webhook.test_review import body
 from webhook.app import Admission, create_app
 from webhook.review import MAX_BODY_BYTES
 from webhook.stamping import Facts
+from webhook.validation import Surroundings, Validation
 
 
 class Source:
@@ -28,6 +29,13 @@ class Source:
         return found
 
 
+class Nothing:
+    """No surroundings."""
+
+    def surroundings(self) -> Surroundings:
+        return Surroundings()
+
+
 ARM64 = {"dovetail.dev/arch": "arm64", "dovetail.dev/scheduler": "enabled"}
 SOURCE = Source(
     {
@@ -40,7 +48,8 @@ SOURCE = Source(
 
 
 def client(reasons: list[str] | None = None) -> FlaskClient:
-    return create_app(Admission(SOURCE, FakeClock()), lambda: reasons or []).test_client()
+    validation = Validation(Nothing(), FakeClock())
+    return create_app(Admission(SOURCE, FakeClock()), validation, lambda: reasons or []).test_client()
 
 
 def counted(outcome: str) -> float:

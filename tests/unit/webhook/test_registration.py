@@ -2,13 +2,44 @@
 
 import pytest
 
-from webhook.registration import RegistrationError, service_client, url_client, webhook_configuration
+from webhook.registration import (
+    VALIDATE_PATH,
+    RegistrationError,
+    service_client,
+    url_client,
+    validating_configuration,
+    webhook_configuration,
+)
 
 
 def test_a_url_gets_the_path() -> None:
     assert url_client("https://127.0.0.1:8443") == {"url": "https://127.0.0.1:8443/mutate"}
     assert url_client("https://[::1]:8443/") == {"url": "https://[::1]:8443/mutate"}
     assert url_client("https://host/other") == {"url": "https://host/other"}
+
+
+def test_the_validating_webhook_stands_beside_the_other() -> None:
+    for url in ("https://h:1", "https://h:1/", "https://h:1/mutate", "https://h:1/mutate/"):
+        assert url_client(url, VALIDATE_PATH) == {"url": "https://h:1/validate"}
+    assert url_client("https://h:1/under/mutate", VALIDATE_PATH) == {"url": "https://h:1/under/validate"}
+
+
+def test_validation_fails_open_and_leaves_status_deletions_and_claims_of_pools_alone() -> None:
+    document = validating_configuration(service_client("dovetail-webhook", "dv", path=VALIDATE_PATH))
+    (hook,) = document["webhooks"]
+    assert (hook["failurePolicy"], hook["timeoutSeconds"], hook["sideEffects"]) == ("Ignore", 2, "None")
+    assert {one for rule in hook["rules"] for one in rule["operations"]} == {"CREATE", "UPDATE"}
+    assert [one for rule in hook["rules"] for one in rule["resources"]] == [
+        "nodepools",
+        "nodeclaims",
+        "nodeoverlays",
+        "ec2nodeclasses",
+    ]
+    assert [one["name"] for one in hook["matchConditions"]] == [
+        "changes-the-spec",
+        "not-being-deleted",
+        "not-of-a-nodepool",
+    ]
 
 
 BAD = {

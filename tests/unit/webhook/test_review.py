@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support import jsonpatch
 from tests.support.kube import deep
 from webhook import review
-from webhook.review import MAX_WARNING_CHARS, ReviewError, decode_pod, decode_review, encode_reply
+from webhook.review import MAX_WARNING_BYTES, ReviewError, decode_pod, decode_review, encode_reply
 
 
 def body(**changes: Any) -> bytes:
@@ -124,7 +124,7 @@ def test_a_full_reply() -> None:
 
 def test_a_long_warning_is_cut_visibly() -> None:
     (warning,) = json.loads(encode_reply("u", (), ["x" * 1000]))["response"]["warnings"]
-    assert len(warning) == MAX_WARNING_CHARS
+    assert len(warning) == MAX_WARNING_BYTES
     assert warning.endswith("...")
 
 
@@ -145,3 +145,9 @@ def _dig(document: Any, parts: list[str]) -> Any:
     for part in parts:
         document = document[part]
     return document
+
+
+def test_texts_are_cut_by_bytes_and_stay_text() -> None:
+    assert review.cut("é" * 125, 250) == "é" * 125
+    assert review.cut("é" * 126, 250) == "é" * 123 + "..."
+    assert review.cut("€" * 100, 250) == "€" * 82 + "..."

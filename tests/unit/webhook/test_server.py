@@ -50,7 +50,7 @@ SERVICE = ("hook.dv.svc", "hook.dv.svc.cluster.local", "hook.dv", "hook")
 
 def test_the_certificate_is_for_the_service() -> None:
     assert CONFIG.names == Names(SERVICE)
-    assert CONFIG.rotation().register is None
+    assert CONFIG.rotation().register == ()
 
 
 def test_a_registered_address_is_in_the_certificate() -> None:
@@ -60,10 +60,10 @@ def test_a_registered_address_is_in_the_certificate() -> None:
 
 
 def test_registration_names_the_configuration() -> None:
-    document = replace(CONFIG, register_url="https://127.0.0.1:1").rotation().register
-    assert document is not None
-    assert document["metadata"]["name"] == "conf"
-    assert document["webhooks"][0]["clientConfig"] == {"url": "https://127.0.0.1:1/mutate"}
+    mutating, validating = replace(CONFIG, register_url="https://127.0.0.1:1").rotation().register
+    assert mutating["metadata"]["name"] == validating["metadata"]["name"] == "conf"
+    assert mutating["webhooks"][0]["clientConfig"] == {"url": "https://127.0.0.1:1/mutate"}
+    assert validating["webhooks"][0]["clientConfig"] == {"url": "https://127.0.0.1:1/validate"}
 
 
 def test_an_existing_secret_has_names_of_its_own() -> None:

@@ -48,7 +48,7 @@ def wire_pod(name: str, cpu: str = "1", *, on: str = "", **changes: Any) -> dict
             ],
         },
         "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]},
-        "status": {"phase": "Running", "startTime": NOON.isoformat()}
+        "status": {"phase": "Running", "startTime": NOON.isoformat(), **READY}
         if on
         else {"phase": "Pending", "conditions": told},
     }
@@ -328,6 +328,17 @@ def test_an_empty_node_would_be_deleted_and_a_budget_of_none_keeps_it(file: path
     assert found["state"] == "Blocked"
     assert {one["reason"]: one["allowed"] for one in found["methods"]}["Empty"] == 0
     assert "due to blocking budget" in next(one["message"] for one in found["methods"] if one["reason"] == "Empty")
+
+
+def test_a_node_of_a_paused_pool_says_so(file: pathlib.Path) -> None:
+    idle = pool(disruption={"consolidateAfter": "0s"})
+    annotated = msgspec.structs.replace(idle.metadata, annotations={names.PAUSED: "true"})
+    paused = msgspec.structs.replace(idle, metadata=annotated)
+    found = Dump(file, paused, *machine("n")).json("node", "n")
+    text = 'Disruption is paused by the annotation "dovetail.dev/paused" of NodePool "general"'
+    assert (found["state"], found["summary"]) == ("Blocked", f"Node n is not disrupted: {text}.")
+    assert found["reasons"] == [{"type": "Paused", "message": text}]
+    assert next(one["message"] for one in found["methods"] if one["reason"] == "Empty") == text
 
 
 def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:

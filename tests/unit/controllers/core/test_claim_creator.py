@@ -1,12 +1,11 @@
 """Claims are named, told to the state and written by one creator, whoever wants them."""
 
-import random
 from typing import Any
 
 import pytest
 
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.controllers.core.claim_creator import ClaimCreator, NoFreeNameError
+from provisioner.controllers.core.claim_creator import NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.metrics import Metrics
@@ -14,6 +13,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, NotFound
 from provisioner.scheduling.node_claims import NewClaim, static_claim
 from provisioner.support.workers import Pool
+from tests.support.batches import claim_creator
 from tests.support.cluster import World, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 
@@ -29,15 +29,9 @@ class Stage:
         self.world.cluster.pool_changed(None, pool())
         client = Client(FakeApi(respond=self._respond, clock=self.world.clock), self.world.clock)
         workers = Pool(1)
-        self.creator = ClaimCreator(
-            client,
-            self.world.cluster,
-            METRICS,
-            PlanWriter(self.world.cluster, ClaimWriter(client, self.world.cluster, lambda _: None), workers),
-            effects=lambda _: None,
-            created=self.created.append,
-            chance=random.Random(1),
-        )
+        writer = ClaimWriter(client, self.world.cluster, lambda _: None)
+        plans = PlanWriter(self.world.cluster, writer, workers)
+        self.creator = claim_creator(client, self.world.cluster, plans, created=self.created.append)
 
     def _respond(self, sent: Sent) -> FakeAnswer:
         self.sent.append(sent)

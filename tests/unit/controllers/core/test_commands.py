@@ -15,6 +15,7 @@ from provisioner.controllers.core.disruption import METHODS, WORLD_SECONDS, Meth
 from provisioner.disruption.pause import Pause
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, View
+from provisioner.kube.errors import Conflict
 from provisioner.scheduling.node_claims import NewClaim
 from tests.support.clock import NOON
 from tests.support.cluster import pod
@@ -214,6 +215,85 @@ def test_a_command_of_a_paused_pool_waits_and_its_time_does_not_count(stage: Sta
     stage.disruption.run_once()
     stage.settle()
     assert stage.goes()
+
+
+def unwritten(stage: Stage) -> list[str]:
+    """NodeClaims that nobody has created."""
+    return [one.name for one in stage.world.cluster.claims() if not one.metadata.uid]
+
+
+def test_replacements_that_are_not_created_yet_end_with_their_command(stage: Stage) -> None:
+    stage.server.refuse["a"] = 503
+    stage.disruption.run_once()
+    eventually(lambda: stage.commands.queue.failures("a") > 0, "its record is not written yet", 10.0, 0.01)
+    (new,) = unwritten(stage)
+    (command,) = stage.world.cluster.commands()
+    holder = stage.world.cluster.claim("a")
+    assert holder is not None
+    marks = {names.COMMAND_ANNOTATION: encode_command(command.record)}
+    metadata = msgspec.structs.replace(holder.metadata, annotations={**holder.metadata.annotations, **marks})
+    stage.world.cluster.claim_changed(holder, msgspec.structs.replace(holder, metadata=metadata))
+    assert stage.world.cluster.commands()[0].written
+    stage.world.cluster.claim_changed(stage.world.cluster.claim("a"), holder)  # somebody took the record off
+    assert stage.world.cluster.commands() == ()
+    assert stage.world.cluster.claim(new) is None, "room on a node that nobody ordered"
+    assert not stage.world.cluster.is_planned("web")
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_pods_of_a_node_that_a_user_deletes_during_a_pause_do_not_wait_for_a_replacement_that_is_not_created(
+    stage: Stage, resumes: bool
+) -> None:
+    close = stage.server.taints.close
+
+    def paused(*_: Any, **__: Any) -> Any:
+        stage.pause = Pause(everything=True)
+        stage.server.taints.close = close  # type: ignore[method-assign]
+        raise Conflict(409, "Conflict", "the pause came first")
+
+    stage.server.taints.close = paused  # type: ignore[method-assign]
+    stage.disruption.run_once()
+    eventually(lambda: stage.server.taints.close is not paused, "the pause comes", 10.0, 0.01)
+    stage.disruption.run_once()
+    stage.settle()
+    assert len(unwritten(stage)) == 1
+    stage.server.writer.delete(stage.server.claim("a"))
+    if resumes:
+        stage.pause = Pause()
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.world.cluster.commands() == ()
+    assert unwritten(stage) == []
+    assert [one.name for one in stage.world.cluster.snapshot().leaving] == ["web"], "its pod is planned"
+    assert not any("accepts pods again" in one for one in said(stage, "DisruptionBlocked")), "it is going"
+
+
+def test_a_pause_does_not_hold_the_drain_of_a_node_that_a_user_deletes_before_its_replacement_is_there(
+    stage: Stage,
+) -> None:
+    name = begin(stage)
+    stage.pause = stage.server.pause = Pause(everything=True)
+    stage.server.writer.delete(stage.server.claim("a"))
+    stage.disruption.run_once()
+    stage.settle()
+    stage.server.evictions.add(stage.world.cluster.bound_to("a"))
+    stage.server.work_off()
+    assert stage.server.done[-1] == "POST evictions/web"
+    assert stage.server.has("nodeclaims", name), "its replacement is kept"
+    assert stage.world.cluster.is_planned("web")
+
+
+def test_a_pause_holds_the_drain_of_a_node_that_the_command_deleted(stage: Stage) -> None:
+    name = begin(stage)
+    stage.initialize(name)
+    stage.settle()
+    assert stage.goes()
+    stage.pause = stage.server.pause = Pause(everything=True)
+    stage.disruption.run_once()
+    stage.settle()
+    stage.server.evictions.add(stage.world.cluster.bound_to("a"))
+    stage.server.work_off()
+    assert stage.server.done[-1] == "DELETE nodeclaims/a"
 
 
 def test_nothing_begins_in_a_paused_pool(stage: Stage) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.controllers.core.forceful import ForcefulDisruption
@@ -17,6 +18,7 @@ from tests.support.clock import NOON
 from tests.support.cluster import claim, node
 from tests.support.disrupting import ALL_TRUE, METRICS, Stage
 from tests.support.eventually import eventually
+from tests.support.kube import refusal
 
 POLICY = RepairPolicy(names.READY, names.FALSE, timedelta(minutes=10))
 
@@ -159,6 +161,47 @@ def test_a_broken_node_ends_at_once(stages: Make) -> None:
     assert ends == [(NOON + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")]
     labels = {"condition": "ready", "nodepool": "general", "capacity_type": "", "image_id": ""}
     assert REGISTRY.get_sample_value("karpenter_nodeclaims_unhealthy_disrupted_total", labels) == 1
+
+
+def test_a_node_that_recovers_before_its_repair_is_whole_keeps_no_deadline_of_it(stages: Make) -> None:
+    """Else whatever ends the node later would delete its pods at once, past PodDisruptionBudgets and do-not-disrupt."""
+    stage, forceful = stages(*"abcde", policies=(POLICY,))
+    break_node(stage, "a")
+    stage.world.clock.advance(600)
+    respond = stage.server.api.respond
+    assert respond is not None
+    stage.server.api.respond = lambda sent: refusal(503) if sent.method == "DELETE" else respond(sent)
+    turn(forceful)
+    assert names.TERMINATION_TIMESTAMP in stage.server.claim("a").metadata.annotations
+    stage.server.api.respond = respond
+    stage.server.put(node("a", labels={names.NODEPOOL_LABEL: "general"}))
+    forceful.run_once()
+    stage.world.clock.advance(10)
+    eventually(forceful.queue.idle, "what was decided is done", 10.0, 0.005)
+    turn(forceful)
+    assert not stage.goes("a")
+    assert names.TERMINATION_TIMESTAMP not in stage.server.claim("a").metadata.annotations
+
+
+def test_an_expired_node_ends_by_its_own_grace_period_whatever_deadline_a_repair_left(stages: Make) -> None:
+    stage, forceful = stages("a")
+    expiring(stage, "a", "1h")
+    old = {names.TERMINATION_TIMESTAMP: NOON.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    stage.server.writer.metadata(stage.server.claim("a"), annotations=old)
+    stage.world.clock.advance(3600)
+    turn(forceful)
+    assert stage.goes("a")
+    assert names.TERMINATION_TIMESTAMP not in stage.server.objects["nodeclaims", "a"]["metadata"]["annotations"]
+
+
+def test_the_deadline_of_an_interruption_stays(stages: Make) -> None:
+    stage, forceful = stages("a")
+    mark = str(Interruption("spot_interrupted", replaced=True, ends=NOON))
+    wanted = {names.TERMINATION_TIMESTAMP: NOON.strftime("%Y-%m-%dT%H:%M:%SZ"), names.INTERRUPTION_ANNOTATION: mark}
+    stage.server.writer.metadata(stage.server.claim("a"), annotations=wanted)
+    stage.world.clock.advance(60)
+    turn(forceful)
+    assert wanted.items() <= stage.server.claim("a").metadata.annotations.items()
 
 
 def test_where_too_many_are_broken_none_is_repaired_and_it_is_said(stages: Make) -> None:

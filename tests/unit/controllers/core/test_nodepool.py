@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.types import CloudProvider
@@ -16,7 +17,7 @@ from provisioner.kube.client import Client
 from provisioner.values.resources import Resources
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, pool
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok
+from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 
 GENERATIONS = (1, 1)
 VERDICTS: dict[str, tuple[str, str]] = {
@@ -132,6 +133,7 @@ class Stage:
         self.pool = pool(status=status)
         self.generation: int | None = 1
         self.writes: list[Any] = []
+        self.lost: set[str] = set()  # NodeClaims of which the caches do not know yet that they are gone
         client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
         self.health = Health(lambda _: None)
         self.controller = PoolController(
@@ -149,10 +151,20 @@ class Stage:
 
     def _answer(self, sent: Sent) -> FakeAnswer:
         self.writes.append(sent.body)
+        if "/nodeclaims/" in sent.path:
+            return self._claim_answer(sent)
         wire = msgspec.json.decode(msgspec.json.encode(self.pool))
         for part in ("metadata", "status"):
             wire[part] = {**wire.get(part, {}), **sent.body.get(part, {})}
         self.pool = msgspec.convert(wire, NodePool, strict=False)
+        return ok(wire)
+
+    def _claim_answer(self, sent: Sent) -> FakeAnswer:
+        known = self.world.cluster.claim(sent.path.rpartition("/")[2])
+        if known is None or known.name in self.lost:
+            return refusal(404, "NotFound")
+        wire = msgspec.json.decode(msgspec.json.encode(known))
+        wire["metadata"]["annotations"] |= sent.body["metadata"]["annotations"]
         return ok(wire)
 
     @property
@@ -186,6 +198,40 @@ def test_a_class_that_is_away_for_a_moment_changes_nothing() -> None:
     writes = len(stage.writes)
     assert stage.healthy == "True"
     assert len(stage.writes) == writes
+
+
+def hashed(digest: str, version: str = HASH_VERSION) -> dict[str, str]:
+    return {names.NODEPOOL_HASH: digest, names.NODEPOOL_HASH_VERSION: version}
+
+
+@pytest.mark.parametrize("of_pool", [hashed("old", "v2"), {}], ids=["an older version", "none, since they were lost"])
+def test_claims_hashed_by_another_version_take_the_hash_over_unless_they_have_drifted(of_pool: dict[str, str]) -> None:
+    stage = Stage()
+    stage.pool = msgspec.structs.replace(
+        stage.pool, metadata=msgspec.structs.replace(stage.pool.metadata, annotations=of_pool)
+    )
+    wanted = nodepool_hash(stage.pool.spec.template)
+    stage.lost = {"b"}
+    for name, true, annotations in (
+        ("a", (), hashed("old", "v2")),
+        ("b", (), hashed("old", "v2")),
+        ("c", (names.DRIFTED,), hashed("old", "v2")),
+        ("d", (), hashed("other")),
+    ):
+        stage.world.cluster.claim_changed(None, claim(name, true=true, annotations=annotations))
+    stage.controller.reconcile("general")
+
+    def carried(name: str) -> tuple[str, str]:
+        found = stage.world.cluster.claim(name)
+        assert found is not None
+        return found.metadata.annotations[names.NODEPOOL_HASH], found.metadata.annotations[names.NODEPOOL_HASH_VERSION]
+
+    assert [carried(name) for name in "acd"] == [
+        (wanted, HASH_VERSION),
+        ("old", HASH_VERSION),
+        ("other", HASH_VERSION),
+    ]
+    assert stage.pool.metadata.annotations == hashed(wanted), "the pool comes last"
 
 
 @pytest.mark.parametrize(("generation", "healthy"), [(1, "False"), (2, "Unknown")], ids=["the same", "another class"])

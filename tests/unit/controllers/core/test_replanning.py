@@ -1,8 +1,6 @@
 """What becomes of a batch while the world moves on: names that are taken, nodes that go, plans that were not followed."""
 
-import random
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,90 +8,24 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.kwok import catalogue
-from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.core.claim_creator import ClaimCreator
-from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.core.provisioning import Batch, Provisioner
 from provisioner.controllers.metrics import Metrics
-from provisioner.kube.client import Client
-from provisioner.state.effects import ClaimUnneeded, Effect
+from provisioner.state.effects import ClaimUnneeded
 from provisioner.state.keys import NodeKey
-from provisioner.support.workers import Pool
+from tests.support.batches import Batches
 from tests.support.cluster import World, bound, claim, node, pod, pool
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
-from tests.support.tinyserver import Told
+from tests.support.kube import FakeAnswer, Sent, ok, refusal
 
 METRICS = Metrics()
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 
 
-class Provider:
-    """The generated types of kwok for every pool; `meanwhile` runs while a batch is planned."""
-
-    name = "kwok"
-    well_known_labels = names.WELL_KNOWN_LABELS
-    reservation_label = ""
-
-    def __init__(self) -> None:
-        self.meanwhile: Callable[[], object] = lambda: None
-
-    def instance_types(self, _: object) -> Any:
-        self.meanwhile()
-        return catalogue.generated().types
-
-    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
-        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
-
-
-class Stage:
+class Stage(Batches):
     """A pool, and a provisioner whose create calls are answered by `answer` (by default they succeed)."""
 
     def __init__(self, *pods: Pod, seed: int = 1) -> None:
-        self.world, self.provider, self.again = World(), Provider(), list[str]()
-        self.created: list[str] = []
-        self.effects: list[Effect] = []
-        self.answer: Callable[[Sent], FakeAnswer] = self.succeed
+        super().__init__(World(), self.succeed, seed=seed)
         self.world.cluster.pool_changed(None, pool())
         self.world.add(*pods)
-        self.api = FakeApi(respond=self._respond, clock=self.world.clock)
-        self.client = Client(self.api, self.world.clock)
-        self.told = Told(self.client, self.world.clock)
-        self.seed = seed
-
-    def run(self) -> Batch | None:
-        """One batch, its creates included."""
-        workers = Pool(1)
-        writer = ClaimWriter(self.client, self.world.cluster, self.effects.extend)
-        plans, chance = PlanWriter(self.world.cluster, writer, workers), random.Random(self.seed)
-        creator = ClaimCreator(
-            self.client,
-            self.world.cluster,
-            METRICS,
-            plans,
-            effects=self.effects.extend,
-            created=lambda made: self.created.append(made.name),
-            chance=chance,
-        )
-        batch = Provisioner(
-            self.world.cluster,
-            creator,
-            cast(CloudProvider, self.provider),
-            self.told,
-            METRICS,
-            workers,
-            self.world.clock,
-            counts=lambda _: True,
-            retry=self.again.append,
-            chance=chance,
-            plans=plans,
-        ).run()
-        workers.close()
-        return batch
-
-    def _respond(self, sent: Sent) -> FakeAnswer:
-        return self.answer(sent)
 
     @staticmethod
     def succeed(sent: Sent) -> FakeAnswer:

@@ -11,16 +11,19 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodePoolChanged, PodChanged
 from provisioner.controllers.core import static_capacity
-from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.metrics import Metrics
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.resources import NODECLAIMS
 from provisioner.support.workers import DONE, Pool, Result
-from tests.support.cluster import World, claim, pod, pool
+from tests.support.batches import claim_creator
+from tests.support.cluster import World, claim, node, pod, pool
 from tests.support.tinyserver import TinyServer
 
 METRICS = Metrics()
+READY = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
 
 class Stage:
@@ -30,16 +33,10 @@ class Stage:
         self.world = World()
         self.server = TinyServer(self.world)
         self.behind = ""
+        self.pause, self.ledger = NOTHING, BudgetLedger(self.world.cluster)
         self.workers, self.plans = Pool(4, "creates"), Pool(1, "plans")
-        creator = ClaimCreator(
-            self.server.client,
-            self.world.cluster,
-            METRICS,
-            PlanWriter(self.world.cluster, self.server.writer, self.plans),
-            effects=lambda _: None,
-            created=lambda _: None,
-            chance=random.Random(1),
-        )
+        plans = PlanWriter(self.world.cluster, self.server.writer, self.plans)
+        creator = claim_creator(self.server.client, self.world.cluster, plans)
         self.pool: NodePool | None = None
         self.static = StaticCapacity(
             self.world.cluster,
@@ -55,6 +52,8 @@ class Stage:
             manages=lambda one: one.node_class_ref.kind == "KWOKNodeClass",
             stale=lambda: self.behind,
             chance=random.Random(1),
+            ledger=self.ledger,
+            pause=lambda: self.pause,
         )
         self.scale(replicas, **spec)
 
@@ -270,3 +269,40 @@ def test_events_bring_the_pool_back(two: Stage) -> None:
         queue._schedule.clear()
         two.static.heard(change)
         assert (len(queue) == 1) is wanted, what
+
+
+PAUSES = {"its pool": Pause(pools=frozenset({"general"})), "everything": Pause(everything=True)}
+
+
+@pytest.mark.parametrize("pause", PAUSES.values(), ids=PAUSES)
+def test_a_pool_that_is_paused_loses_no_node_and_gets_those_that_it_lacks(two: Stage, pause: Pause) -> None:
+    two.pause = pause
+    two.run()
+    assert len(two.claims()) == 2, "what is missing is created"
+    two.scale(1)
+    assert two.run() == Result(requeue_after=static_capacity.PAUSED_SECONDS)
+    assert len(two.claims()) == 2
+    assert pause.why("general") in two.server.recorder.messages
+    two.pause = NOTHING
+    two.run()
+    assert len(two.claims()) == 1
+
+
+def test_budgets_count_a_node_from_the_moment_at_which_it_is_given_up(stages: list[Stage]) -> None:
+    stages.append(Stage(1, disruption={"budgets": [{"nodes": "1"}]}))
+    (stage,) = stages
+    for name in ("a", "b"):
+        stage.server.put(claim(name, provider_id=f"kwok://{name}", true=READY), node(name))
+    counted: list[int] = []
+    respond = stage.server.api.respond
+    assert respond is not None
+
+    def look(sent: Any) -> Any:
+        if sent.method == "DELETE":
+            ledger = stage.ledger.at(stage.world.cluster.snapshot())
+            counted.append(ledger.allowed("general", names.REASON_DRIFTED))
+        return respond(sent)
+
+    stage.server.api.respond = look
+    stage.run()
+    assert counted == [0]

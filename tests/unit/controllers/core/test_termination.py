@@ -229,7 +229,7 @@ def guarded(stage: Stage, *, healthy: int = 3, required: int = 2, allowed: int =
 def test_a_drain_says_which_budget_of_which_pod_holds_it() -> None:
     stage = Stage()
     guarded(stage)
-    stage.world.add(pod("web-1", node="n", owner="web"))
+    stage.world.add(pod("web-1", node="n", owner="web", ready=True))
     stage.look()
     status, reason, message = told(stage)
     assert (status, reason) == ("Unknown", "Draining")
@@ -251,7 +251,7 @@ def test_a_drain_says_which_budget_of_which_pod_holds_it() -> None:
 def test_a_budget_that_can_never_allow_an_eviction_is_called_so() -> None:
     stage = Stage()
     guarded(stage, healthy=2, required=2)
-    stage.world.add(pod("web-1", node="n", owner="web"))
+    stage.world.add(pod("web-1", node="n", owner="web", ready=True))
     stage.look()
     assert "never allows an eviction" in told(stage)[2]
     assert told(stage)[2].endswith("change the budget or add replicas")

@@ -4,16 +4,18 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSource, Volume
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.disruption import candidates
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.methods import drift
 from provisioner.disruption.simulation import Answer, Simulation
 from provisioner.scheduling.prepared import Prepared
-from provisioner.state.snapshot import NodeView
+from provisioner.state.snapshot import NodeView, Surroundings
 from tests.support.clock import NOON
 from tests.support.fleets import LARGE, MEDIUM, SMALL, Fleet, budget, gist, gone, pool, running, several, told
 from tests.support.problems import apart, app, near, of_app, shape, spread
@@ -96,6 +98,47 @@ def test_pending_pods_keep_the_room_that_they_will_take() -> None:
     answer = drift.propose(fleet.view())
     assert answer.proposals == ()
     assert told(answer)["a"].startswith("not all pods would schedule, default/w-")
+
+
+def with_volume(key: str, value: str) -> Fleet:
+    """A drifted node in zone b with a pod whose volume demands `value` of a node's label `key`; zone a has room."""
+    claim = {
+        "metadata": {"name": "d", "namespace": "default", "annotations": {names.BIND_COMPLETED: "yes"}},
+        "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]},
+        "status": {"phase": "Bound"},
+    }
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}]
+    volume = {
+        "metadata": {"name": "v"},
+        "spec": {
+            "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        },
+    }
+    source = PersistentVolumeClaimSource(claim_name="d")
+    db = running("db", shape(volumes=(Volume(name="d", persistent_volume_claim=source),)))
+    fleet = Fleet()
+    fleet.around = Surroundings(
+        claims={"default/d": msgspec.convert(claim, PersistentVolumeClaim)},
+        volumes={"v": msgspec.convert(volume, PersistentVolume)},
+    )
+    fleet.node("n", [db], zone="b", drifted=NOON)
+    fleet.node("other", several(1, "o"), zone="a")
+    return fleet
+
+
+@pytest.mark.parametrize("key", [names.ZONE_LABEL, "topology.ebs.csi.aws.com/zone"])
+def test_a_pod_moves_within_the_zone_of_its_volume(key: str) -> None:
+    (one,) = drift.propose(with_volume(key, "b").view()).proposals
+    assert [claim.planned_zone for claim in one.replacements] == ["b"]
+    assert [claim.requirements.requirement(names.ZONE_LABEL).is_single for claim in one.replacements] == ["b"]
+
+
+@pytest.mark.parametrize(("key", "value"), [(names.HOSTNAME_LABEL, "node-n"), (names.ZONE_LABEL, "gone")])
+def test_a_pod_whose_volume_is_nowhere_else_keeps_its_node(key: str, value: str) -> None:
+    answer = drift.propose(with_volume(key, value).view())
+    assert answer.proposals == ()
+    assert "the pod's volumes are not accessible" in told(answer)["n"]
 
 
 def test_a_pod_that_nothing_can_hold_keeps_its_node_and_says_why() -> None:

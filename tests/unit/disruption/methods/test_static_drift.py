@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
@@ -43,6 +44,24 @@ LEFT: dict[str, tuple[dict[str, Any], int]] = {
 @pytest.mark.parametrize(("spec", "want"), LEFT.values(), ids=LEFT)
 def test_how_many_go(spec: dict[str, Any], want: int) -> None:
     assert len(static_drift.propose(a_pool(4, 3, **spec).view()).proposals) == want
+
+
+NOT_READY = {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": NOON.isoformat()}]}
+
+
+def test_a_pool_that_makes_no_nodes_keeps_those_that_it_has() -> None:
+    """A replacement would be refused, and its node closed and opened again for it."""
+    answer = static_drift.propose(a_pool(1, 1, status=NOT_READY).view())
+    assert (answer.proposals, told(answer)) == ((), {"n0": 'NodePool "general" is not Ready'})
+
+
+def test_a_pool_that_is_being_deleted_replaces_nothing() -> None:
+    fleet = a_pool(1, 1)
+    (one,) = fleet.pools
+    fleet.pools = [
+        msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, deletion_timestamp=NOON))
+    ]
+    assert static_drift.propose(fleet.view()).proposals == ()
 
 
 def test_a_limit_that_is_reached_is_said() -> None:

@@ -1,0 +1,39 @@
+"""What the Eviction API makes of a pod's PodDisruptionBudgets. Pure.
+
+Source: Kubernetes 1.36 `pkg/registry/core/pod/storage/eviction.go`. Differs: Karpenter knows AlwaysAllow only.
+"""
+
+from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.pods import Pod
+
+
+def asks_no_budget(pod: Pod) -> bool:
+    """Whether the pod is evicted whatever budgets select it, and however many: it has not started, is done, or ends already."""
+    return pod.phase in ("Pending", "Succeeded", "Failed") or pod.deleted is not None
+
+
+def refuses(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Whether the budget that selects the pod forbids its eviction now.
+
+    A pod that is not Ready may go where the policy is AlwaysAllow, or the others are as many as are demanded. Of a budget that changed
+    nothing is allowed before its controller has counted anew.
+    """
+    status = budget.status
+    if lets_unready_go(budget, pod):
+        return False
+    return status.observed_generation < budget.metadata.generation or status.disruptions_allowed <= 0
+
+
+def lets_unready_go(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Whether the pod may go because it is not Ready, whatever the budget allows otherwise."""
+    if pod.ready:
+        return False
+    status = budget.status
+    return budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" or (
+        status.current_healthy >= status.desired_healthy > 0
+    )
+
+
+def forbids_for_ever(budget: PodDisruptionBudget) -> bool:
+    """Whether the budget, by what it says, never allows the eviction of a pod that is Ready."""
+    return budget.spec.max_unavailable in (0, "0%") or budget.spec.min_available == "100%"

@@ -1,0 +1,181 @@
+"""What is wrong, or will surprise, about an object that the API server admits: one source for `dovetail lint` and the validating webhook. Pure.
+
+The schema and its CEL rules are not asked here (`apis.openapi` does that offline, the API server by itself).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from provisioner.apis import advice, names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
+from provisioner.apis.openapi import Violation, did_you_mean
+from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.validation import pool_problems
+
+NodeClasses = Mapping[tuple[str, str], frozenset[str]]
+"""Node classes by group and kind, with the labels that their nodes may have without anybody saying so."""
+
+MAX_POOLS: Final = 256
+"""With more NodePools, nothing is said about pools among each other."""
+
+_POOL_REFERENCE: Final = "spec.template.spec.nodeClassRef"
+_CLAIM_REFERENCE: Final = "spec.nodeClassRef"
+_INDEX: Final = re.compile(r"\[[0-9]+\]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All that is to be said about one object.
+
+    Attributes:
+        errors: for which the controllers would not use it.
+        warnings: what is valid and probably not intended.
+    """
+
+    errors: tuple[Violation, ...] = ()
+    warnings: tuple[Violation, ...] = ()
+
+
+def verdict(obj: Any, classes: NodeClasses) -> Verdict:
+    """What is to be said about one object by itself; nothing about kinds that are not known here.
+
+    Args:
+        obj: a NodePool, NodeClaim, EC2NodeClass or NodeOverlay without violations of its schema.
+        classes: all node classes that there are providers for.
+    """
+    match obj:
+        case NodePool():
+            return _of_pool(obj, classes)
+        case NodeClaim():
+            found = _reference(obj.spec.node_class_ref, classes, _CLAIM_REFERENCE)
+            return Verdict(found.errors, (*found.warnings, *advice.claim_advice(obj)))
+        case EC2NodeClass():
+            return Verdict(warnings=tuple(advice.class_advice(obj)))
+        case NodeOverlay():
+            errors = tuple(_unreadable(obj))
+            return Verdict(errors, () if errors else tuple(advice.overlay_advice(obj)))
+        case _:
+            return Verdict()
+
+
+def well_known_of(pool: NodePool, classes: NodeClasses) -> frozenset[str]:
+    """The labels that nodes of a pool may have without anybody saying so, by its node class."""
+    reference = pool.node_class_ref
+    return classes.get((reference.group, reference.kind), names.WELL_KNOWN_LABELS)
+
+
+def reference_of(obj: Any) -> tuple[str, NodeClassReference] | None:
+    """The reference to a node class, with its path; None for kinds that have none."""
+    match obj:
+        case NodePool():
+            return _POOL_REFERENCE, obj.node_class_ref
+        case NodeClaim():
+            return _CLAIM_REFERENCE, obj.spec.node_class_ref
+        case _:
+            return None
+
+
+def missing_class(obj: Any, there: Collection[str], what: str) -> list[Violation]:
+    """Whether the node class of a pool or claim is not among those of its kind.
+
+    Args:
+        obj: any object; those without a reference miss nothing.
+        there: names of the node classes of that kind.
+        what: ends the sentence, such as "does not exist".
+    """
+    found = reference_of(obj)
+    if found is None or found[1].name in there:
+        return []
+    path, reference = found
+    text = f'{reference.kind} "{reference.name}" {what}{did_you_mean(reference.name, there)}'
+    return [Violation(f"{path}.name", text)]
+
+
+def among_pools(pool: NodePool, others: Iterable[NodePool], classes: NodeClasses) -> list[Violation]:
+    """What will surprise about a pool beside the others, in either direction.
+
+    Args:
+        pool: the one that is written.
+        others: all pools; one of the same name is passed over.
+        classes: all node classes that there are providers for.
+
+    Cost: O(pools), some 50 us each; nothing is looked at where there are more than `MAX_POOLS`.
+    """
+    fleet = [one for one in others if one.name != pool.name]
+    if len(fleet) >= MAX_POOLS:
+        return []
+    fleet.append(pool)
+    known = frozenset[str]().union(*(well_known_of(one, classes) for one in fleet))
+    found = advice.fleet_advice(fleet, known, about=pool.name)
+    beneath = sorted(found.keys() - {pool.name})
+    if beneath:
+        text = (
+            f"tried before {_listed(beneath)}, and accepts every pod that "
+            f"{'it' if len(beneath) == 1 else 'each of them'} accepts; "
+            "lower this weight, or give this NodePool limits, taints or requirements"
+        )
+        return [*found.get(pool.name, ()), Violation("spec.weight", text)]
+    return found.get(pool.name, [])
+
+
+def worsened(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[list[Violation], list[Violation]]:
+    """The errors that an update brings, and those that were there before it.
+
+    Two are the same when their messages are, and their paths up to positions in lists: an entry may move.
+    """
+    left = Counter(map(_key, before))
+    new: list[Violation] = []
+    old: list[Violation] = []
+    for one in after:
+        key = _key(one)
+        (old if left[key] > 0 else new).append(one)
+        left[key] -= 1
+    return new, old
+
+
+def _key(one: Violation) -> tuple[str, str]:
+    return _INDEX.sub("[]", one.path), one.message
+
+
+def _listed(found: list[str]) -> str:
+    shown = [f"NodePool {name}" for name in found[:1]] if len(found) == 1 else [f"NodePools {', '.join(found[:2])}"]
+    return f"{shown[0]} and {len(found) - 2} more" if len(found) > 2 else shown[0]
+
+
+def _of_pool(pool: NodePool, classes: NodeClasses) -> Verdict:
+    reference = _reference(pool.node_class_ref, classes, _POOL_REFERENCE)
+    if reference.warnings:
+        return reference  # another program's; its labels are not known here
+    known = well_known_of(pool, classes)
+    errors = list(reference.errors)
+    for problem in pool_problems(pool, known):
+        path, _, message = problem.partition(": ")
+        errors.append(Violation(path, message))
+    return Verdict(tuple(errors), () if errors else tuple(advice.pool_advice(pool, known)))
+
+
+def _reference(reference: NodeClassReference, classes: NodeClasses, path: str) -> Verdict:
+    """What is wrong with a reference to a node class, whatever classes there are."""
+    if (reference.group, reference.kind) in classes:
+        return Verdict()
+    group = next((group for group, kind in classes if kind == reference.kind), "")
+    if group:
+        text = f'"{reference.group}" has no {reference.kind}; did you mean {group}?'
+        return Verdict(errors=(Violation(f"{path}.group", text),))
+    kinds = [kind for _, kind in classes]
+    text = f'"{reference.kind}" of {reference.group} is not a node class of Dovetail'
+    if reference.group in {names.GROUP, *(group for group, _ in classes)}:
+        return Verdict(errors=(Violation(f"{path}.kind", text + did_you_mean(reference.kind, kinds)),))
+    return Verdict(warnings=(Violation(f"{path}.kind", f"{text}; Dovetail launches no nodes for it"),))
+
+
+def _unreadable(overlay: NodeOverlay) -> Iterator[Violation]:
+    for position, requirement in enumerate(overlay.spec.requirements):
+        try:
+            requirement.requirement()
+        except ValueError as error:
+            yield Violation(f"spec.requirements[{position}]", str(error))

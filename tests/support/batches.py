@@ -1,0 +1,108 @@
+"""One batch of the provisioner on a state of its own, without queues: what it creates is answered by a fake API server."""
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.provisioning import Batch, Provisioner
+from provisioner.controllers.metrics import Metrics
+from provisioner.kube.client import Client
+from provisioner.state.cluster import Cluster
+from provisioner.state.effects import Effect
+from provisioner.support.workers import Pool
+from tests.support.cluster import World
+from tests.support.kube import FakeAnswer, FakeApi, Sent
+from tests.support.tinyserver import Told
+
+METRICS = Metrics()
+
+
+def claim_creator(
+    client: Client,
+    cluster: Cluster,
+    plans: PlanWriter,
+    *,
+    effects: Callable[[Iterable[Effect]], None] = lambda _: None,
+    created: Callable[[NodeClaim], None] = lambda _: None,
+    chance: random.Random | None = None,
+) -> ClaimCreator:
+    """One that tells nobody unless told to, and always draws the same names."""
+    return ClaimCreator(
+        client, cluster, METRICS, plans, effects=effects, created=created, chance=chance or random.Random(1)
+    )
+
+
+class KwokTypes:
+    """A provider with the generated types of kwok for every pool; `meanwhile` runs whenever somebody asks for them."""
+
+    name = "kwok"
+    well_known_labels = names.WELL_KNOWN_LABELS
+    reservation_label = ""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def instance_types(self, _: object) -> Any:
+        self.meanwhile()
+        return catalogue.generated().types
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+
+class Batches:
+    """Runs batches of `world`, whose requests to create are answered by `answer`.
+
+    Attributes:
+        again: why other batches were asked for.
+        created: names of the claims that were.
+        effects: what the state wanted done.
+        told: keeps the events.
+    """
+
+    def __init__(self, world: World, answer: Callable[[Sent], FakeAnswer], *, seed: int = 1) -> None:
+        self.world, self.answer, self.provider = world, answer, KwokTypes()
+        self.again: list[str] = []
+        self.created: list[str] = []
+        self.effects: list[Effect] = []
+        self.api = FakeApi(respond=lambda sent: self.answer(sent), clock=world.clock)
+        self.client = Client(self.api, world.clock)
+        self.told = Told(self.client, world.clock)
+        self._seed = seed
+
+    def run(self, **options: Any) -> Batch | None:
+        """One batch, its creates included; `options` are `Provisioner`'s."""
+        workers, cluster = Pool(1), self.world.cluster
+        plans = PlanWriter(cluster, ClaimWriter(self.client, cluster, self.effects.extend), workers)
+        chance = random.Random(self._seed)
+        creator = claim_creator(
+            self.client,
+            cluster,
+            plans,
+            effects=self.effects.extend,
+            created=lambda made: self.created.append(made.name),
+            chance=chance,
+        )
+        batch = Provisioner(
+            cluster,
+            creator,
+            cast(CloudProvider, self.provider),
+            self.told,
+            METRICS,
+            workers,
+            options.pop("clock", self.world.clock),
+            counts=lambda _: True,
+            retry=self.again.append,
+            chance=chance,
+            plans=plans,
+            **options,
+        ).run()
+        workers.close()
+        return batch

@@ -1,0 +1,177 @@
+"""Objects, what they stand beside, and what is said about them: one table for `dovetail lint` and for the validating webhook."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+
+CLASS: Document = {
+    "apiVersion": "karpenter.k8s.aws/v1",
+    "kind": "EC2NodeClass",
+    "metadata": {"name": "default"},
+    "spec": {
+        "role": "nodes",
+        "amiSelectorTerms": [{"alias": "al2023@v20250715"}],
+        "subnetSelectorTerms": [{"tags": {"a": "b"}}],
+        "securityGroupSelectorTerms": [{"tags": {"a": "b"}}],
+    },
+}
+
+
+def need(key: str, operator: str, *values: str, **more: Any) -> Document:
+    """A requirement."""
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {}), **more}
+
+
+def pool(
+    *requirements: Document, name: str = "general", template: Document | None = None, meta: Any = None, **spec: Any
+) -> Document:
+    """A NodePool over `CLASS`, with fields of its template's spec and of its spec in place of the usual ones."""
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    inner = {"nodeClassRef": reference, "requirements": list(requirements), **(template or {})}
+    whole: Document = {"template": {"spec": inner}, "disruption": {"consolidateAfter": "30s"}}
+    if meta is not None:
+        whole["template"]["metadata"] = meta
+    whole |= spec
+    return {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": whole}
+
+
+def referring(**reference: str) -> Document:
+    """A NodePool with parts of its reference replaced."""
+    made = pool()
+    made["spec"]["template"]["spec"]["nodeClassRef"] |= reference
+    return made
+
+
+def claim(*requirements: Document, **reference: str) -> Document:
+    """A NodeClaim of nobody's."""
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default", **reference}
+    spec = {"nodeClassRef": ref, "requirements": list(requirements)}
+    return {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "alone"}, "spec": spec}
+
+
+def overlay(*requirements: Document, **spec: Any) -> Document:
+    """A NodeOverlay."""
+    whole = {"requirements": list(requirements), **spec}
+    return {
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "kind": "NodeOverlay",
+        "metadata": {"name": "cheaper"},
+        "spec": whole,
+    }
+
+
+def node_class(alias: str) -> Document:
+    """`CLASS` with another image."""
+    made = copy.deepcopy(CLASS)
+    made["spec"]["amiSelectorTerms"] = [{"alias": alias}]
+    return made
+
+
+def budgets(*entries: Document, after: str = "30s") -> Document:
+    """A NodePool with these budgets."""
+    return pool(disruption={"consolidateAfter": after, "budgets": list(entries)})
+
+
+@dataclass(frozen=True)
+class Case:
+    """An object that the API server admits.
+
+    Attributes:
+        document: it.
+        errors: the path and a part of every error, in the order of paths.
+        warnings: the same of every warning; none where there are errors.
+        beside: the other objects that are there; node classes and NodePools.
+    """
+
+    document: Document
+    errors: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
+    beside: tuple[Document, ...] = (CLASS,)
+
+
+CAPACITY, ARCH = "karpenter.sh/capacity-type", "kubernetes.io/arch"
+REQUIREMENTS = "spec.template.spec.requirements"
+REFERENCE = "spec.template.spec.nodeClassRef"
+BUDGETS = "spec.disruption.budgets"
+
+CASES = {
+    "a pool as they come": Case(pool(need(ARCH, "In", "amd64"))),
+    "a class as they come": Case(CLASS, beside=()),
+    "a claim as they come": Case(claim(need(ARCH, "In", "amd64"))),
+    "an overlay as they come": Case(overlay(need(ARCH, "In", "amd64"), price="0.1")),
+    # errors
+    "a class of another group": Case(
+        referring(group="karpenter.sh"), errors=((f"{REFERENCE}.group", "did you mean karpenter.k8s.aws?"),)
+    ),
+    "a class of an unknown kind": Case(
+        referring(kind="EC2NodeClas"), errors=((f"{REFERENCE}.kind", "did you mean EC2NodeClass?"),)
+    ),
+    "a claim with a class of another group": Case(
+        claim(group="karpenter.kwok.sh"), errors=(("spec.nodeClassRef.group", "did you mean karpenter.k8s.aws?"),)
+    ),
+    "a taint that is given twice": Case(
+        pool(template={"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}]}),
+        errors=(("spec.template.spec", "taint a:NoSchedule is listed twice"),),
+    ),
+    "no capacity type that exists": Case(
+        pool(need(CAPACITY, "In", "SPOT")), errors=((f"{REQUIREMENTS}[0].values", "none of SPOT is a capacity type"),)
+    ),
+    "a schedule of a date that never comes": Case(
+        budgets({"nodes": "1", "schedule": "0 0 30 2 *", "duration": "1h"}),
+        errors=((f"{BUDGETS}[0].schedule", "schedule '0 0 30 2 *'"),),
+    ),
+    # warnings
+    "a class that is not there": Case(
+        referring(name="defualt"),
+        warnings=((f"{REFERENCE}.name", 'EC2NodeClass "defualt"'),),
+    ),
+    "a claim whose class is not there": Case(
+        claim(name="other"), warnings=(("spec.nodeClassRef.name", 'EC2NodeClass "other"'),)
+    ),
+    "a pool of another program": Case(
+        referring(group="eks.amazonaws.com", kind="NodeClass"),
+        warnings=((f"{REFERENCE}.kind", "is not a node class of Dovetail"),),
+    ),
+    "a pool that no pod can reach": Case(
+        pool(need(ARCH, "In", "x86_64")), warnings=((REQUIREMENTS, "did you mean amd64?"),)
+    ),
+    "requirements that contradict each other": Case(
+        pool(need("a/b", "In", "x"), need("a/b", "NotIn", "x")), warnings=((REQUIREMENTS, "contradict each other"),)
+    ),
+    "a claim that nothing meets": Case(
+        claim(need("a/b", "In", "x"), need("a/b", "NotIn", "x")),
+        warnings=(("spec.requirements", "no instance can be launched"),),
+    ),
+    "an overlay that selects nothing": Case(
+        overlay(need("a/b", "In", "x"), need("a/b", "NotIn", "x"), price="1"),
+        warnings=(("spec.requirements", "selects no instance type"),),
+    ),
+    "an overlay that changes nothing": Case(overlay(), warnings=(("spec", "has no effect"),)),
+    "a pool that is shadowed by weight": Case(
+        pool(weight=1),
+        warnings=(("spec.weight", "NodePool high (weight 50) is tried first"),),
+        beside=(CLASS, pool(name="high", weight=50)),
+    ),
+    "a pool beside one with a limit": Case(
+        pool(weight=1), beside=(CLASS, pool(name="high", weight=50, limits={"cpu": "100"}))
+    ),
+    "a budget that never opens": Case(
+        budgets({"nodes": "0", "schedule": "@daily", "duration": "0h"}), warnings=((f"{BUDGETS}[0].duration", "never"),)
+    ),
+    "consolidation with budgets of 0": Case(
+        budgets({"nodes": "0"}),
+        warnings=((BUDGETS, "consolidation is enabled (consolidateAfter 30s)"), (BUDGETS, "for Drifted")),
+    ),
+    "minValues that cannot be met": Case(
+        pool(need(CAPACITY, "Exists", minValues=4)), warnings=((f"{REQUIREMENTS}[0].minValues", "allow only 3"),)
+    ),
+    "limits under one node": Case(
+        pool(need("karpenter.k8s.aws/instance-cpu", "Gt", "15"), limits={"cpu": "8"}),
+        warnings=(("spec.limits.cpu", "smaller than its smallest node (16 CPU)"),),
+    ),
+    "the latest image": Case(
+        node_class("al2023@latest"), warnings=(("spec.amiSelectorTerms[0].alias", "pin a version"),), beside=()
+    ),
+}

@@ -1,0 +1,107 @@
+"""The judgement at the end of a run of chaos can fail: what it is told of is found, and nothing else."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.chaos.churn import NAMESPACE
+from tests.chaos.verdict import (
+    Lives,
+    instances_ended_with_live_pods,
+    instances_of_two_claims,
+    long_waits_without_a_cause,
+    nodes_ended_with_live_pods,
+)
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def pod(version: int, node: str = "", *, leaves: int | None = None, why: str = "") -> dict[str, Any]:
+    """A pod of the churn; `leaves` is when it was asked to, in seconds after noon, with a grace period of 30 s."""
+    meta: dict[str, Any] = {"uid": "p", "name": "web-1", "namespace": NAMESPACE, "resourceVersion": str(version)}
+    if leaves is not None:
+        ends = NOON.timestamp() + leaves + 30
+        meta |= {
+            "deletionTimestamp": datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "deletionGracePeriodSeconds": 30,
+        }
+    conditions = [{"type": "PodScheduled", "status": "False", "message": why}] if why else []
+    return {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": "Pending", "conditions": conditions}}
+
+
+def node(version: int) -> dict[str, Any]:
+    return {
+        "metadata": {"uid": "n", "name": "n1", "resourceVersion": str(version)},
+        "spec": {"providerID": "aws:///a/i-1"},
+    }
+
+
+def claim(uid: str, identity: str = "aws:///a/i-1") -> dict[str, Any]:
+    return {"metadata": {"uid": uid, "name": "general-x"}, "status": {"providerID": identity}}
+
+
+def machine(ended: int | None, why: str = "User initiated (2026-11-22 12:00:00 GMT)") -> dict[str, Any]:
+    """It was asked to end so many seconds after noon."""
+    at = "" if ended is None else datetime.fromtimestamp(NOON.timestamp() + ended, UTC).isoformat()
+    return {"id": "i-1", "node": "n1", "ended": at, "terminated_by": "" if ended is None else why}
+
+
+@pytest.mark.parametrize(
+    ("leaves", "ended", "wrong"),
+    [
+        pytest.param(None, 60, 1, id="it still runs"),
+        pytest.param(70, 60, 1, id="it was asked to leave afterwards"),
+        pytest.param(50, 60, 0, id="it was asked to leave before"),
+        pytest.param(None, None, 0, id="the machine runs too"),
+    ],
+)
+def test_an_instance_that_ended_with_a_live_pod(leaves: int | None, ended: int | None, wrong: int) -> None:
+    lives = Lives()
+    lives.take_pod("ADDED", pod(1, "n1", leaves=leaves))
+    lives.pods["p"].bound_at = NOON.timestamp()
+    assert len(instances_ended_with_live_pods([machine(ended)], lives)) == wrong
+
+
+def test_what_ec2_takes_back_may_have_pods() -> None:
+    lives = Lives()
+    lives.take_pod("ADDED", pod(1, "n1"))
+    lives.pods["p"].bound_at = NOON.timestamp()
+    taken = machine(60, "Server.SpotInstanceTermination: Spot instance termination")
+    assert instances_ended_with_live_pods([taken], lives) == []
+
+
+def test_a_node_that_went_with_a_live_pod() -> None:
+    lives = Lives()
+    lives.take_node("ADDED", node(1))
+    lives.take_pod("ADDED", pod(2, "n1"))
+    lives.take_node("DELETED", node(5))
+    assert len(nodes_ended_with_live_pods(lives)) == 1
+    lives.pods["p"].deleting = 4
+    assert nodes_ended_with_live_pods(lives) == []
+
+
+def test_an_instance_that_stood_on_two_claims() -> None:
+    lives = Lives()
+    for _ in range(2):
+        lives.take_claim("MODIFIED", claim("a"))
+    lives.take_claim("ADDED", claim("b", ""))
+    assert instances_of_two_claims(lives) == []
+    lives.take_claim("MODIFIED", claim("b"))
+    assert len(instances_of_two_claims(lives)) == 1
+
+
+@pytest.mark.parametrize(
+    ("why", "seconds", "wrong"),
+    [
+        pytest.param("", 61, 1, id="nobody says why"),
+        pytest.param("", 59, 0, id="not for long yet"),
+        pytest.param("0/3 nodes are available: 3 Insufficient cpu.", 61, 0, id="kube-scheduler says why"),
+    ],
+)
+def test_a_pod_that_waits_for_a_minute(why: str, seconds: float, wrong: int) -> None:
+    lives = Lives()
+    lives.take_pod("ADDED", pod(1, why=why))
+    assert len(long_waits_without_a_cause(lives, lives.pods["p"].seen_at + seconds)) == wrong
+    lives.take_pod("MODIFIED", pod(2, "n1", why=why))
+    assert long_waits_without_a_cause(lives, lives.pods["p"].bound_at + 600) == []

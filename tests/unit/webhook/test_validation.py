@@ -1,0 +1,313 @@
+"""The validating webhook: what it denies, what it warns of, and that it admits whatever it does not understand."""
+
+import copy
+import json
+import random
+import threading
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from flask.testing import FlaskClient
+
+from provisioner.apis import advice
+from provisioner.apis.karpenter import NodePool
+from provisioner.support import metrics
+from provisioner.values.schedule import is_open
+from tests.support.clock import FakeClock
+from tests.support.kube import deep
+from tests.support.verdict_cases import CASES, CLASS, Case, Document, budgets, claim, need, node_class, pool, referring
+from tests.unit.webhook.test_app import SOURCE
+from tests.unit.webhook.test_review import body
+from webhook.app import Admission, create_app
+from webhook.review import MAX_WARNING_BYTES, MAX_WARNINGS
+from webhook.validation import MAX_AT_ONCE, MAX_OBJECT_BYTES, Surroundings, Validation, opinion
+
+PLURALS = {
+    "NodePool": "nodepools",
+    "NodeClaim": "nodeclaims",
+    "NodeOverlay": "nodeoverlays",
+    "EC2NodeClass": "ec2nodeclasses",
+}
+
+
+class Beside:
+    """Surroundings of a test."""
+
+    def __init__(self, *documents: Document, known: bool = True) -> None:
+        pools = [msgspec.convert(one, NodePool) for one in documents if one["kind"] == "NodePool"]
+        classes = [one["metadata"]["name"] for one in documents if one["kind"] == "EC2NodeClass"]
+        named = {("karpenter.k8s.aws", "EC2NodeClass"): classes} if known else {}
+        self.found: Surroundings | Exception = Surroundings(pools, named)
+
+    def surroundings(self) -> Surroundings:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+def client(beside: Beside) -> FlaskClient:
+    return create_app(Admission(SOURCE, FakeClock()), Validation(beside, FakeClock()), list).test_client()
+
+
+def review(document: Document, old: Document | None = None, **changes: Any) -> bytes:
+    """A review of this object as the API server sends it."""
+    group, _, version = document["apiVersion"].partition("/")
+    resource = {"group": group, "version": version, "resource": PLURALS[document["kind"]]}
+    operation = "CREATE" if old is None else "UPDATE"
+    request = {"resource": resource, "namespace": "", "operation": operation, "object": document, "oldObject": old}
+    return body(**request | changes)
+
+
+def answered(data: bytes, beside: Beside | None = None) -> dict[str, Any]:
+    """The response; the uid is that of the request."""
+    answer = client(beside or Beside(CLASS)).post("/validate", data=data, content_type="application/json")
+    assert answer.status_code == 200, answer.data
+    response: dict[str, Any] = json.loads(answer.data)["response"]
+    assert response.pop("uid") == "u1"
+    assert "patch" not in response
+    return response
+
+
+def counted(outcome: str) -> float:
+    return metrics.REGISTRY.get_sample_value("dovetail_webhook_validations_total", {"outcome": outcome}) or 0.0
+
+
+ADMITTED = {"allowed": True}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_said_of(case: Case) -> None:
+    response = answered(review(case.document), Beside(*case.beside))
+    assert response["allowed"] is not bool(case.errors)
+    if case.errors:
+        assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
+        told = response["status"]["message"].split("; spec")
+        for path, text in case.errors:
+            assert any(path.removeprefix("spec") + ": " in one and text in one for one in told)
+        assert "warnings" not in response
+        return
+    told = response.get("warnings", [])
+    assert len(told) == len(case.warnings)
+    for path, text in case.warnings:
+        assert any(one.startswith(f"{path}: ") and text in one for one in told)
+    for one in told:
+        assert len(one.encode()) <= MAX_WARNING_BYTES
+        assert not one.endswith("..."), "the remedy is not cut off"
+
+
+def test_who_shadows_hears_it_too() -> None:
+    beside = Beside(CLASS, *(pool(name=f"low{position}", weight=1) for position in range(4)))
+    (told,) = answered(review(pool(weight=50)), beside)["warnings"]
+    assert told == (
+        "spec.weight: tried before NodePools low0, low1 and 2 more, and accepts every pod that each of them accepts; "
+        "lower this weight, or give this NodePool limits, taints or requirements"
+    )
+
+
+def test_a_pool_is_not_compared_with_what_it_was() -> None:
+    before = pool(weight=50)
+    assert answered(review(pool(weight=1), before), Beside(CLASS, before)) == ADMITTED
+
+
+def test_hundreds_of_pools_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def fleet_advice(*found: object, **_: object) -> dict[str, object]:
+        asked.append(found)
+        return {}
+
+    monkeypatch.setattr(advice, "fleet_advice", fleet_advice)
+    assert answered(review(pool(weight=1)), Beside(CLASS, *(pool(name=f"p{n}") for n in range(300)))) == ADMITTED
+    assert asked == []
+
+
+BAD = pool(need("karpenter.sh/capacity-type", "In", "SPOT"))
+WORSE = pool(need("karpenter.sh/capacity-type", "In", "SPOT"), need("karpenter.sh/capacity-type", "In", "ODD"))
+
+
+def test_what_is_bad_already_may_be_changed_but_not_for_the_worse() -> None:
+    changed = copy.deepcopy(BAD)
+    changed["spec"]["weight"] = 7
+    (told,) = answered(review(changed, BAD))["warnings"]
+    assert told.startswith("still invalid: spec.template.spec.requirements[0].values: none of SPOT")
+    response = answered(review(WORSE, BAD))
+    assert not response["allowed"]
+    assert "ODD" in response["status"]["message"]
+    assert "SPOT" not in response["status"]["message"], "what was there before is not what is denied"
+    assert answered(review(pool(), WORSE)) == ADMITTED
+
+
+def test_a_bad_entry_may_move_and_not_be_doubled() -> None:
+    first, second = need("kubernetes.io/os", "In", "linux"), need("karpenter.sh/capacity-type", "In", "SPOT")
+    assert answered(review(pool(second, first), pool(first, second)))["allowed"]
+    assert not answered(review(pool(second, second), pool(first, second)))["allowed"]
+
+
+def _meta(document: Document, **metadata: Any) -> Document:
+    return {**document, "metadata": {**document["metadata"], **metadata}}
+
+
+UNCHANGED = {
+    "a label": (_meta(BAD, labels={"a": "b"}), BAD),
+    "a finalizer": (BAD, _meta(BAD, finalizers=["karpenter.sh/termination"])),
+    "the status": ({**BAD, "status": {"resources": {"cpu": "1"}}}, BAD),
+    "an object that is being deleted": (_meta(WORSE, deletionTimestamp="2026-01-01T00:00:00Z"), BAD),
+}
+
+
+@pytest.mark.parametrize(("new", "old"), UNCHANGED.values(), ids=UNCHANGED)
+def test_nothing_is_said_of_a_change_of(new: Document, old: Document) -> None:
+    before = counted("unchanged")
+    assert answered(review(new, old)) == ADMITTED
+    assert counted("unchanged") == before + 1
+
+
+def test_deletions_subresources_and_other_kinds_are_nobodys_business() -> None:
+    before = counted("other-kind")
+    assert answered(review(BAD, operation="DELETE")) == ADMITTED
+    assert answered(review(BAD, BAD, subResource="status")) == ADMITTED
+    assert answered(body()) == ADMITTED
+    assert counted("other-kind") == before + 3
+
+
+def test_where_nothing_is_known_nothing_is_said() -> None:
+    assert answered(review(referring(name="other")), Beside(known=False)) == ADMITTED
+    assert answered(review(claim(name="other")), Beside(known=False)) == ADMITTED
+    broken = Beside()
+    broken.found = RuntimeError("cache is broken")
+    before = counted("error")
+    assert answered(review(BAD), broken) == ADMITTED
+    assert counted("error") == before + 1
+
+
+def test_what_cannot_be_read_is_admitted() -> None:
+    odd = {**pool(), "spec": {"weight": "heavy"}}
+    before = counted("bad-object")
+    assert answered(review(odd)) == ADMITTED
+    assert answered(review(BAD, odd)) == ADMITTED, "nobody knows whether it became worse"
+    assert counted("bad-object") == before + 2
+
+
+def test_a_large_object_is_admitted_unread() -> None:
+    before = counted("too-large")
+    assert answered(review(_meta(BAD, annotations={"a": "x" * MAX_OBJECT_BYTES}))) == ADMITTED
+    assert counted("too-large") == before + 1
+
+
+def test_what_is_nested_too_deeply_does_not_hide_the_rest() -> None:
+    evil = {**BAD, "metadata": {"name": "evil", "generation": 1}}
+    assert not answered(deep(review(evil)))["allowed"]
+
+
+def test_few_are_validated_at_a_time_and_the_others_admitted() -> None:
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    class Slow(Beside):
+        def surroundings(self) -> Surroundings:
+            entered.release()
+            assert leave.wait(30)
+            return super().surroundings()
+
+    validation = Validation(Slow(CLASS), FakeClock())
+    threads = [threading.Thread(target=validation.answer, args=(review(BAD),)) for _ in range(MAX_AT_ONCE)]
+    for one in threads:
+        one.start()
+    try:
+        for _ in threads:
+            assert entered.acquire(timeout=30)
+        before = counted("busy")
+        assert json.loads(validation.answer(review(BAD)))["response"] == {"uid": "u1", "allowed": True}
+        assert counted("busy") == before + 1
+    finally:
+        leave.set()
+        for one in threads:
+            one.join(30)
+    assert not json.loads(validation.answer(review(BAD)))["response"]["allowed"], "the room is free again"
+
+
+def test_garbage_is_a_bad_request_and_a_readable_uid_is_admitted() -> None:
+    for data in (b"", b"{}", b"[", b"\xff", review(BAD).replace(b'"uid"', b'"u"')):
+        assert client(Beside()).post("/validate", data=data).status_code == 400
+    assert answered(body(namespace=5)) == ADMITTED
+
+
+def test_many_warnings_and_errors_are_cut() -> None:
+    many = pool(*(need(f"karpenter.k8s.aws/instance-{n}é", "In", "x") for n in range(40)))
+    told = opinion(msgspec.convert(many, NodePool), None, Surroundings())
+    assert len(told.errors) == 40, "é makes no label"
+    message = answered(review(many))["status"]["message"]
+    assert message.endswith("and 30 more errors")
+    assert len(message.encode()) <= 4096
+    many = pool(*(need(f"karpenter.k8s.aws/instance-{n}{'x' * 200}", "In", "x") for n in range(40)))
+    warnings = answered(review(many))["warnings"]
+    assert len(warnings) == MAX_WARNINGS
+    assert warnings[-1] == "and 31 more warnings"
+    assert all(len(one.encode()) <= MAX_WARNING_BYTES for one in warnings)
+
+
+def test_budgets_are_looked_at_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty windows that change every minute; they were looked at a hundred thousand times."""
+    looks = 0
+
+    def counting(*found: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_open(*found)
+
+    monkeypatch.setattr("provisioner.apis.advice.is_open", counting)
+    entries = [{"nodes": "0", "schedule": f"{n}-59 * * * *", "duration": f"{n % 3 + 1}m"} for n in range(50)]
+    assert answered(review(budgets(*entries)))["allowed"]
+    assert 0 < looks <= 2000
+
+
+def test_mutated_reviews_are_answered() -> None:
+    """Bytes and values changed anywhere: 200, or 400 where no uid can be read; nothing takes long, and no rule raises."""
+    chance = random.Random(13)
+    seeds = [review(case.document) for case in CASES.values()]
+    seeds += [review(WORSE, BAD), review(node_class("al2023@latest"), CLASS)]
+    app = client(Beside(CLASS, pool(name="high", weight=50)))
+    spent, statuses, failed = time.process_time(), set(), counted("error")
+    for _ in range(3000):
+        data = _mutated(chance, chance.choice(seeds))
+        answer = app.post("/validate", data=data, content_type="application/json")
+        statuses.add(answer.status_code)
+        if answer.status_code == 200:
+            response = json.loads(answer.data)["response"]
+            assert response["allowed"] or response["status"]["message"]
+            assert all(len(one.encode()) <= MAX_WARNING_BYTES for one in response.get("warnings", ()))
+    assert statuses == {200, 400}
+    assert time.process_time() - spent < 60, "20 ms each, on average"
+    assert counted("error") == failed, "no rule raises"
+
+
+_VALUES: list[Any] = [None, 0, -1, 2**70, 1e300, "", "x" * 300, "\u0000", [], {}, [[]], True, "Never", "0%", "é" * 40]
+
+
+def _mutated(chance: random.Random, data: bytes) -> bytes:
+    if chance.random() < 0.4:
+        raw = bytearray(data)
+        for _ in range(chance.randint(1, 4)):
+            position = chance.randrange(len(raw))
+            match chance.randrange(3):
+                case 0:
+                    raw[position] = chance.randrange(256)
+                case 1:
+                    del raw[position : position + chance.randint(1, 30)]
+                case _:
+                    raw[position:position] = chance.choice([b"{", b"]", b'"', b"[" * 300, b"null", b"\\u0000"])
+        return bytes(raw)
+    document = json.loads(data)
+    for _ in range(chance.randint(1, 3)):
+        _change(chance, document["request"])
+    return json.dumps(document).encode()
+
+
+def _change(chance: random.Random, value: Any) -> None:
+    while isinstance(value, dict | list) and value:
+        key: Any = chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
+        if not isinstance(value[key], dict | list) or not value[key] or chance.random() < 0.1:
+            value[key] = copy.deepcopy(chance.choice(_VALUES))
+            return
+        value = value[key]

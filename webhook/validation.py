@@ -1,0 +1,181 @@
+"""Reviews of NodePools, NodeClaims, NodeOverlays and EC2NodeClasses: denied for what an update or creation makes wrong, warned of what will surprise.
+
+The rules are those of `dovetail lint` (`provisioner.apis.verdicts`); schema and CEL were asked by the API server before. Whatever is not
+known, not understood or too large is admitted, because the controllers check again.
+"""
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.openapi import Violation
+from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.verdicts import among_pools, missing_class, reference_of, verdict, worsened
+from provisioner.cloudprovider.node_classes import NODE_CLASSES
+from provisioner.support import logs, metrics
+from provisioner.support.clock import Clock
+from provisioner.values import jsontext
+from webhook import messages
+from webhook.review import Request, ReviewError, cut, decode_review, encode_reply
+
+MAX_OBJECT_BYTES: Final = 256 * 1024
+"""Larger objects are admitted unread; an object of ours has a few KiB."""
+MAX_AT_ONCE: Final = 3
+"""How many reviews are validated at a time, so that most threads stay free for pods; others are admitted at once."""
+MAX_ERRORS: Final = 10
+MAX_DENIAL_BYTES: Final = 4096
+
+_log = logs.get_logger(__name__)
+
+VALIDATIONS = metrics.counter(
+    "dovetail_webhook_validations_total",
+    "Validated objects, by outcome: admitted, warned, denied, unchanged, other-kind, busy, too-large, bad-object, bad-review, error."
+    " Only denied objects, and a bad-review whose uid cannot be read, are not admitted.",
+    ["outcome"],
+)
+SECONDS = metrics.histogram(
+    "dovetail_webhook_validation_duration_seconds",
+    "Time from the body of a validating review to its response.",
+    [],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0),
+)
+
+_DECODERS: Final[Mapping[tuple[str, str, str], msgspec.json.Decoder[Any]]] = {
+    ("karpenter.sh", "v1", "nodepools"): msgspec.json.Decoder(NodePool),
+    ("karpenter.sh", "v1", "nodeclaims"): msgspec.json.Decoder(NodeClaim),
+    ("karpenter.sh", "v1alpha1", "nodeoverlays"): msgspec.json.Decoder(NodeOverlay),
+    ("karpenter.k8s.aws", "v1", "ec2nodeclasses"): msgspec.json.Decoder(EC2NodeClass),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The objects that the validated one stands beside.
+
+    Attributes:
+        pools: all NodePools; empty where they are not known.
+        classes: the names of all node classes by group and kind; a kind that is not known is left out.
+    """
+
+    pools: Collection[NodePool] = ()
+    classes: Mapping[tuple[str, str], Collection[str]] = field(default_factory=dict)
+
+
+class SurroundingsSource(Protocol):
+    """Where a review gets its surroundings; answers from memory."""
+
+    def surroundings(self) -> Surroundings:
+        """What is known now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What a review is answered with.
+
+    Attributes:
+        outcome: a label of `dovetail_webhook_validations_total`.
+        errors: why it is denied; empty: it is admitted.
+        warnings: sentences for the client.
+    """
+
+    outcome: str
+    errors: tuple[Violation, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
+    """What is to be said about an object that is created (`old` is None) or updated; pure.
+
+    Errors that were there before an update are warnings: what is bad already may be changed as long as that makes it no worse.
+    """
+    if obj.metadata.deletion_timestamp is not None or (old is not None and old.spec == obj.spec):
+        return Opinion("unchanged")
+    found = verdict(obj, NODE_CLASSES)
+    new, known = worsened(() if old is None else verdict(old, NODE_CLASSES).errors, found.errors)
+    if new:
+        return Opinion("denied", tuple(new))
+    warnings = [
+        *(messages.still_invalid(str(one)) for one in known),
+        *map(str, found.warnings),
+        *map(str, _beside(obj, beside)),
+    ]
+    return Opinion("warned" if warnings else "admitted", warnings=tuple(warnings))
+
+
+def _beside(obj: Any, beside: Surroundings) -> list[Violation]:
+    found: list[Violation] = []
+    reference = reference_of(obj)
+    if reference is not None:
+        there = beside.classes.get((reference[1].group, reference[1].kind))
+        found += missing_class(obj, there, messages.NODE_CLASS_DOES_NOT_EXIST) if there is not None else []
+    if isinstance(obj, NodePool):
+        found += among_pools(obj, beside.pools, NODE_CLASSES)
+    return found
+
+
+class Validation:
+    """Answers one AdmissionReview after another; thread-safe."""
+
+    def __init__(self, source: SurroundingsSource, clock: Clock) -> None:
+        self._source, self._clock = source, clock
+        self._room = threading.BoundedSemaphore(MAX_AT_ONCE)
+
+    def answer(self, body: bytes) -> bytes:
+        """The reply to one AdmissionReview body.
+
+        Raises:
+            ReviewError: there is nothing to answer, because the body holds no request with a uid.
+        """
+        started = self._clock.monotonic()
+        try:
+            asked = decode_review(body)
+        except ReviewError as error:
+            VALIDATIONS.labels("bad-review").inc()
+            if not error.uid:
+                raise
+            _log.warning(messages.FAILED_TO_READ_VALIDATING_REVIEW, error=str(error))
+            return encode_reply(error.uid)
+        answer = self._opinion(asked)
+        VALIDATIONS.labels(answer.outcome).inc()
+        SECONDS.observe(self._clock.monotonic() - started)
+        return encode_reply(asked.uid, warnings=answer.warnings, denial=_denial(answer.errors))
+
+    def _opinion(self, asked: Request) -> Opinion:
+        resource = asked.resource
+        decoder = _DECODERS.get((resource.group, resource.version, resource.resource))
+        if decoder is None or asked.sub_resource or asked.operation not in ("CREATE", "UPDATE"):
+            return Opinion("other-kind")
+        if max(len(bytes(asked.object)), len(bytes(asked.old_object))) > MAX_OBJECT_BYTES:
+            return Opinion("too-large")
+        if not self._room.acquire(blocking=False):
+            return Opinion("busy")
+        try:
+            obj = jsontext.decode_trimmed(decoder.decode, asked.object)[0]
+            old = jsontext.decode_trimmed(decoder.decode, asked.old_object)[0] if asked.operation == "UPDATE" else None
+        except (RecursionError, ValueError) as error:
+            _log.warning(messages.FAILED_TO_READ_OBJECT, resource=resource.resource, error=str(error))
+            return Opinion("bad-object")
+        else:
+            return self._judged(obj, old, resource.resource)
+        finally:
+            self._room.release()
+
+    def _judged(self, obj: Any, old: Any, resource: str) -> Opinion:
+        try:
+            return opinion(obj, old, self._source.surroundings())
+        except Exception:
+            _log.exception(messages.FAILED_TO_VALIDATE_OBJECT, resource=resource, name=obj.metadata.name)
+            return Opinion("error")
+
+
+def _denial(errors: Collection[Violation]) -> str:
+    told = [str(one) for one in errors][:MAX_ERRORS]
+    if len(errors) > MAX_ERRORS:
+        told.append(messages.more_errors(str(len(errors) - MAX_ERRORS)))
+    return cut("; ".join(told), MAX_DENIAL_BYTES)
