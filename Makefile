@@ -89,7 +89,7 @@ verify-manifests: install
 
 lock: install ## write requirements.txt, what the image installs, with hashes
 	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q 'pip-tools>=7.6,<8'
-	@$(VENV)-lock/bin/pip-compile -q --generate-hashes --strip-extras --no-annotate --no-header --no-emit-find-links --allow-unsafe \
+	@$(VENV)-lock/bin/pip-compile -q --generate-hashes --extra planner --strip-extras --no-annotate --no-header --no-emit-find-links --allow-unsafe \
 	  -c constraints.txt -o requirements.lock pyproject.toml
 	@{ echo '# What the image installs, with hashes. Written by `make lock` from pyproject.toml and constraints.txt; do not edit.'; \
 	  cat requirements.lock; } > requirements.txt; rm -r requirements.lock $(VENV)-lock

@@ -14,7 +14,16 @@ from provisioner.cli.harness.programs import ProgramError
 from provisioner.cli.harness.results import Figure, at_least, at_most
 from provisioner.cli.harness.running import Run, scale_in, scale_out
 from provisioner.cli.harness.scoreboard import Counts
-from provisioner.cli.harness.session import ALL_PROGRAMS, AWS, PROVISIONER, Interrupted, Setup, interruptible, session
+from provisioner.cli.harness.session import (
+    ALL_PROGRAMS,
+    AWS,
+    PLANNER,
+    PROVISIONER,
+    Interrupted,
+    Setup,
+    interruptible,
+    session,
+)
 from provisioner.cli.harness.table import live
 from provisioner.cli.harness.workload import REPOSITORY, ExampleError, example, pods_of, renamed, scaled
 from provisioner.cli.progress import progress_for
@@ -27,6 +36,7 @@ ALL_RUNNING_GOAL_SECONDS = 25.0
 CLAIMS_GOAL_SECONDS = 1.0
 PROVISIONER_GOAL_MEGABYTES = 150.0
 AWS_PROVISIONER_GOAL_MEGABYTES = 200.0
+PLANNER_GOAL_MEGABYTES = 300.0
 TOTAL_GOAL_MEGABYTES = 350.0
 ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, TimeoutError, OSError)
 
@@ -48,13 +58,20 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     help="What carries the plan into kube-scheduler: webhook and extender, the provisioner's nominations, or nothing.",
 )
 @click.option(
+    "--packing",
+    type=click.Choice(["cost", "greedy"]),
+    default="cost",
+    show_default=True,
+    help="How nodes are chosen: by the cost planner, or by decreasing size of the pods.",
+)
+@click.option(
     "--results",
     "results_directory",
     type=click.Path(file_okay=False, path_type=Path),
     default=REPOSITORY / "results",
     help="Where demo.json is written.",
 )
-def command(pods: int, cloud: str, mode: str, results_directory: Path) -> None:
+def command(pods: int, cloud: str, mode: str, packing: str, results_directory: Path) -> None:
     """1,000 pending pods get the machines they need on a real control plane, then leave.
 
     Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found, started, and taken down at the end.
@@ -62,7 +79,7 @@ def command(pods: int, cloud: str, mode: str, results_directory: Path) -> None:
     console = Console(highlight=False)
     try:
         with interruptible():
-            outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout), cloud, Mode(mode))
+            outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout), cloud, Mode(mode), packing)
     except ERRORS as error:
         console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
         sys.exit(130 if isinstance(error, Interrupted) else 1)
@@ -77,6 +94,7 @@ def run_demo(
     progress: Progress,
     cloud: str = "kwok",
     mode: Mode = Mode.EVERYTHING_ON,
+    packing: str = "cost",
 ) -> Outcome:
     """The whole demo but its last line; everything is taken down again when this returns or raises.
 
@@ -87,6 +105,7 @@ def run_demo(
         progress: of building and starting the dev cluster.
         cloud: "kwok" or "aws".
         mode: what runs.
+        packing: of the provisioner.
 
     Raises:
         DevClusterError, ExampleError, ProgramError, ApiError, Interrupted: what failed, with what to do.
@@ -100,7 +119,9 @@ def run_demo(
 
     name = f"demo-{cloud}" if on_aws else "demo"
     name += "" if mode is Mode.EVERYTHING_ON else f"-{mode}"
-    setup = Setup(name, mode.programs, mode.flags, logs=results_directory / f"{name}-logs", cloud=cloud)
+    setup = Setup(
+        name, mode.programs, (*mode.flags, f"--packing={packing}"), logs=results_directory / f"{name}-logs", cloud=cloud
+    )
     with session(setup, say, progress) as run:
         run.apply_pools(pools)
         say(f"applying {pods_of(workload)} pods in 12 Deployments and a DaemonSet; pools general and dedicated")
@@ -163,6 +184,7 @@ def placement_figures(out: Run, mode: Mode, prefix: str = "") -> list[Figure]:
 def figures_of(out: Run, *, on_aws: bool = False, mode: Mode = Mode.EVERYTHING_ON) -> list[Figure]:
     """Everything that is measured, with the goals of the project; machines that boot have no goal of time."""
     memory = {name: megabytes for name, megabytes in out.memory_megabytes.items() if name in ALL_PROGRAMS}
+    planner = out.memory_megabytes.get(PLANNER)
     of_provisioner = AWS_PROVISIONER_GOAL_MEGABYTES if on_aws else PROVISIONER_GOAL_MEGABYTES
     return [
         Figure("workload running", out.counts.running, "pods", at_least(out.pods)),
@@ -187,6 +209,11 @@ def figures_of(out: Run, *, on_aws: bool = False, mode: Mode = Mode.EVERYTHING_O
                 at_most(of_provisioner) if name == PROVISIONER else None,
             )
             for name, megabytes in sorted(memory.items())
+        ),
+        *(
+            [Figure("memory of the planning process", planner, "MB PSS", at_most(PLANNER_GOAL_MEGABYTES))]
+            if planner is not None
+            else []
         ),
         Figure(
             "memory of all programs",

@@ -1,5 +1,6 @@
 """The provisioner's metrics, under Karpenter's names wherever it has one. Source: core spec 8.1."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -232,6 +233,19 @@ class Metrics:
         self._plan_cost = gauge(
             "dovetail_plan_cost", "Price of the new nodes in the most recent plan, in USD per hour.", ()
         )
+        self._plan_bound = gauge(
+            "dovetail_plan_lower_bound",
+            "Proved lower bound of what new nodes for the pods of the most recent plan cost, in USD per hour; NaN if it is unknown.",
+            (),
+        )
+        self._plan_gap = gauge(
+            "dovetail_plan_gap",
+            "Price of the most recent plan above its lower bound, as a fraction of the bound; NaN if it is unknown.",
+            (),
+        )
+        self._plans = counter(
+            "dovetail_plans_total", "Plans with new nodes, by what came of the search for a cheaper one.", ("outcome",)
+        )
         self._reports = counter("dovetail_reports_total", "Unschedulable pods that the extender reported.", ())
 
     def claim_created(self, pool: str, reason: str = "provisioned", *, min_values_relaxed: bool = False) -> None:
@@ -387,9 +401,12 @@ class Metrics:
         """Planned NodeClaims that growth limits hold back, by NodePool and limit; what is left out is forgotten."""
         self._held_back.replace("all", counts.items())
 
-    def plan(self, usd_per_hour: float) -> None:
-        """One plan was made."""
+    def plan(self, outcome: str, usd_per_hour: float, usd_at_least: float | None, gap: float | None) -> None:
+        """A plan with new nodes was made; `outcome` as of `provisioner.controllers.core.planner.Outcome`."""
+        self._plans.labels(outcome).inc()
         self._plan_cost.set(usd_per_hour)
+        self._plan_bound.set(math.nan if usd_at_least is None else usd_at_least)
+        self._plan_gap.set(math.nan if gap is None else gap)
 
     def plan_pod(self, outcome: str) -> None:
         """A planned pod's wait ended; see `provisioner.state.effects.PodSettled`."""

@@ -171,6 +171,7 @@ class Controllers:
         if self._observability.observer is not None:
             self._observability.observer.stop()
         parts: tuple[Stoppable, ...] = (
+            self._provisioning.planner,
             self._provisioning.intake,
             self._disruptions.voluntary,
             self._disruptions.forceful,

@@ -35,6 +35,8 @@ from provisioner.controllers.core.nodepool import Health, PoolController
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
 from provisioner.controllers.core.overlay_status import OverlayStatus
+from provisioner.controllers.core.planner import Planner
+from provisioner.controllers.core.planner_process import PlannerProcess
 from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
 from provisioner.controllers.core.provisioning import Provisioner
 from provisioner.controllers.core.registration import Registrar
@@ -109,6 +111,7 @@ class Calls:
         register: takes the name of a NodeClaim whose Node has come.
         fits_elsewhere: whether all pods that wait for a NodeClaim would find other places now.
         counts: whether an unbound pod may cause a launch now.
+        time_left: seconds of the batch that is planned now.
     """
 
     carry_out: LateCall[[Iterable[Effect]], None] = field(default_factory=lambda: LateCall("carry out effects"))
@@ -119,6 +122,7 @@ class Calls:
     register: LateCall[[str], None] = field(default_factory=lambda: LateCall("register a Node"))
     fits_elsewhere: LateCall[[str], bool] = field(default_factory=lambda: LateCall("look for other places"))
     counts: LateCall[[Pod], bool] = field(default_factory=lambda: LateCall("judge a waiting pod"))
+    time_left: LateCall[[], float] = field(default_factory=lambda: LateCall("tell the time that is left to a batch"))
 
     def check(self) -> None:
         """Whether all are connected; asked when every part is made, before anything is started.
@@ -371,6 +375,7 @@ class Provisioning:
     """What makes NodeClaims: for pods that wait, and for static NodePools, which tell the ledger of budgets what they give up."""
 
     creator: ClaimCreator
+    planner: Planner
     intake: Intake
     static: StaticCapacity
     ledger: BudgetLedger
@@ -379,7 +384,7 @@ class Provisioning:
 
 
 def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observability) -> Provisioning:
-    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `counts`, `plan_again` and `plan_later`."""
+    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `counts`, `time_left`, `plan_again` and `plan_later`."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
 
     def launch(claim: NodeClaim) -> None:
@@ -401,6 +406,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
     )
     loops = LoopDetector(base.recorder, base.metrics, clock)
     buffers = CapacityBuffers(base.client, clock, caches.buffer_objects, plan_again=calls.plan_again)
+    planner = Planner(PlannerProcess(clock), clock)
     provisioner = Provisioner(
         cluster,
         creator,
@@ -419,6 +425,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         marks=loops.marks,
         buffers=buffers,
         decided=observing.decided,
+        improve=lambda prepared, result: planner.planned(prepared, result, calls.time_left()),
     )
     calls.fits_elsewhere.connect(provisioner.fits_elsewhere)
     intake = Intake(
@@ -429,8 +436,10 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         idle=options.batch_idle_duration,
         longest=options.batch_max_duration,
         grace=options.intake_grace,
+        gathering=planner.expect,
     )
     calls.counts.connect(intake.counts)
+    calls.time_left.connect(intake.remaining)
     calls.plan_again.connect(intake.trigger)
     ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
     calls.plan_later.connect(intake.trigger_after)
@@ -451,7 +460,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         ledger=ledger,
         pause=caches.pause,
     )
-    return Provisioning(creator, intake, static, ledger, loops, buffers)
+    return Provisioning(creator, planner, intake, static, ledger, loops, buffers)
 
 
 @dataclass(frozen=True)

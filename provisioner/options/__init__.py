@@ -490,6 +490,12 @@ class Options:
         "Minimum number of nodes for a hostname spread with DoNotSchedule and without minDomains; 1 follows kube-scheduler, 0 plans a node "
         "for every maxSkew pods. The annotation dovetail.dev/hostname-domains of a NodePool overrides it.",
     )
+    packing: str = _own(
+        "cost",
+        _Parser(_choice("cost", "greedy"), "cost|greedy"),
+        "How nodes are chosen for pending pods: with cost, a planner looks for the cheapest nodes while the batch has time; with greedy, pods are "
+        "packed by decreasing size, as Karpenter does. The annotation dovetail.dev/packing of a NodePool overrides it.",
+    )
     plan_ttl: timedelta = _own(
         timedelta(minutes=15),
         _POSITIVE_DURATION,

@@ -7,7 +7,9 @@ all, where one of them
 - prefers nodes (it has found the best that it could), or has a required or preferred affinity to pods of its own node;
 - is bound by a topology other than zone and hostname, or by one over hostname that more than 8 kinds of pods share;
 - settles a label that the pool leaves open; or where the claim draws from a reservation, or is of a pool with limits while
-  pods are left without a place: what limits allow is theirs.
+  pods are left without a place: what limits allow is theirs;
+- is of a pool that is packed greedily, or to which pods of a hostname spread may come of which a claim that stays has more than maxSkew:
+  one node more would make that illegal. None of the others' pods are moved there.
 
 In a pool with limits or minValues one such claim keeps all others of the pool as they are: their shares hang together. Pods on
 existing nodes stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
@@ -16,19 +18,21 @@ hostnames, no node takes more than maxSkew pods of a spread, or one of those tha
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 from typing import Final
 
-from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_SPOT, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
-from provisioner.scheduling.judging import Design, DesignedNode
+from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.offers import Offer, State, pin
+from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.volumes import NO_VOLUMES
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -39,6 +43,9 @@ _ALONE: Final = 1 << 12
 """What a pod that keeps others off its node takes of the room for it; others take 1. More than pods on any node."""
 _MOST_SHARED: Final = 8
 """Kinds of hostname constraints that several classes share; each is a resource more."""
+_FLEXIBLE: Final = 15
+"""So many instance types a spot node can be, where there are so many. Source: Karpenter's least number for moving spot to spot."""
+_QUARTER: Final = 4
 _BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
 _EVERYTHING: Final = Term()
 
@@ -54,6 +61,8 @@ class Slot:
         usd: per hour; exact.
         room: what a node has for pods, by dimension.
         supply: number of the reservation that it draws from; -1 for any number of nodes.
+        rare: spot, and too few instance types have that much room; see `_rare`.
+        penalty: what the NodePool adds to the price of each node when fleets are compared; not part of any bound.
     """
 
     offer: int
@@ -63,6 +72,8 @@ class Slot:
     usd: Fraction
     room: Vector
     supply: int = -1
+    rare: bool = False
+    penalty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +144,8 @@ class Model:
         nodes: what scheduling made for them.
         kept: claims that stay.
         market: for the bound.
+        familiar: whether `nodes` are possible with these slots; not where scheduling made spot nodes that hardly any other type could
+            take the place of.
     """
 
     slots: tuple[Slot, ...]
@@ -140,14 +153,12 @@ class Model:
     nodes: tuple[Node, ...]
     kept: tuple[PlannedClaim, ...]
     market: Market
+    familiar: bool = True
 
-    def design(self, setting: Setting, result: Result, nodes: Iterable[Node]) -> Design:
-        """These nodes, what stays, and pods on existing nodes, for scheduling to judge; the kept claims come first."""
+    def designed(self, setting: Setting, nodes: Iterable[Node]) -> tuple[DesignedNode, ...]:
+        """These nodes with pods dealt out to them, for scheduling to judge beside what stays."""
         dealt = [0] * len(self.items)
-        made = [
-            DesignedNode(one.pool, one.planned_type, one.planned_zone, one.planned_capacity_type, one.pods)
-            for one in self.kept
-        ]
+        made = []
         for node in nodes:
             slot = self.slots[node.slot]
             offer = setting.offers[slot.offer]
@@ -158,7 +169,7 @@ class Model:
                 pods += self.items[number].pods[start : start + count]
             name = offer.catalogue.types[slot.row].name
             made.append(DesignedNode(offer.pool.name, name, slot.zone, slot.capacity_type, tuple(pods)))
-        return Design(tuple(made), result.existing)
+        return tuple(made)
 
 
 def model_of(setting: Setting, result: Result) -> Model:
@@ -187,6 +198,7 @@ class _Reader:
         own, self.shared, many = self._ties()
         self.most: Final = own
         self.unknown: Final = [n in many or self._unknown(one) for n, one in enumerate(self.classes)]
+        self.closed = {one.pool.name for one in setting.offers if one.pool.packing is Packing.GREEDY}
         self.weights: Final = {offer.pool.name: offer.pool.weight for offer in setting.offers}
 
     # ------------------------------------------------------------------ what the model does not know
@@ -211,6 +223,22 @@ class _Reader:
         if any(count.key not in (ZONE_LABEL, HOSTNAME_LABEL) for count in self._counts(one)):
             return True
         return any(count.on_hosts for demand in one.ladder for count in demand.relations.together)
+
+    def _bound_to(self, kept: Iterable[PlannedClaim]) -> set[str]:
+        """The pools to which pods may come of which claims that stay have more than maxSkew: see above."""
+        found: set[str] = set()
+        if self.setting.scope.empty:
+            return found
+        loads = [Counter(self.number_of[pod.uid] for pod in claim.pods) for claim in kept]
+        counted = [set(self.setting.scope.including(one.facts.pod)) for one in self.classes]
+        for one in self.classes:
+            for spread in one.ladder[0].relations.spreads:
+                if spread.count.on_hosts and any(
+                    sum(count for number, count in load.items() if spread.count in counted[number]) > spread.max_skew
+                    for load in loads
+                ):
+                    found |= {offer.pool.name for offer in self.setting.offers if offer.admits(one.filter)}
+        return found
 
     def _ties(self) -> tuple[dict[int, int], list[_Tie], set[int]]:
         """Most pods on a node by class; ties that several classes share; classes of more of these than can be looked after."""
@@ -250,9 +278,12 @@ class _Reader:
 
     def model(self) -> Model:
         again, kept = self._claims()
+        while not (more := self._bound_to(kept)) <= self.closed:
+            self.closed |= more
+            again, kept = self._claims()
         names = self.setting.bins.dimensions.names
         by_zone, by_capacity = self._told_apart(again)
-        slots = self._slots(by_zone=by_zone, by_capacity=by_capacity)
+        slots = self._slots(by_zone=by_zone, by_capacity=by_capacity, closed=False)
         bits = _bits_by_offer(slots)
         market, group_of = self._market(names)
         items: dict[tuple[Vector, int, int, int, int], int] = {}
@@ -284,7 +315,9 @@ class _Reader:
             if node is None:  # what scheduling knows is more than the model does
                 return Model((), (), (), self.result.claims, market)
             nodes.append(node)
-        return Model(slots, made, tuple(nodes), tuple(kept), market)
+        common = _common(slots, made)
+        familiar = common is made or all(cheapest(slots, common, node.load) for node in nodes)
+        return Model(slots, common, tuple(nodes), tuple(kept), market, familiar)
 
     def _claims(self) -> tuple[list[tuple[PlannedClaim, str]], list[PlannedClaim]]:
         """The claims that are planned again, with their zone where it matters; the others."""
@@ -298,7 +331,13 @@ class _Reader:
             zone = claim.requirements.requirement(ZONE_LABEL).is_single or ""
             unknown = any(self.unknown[n] or (self.zoned[n] and not zone) for n in numbers)
             short = bool(self.result.unplaced) and offer.pool.remaining is not None
-            if unknown or short or claim.reservations or any(self._settles(self.classes[n], offer) for n in numbers):
+            if (
+                claim.pool in self.closed
+                or unknown
+                or short
+                or claim.reservations
+                or any(self._settles(self.classes[n], offer) for n in numbers)
+            ):
                 kept.append(claim)
                 if offer.pool.remaining is not None or offer.min_values:
                     whole.add(claim.pool)
@@ -322,10 +361,13 @@ class _Reader:
         }  # fmt: skip
         return ZONE_LABEL in keys or any(self.zoned[n] for n in numbers), CAPACITY_TYPE_LABEL in keys
 
-    def _slots(self, *, by_zone: bool, by_capacity: bool) -> tuple[Slot, ...]:
+    def _slots(self, *, by_zone: bool, by_capacity: bool, closed: bool = True) -> tuple[Slot, ...]:
+        """Every way to make a node; with `closed`, also in pools that stay as they are."""
         found: list[Slot] = []
         more = tuple([_ALONE if tie.apart else tie.most for tie in self.shared])
         for number, offer in enumerate(self.setting.offers):
+            if not closed and offer.pool.name in self.closed:
+                continue
             zones = (offer.domains(offer.base, ZONE_LABEL) if by_zone else ()) or ("",)
             kinds = (offer.domains(offer.base, CAPACITY_TYPE_LABEL) if by_capacity else ()) or ("",)
             for zone in zones:
@@ -333,9 +375,16 @@ class _Reader:
                     state = _state(offer, zone, kind)
                     if state is None:
                         continue
-                    for one in offer.ranked(state).priced:
+                    priced = offer.ranked(state).priced
+                    spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
+                    rare = _rare({one.row: offer.room[one.row] for one in priced}) if spot else frozenset()
+                    for one in priced:
                         usd = Fraction(str(one.offering.price))
-                        found.append(Slot(number, one.row, zone, kind, usd, offer.room[one.row] + more))
+                        scarce = one.row in rare and one.offering.capacity_type == CAPACITY_SPOT
+                        room = offer.room[one.row] + more
+                        found.append(
+                            Slot(number, one.row, zone, kind, usd, room, rare=scarce, penalty=offer.pool.node_penalty)
+                        )
         return tuple(found)
 
     def _slots_for(self, number: int, bits: "_Bits", zone: str, weight: int) -> int:
@@ -494,6 +543,39 @@ def _share(tie: _Tie, number: int) -> int:
     if tie.apart:
         return _ALONE if number in tie.owners else int(number in tie.members)
     return int(number in tie.members or number in tie.owners)
+
+
+def _rare(rooms: Mapping[int, Vector]) -> frozenset[int]:
+    """Those of which fewer than 15 have at least their room, in every dimension; of a short list, fewer than a quarter of it.
+
+    Cost: O(types x dimensions) operations on bitsets.
+    """
+    rows = list(rooms)
+    enough = min(_FLEXIBLE, len(rows) // _QUARTER)
+    covering = dict.fromkeys(rows, -1)
+    for amounts in zip(*rooms.values(), strict=True):
+        seen = 0
+        own = dict(zip(rows, amounts, strict=True))
+        for _, some in groupby(sorted(rows, key=own.__getitem__, reverse=True), own.__getitem__):
+            equal = list(some)
+            for row in equal:
+                seen |= 1 << row
+            for row in equal:
+                covering[row] &= seen
+    return frozenset([row for row in rows if covering[row].bit_count() < enough])
+
+
+def _common(slots: Sequence[Slot], items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The items without the slots that are rare, but for those that fit on no other."""
+    rare = sum(1 << number for number, slot in enumerate(slots) if slot.rare)
+    if not rare:
+        return items
+    made = []
+    for one in items:
+        others = one.allowed & ~rare
+        fits = any(all(map(int.__ge__, slots[number].room, one.need)) for number in members(others))
+        made.append(replace(one, allowed=others) if fits else one)
+    return tuple(made)
 
 
 def _union(sets: Iterable[int]) -> int:

@@ -1,15 +1,17 @@
 """A cheaper answer than scheduling's to the same question, and a proved bound beside it.
 
 Stages, each of which leaves an answer: scheduling's own (first fit by decreasing size); dives by worth; column generation where
-there are few kinds of pods; ruin and recreate on the best of them. The cheapest one is judged by scheduling as a whole, and
-taken where it is legal and costs less; else scheduling's answer stays. What the planner leaves as it is: see `model`.
+there are few kinds of pods; ruin and recreate on the best of them. The cheapest one is proposed (`propose`), judged by scheduling as
+a whole, and taken where it is legal and costs less (`taken`); else scheduling's answer stays. What the planner leaves as it is: see
+`model`.
 
 Not done: fleets are not steered towards a pool's limits or minValues; one that breaks them is refused as a whole. Zones are those
-that scheduling chose. Spot is planned at its lowest price.
+that scheduling chose. Spot is planned at its lowest price, on nodes of which 15 instance types could take the place where there are so many.
 """
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -17,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provisioner.apis.pods import Pod
+from provisioner.planning.acceptance import taken
 from provisioner.planning.columns import generated
 from provisioner.planning.model import Model, Node, model_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
 from provisioner.planning.search import Fleet, Search
-from provisioner.scheduling.judging import Fault
+from provisioner.scheduling.judging import DesignedNode, Fault
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.result import Result
+from provisioner.scheduling.result import PlannedClaim, Result
 
 ITERATIONS: Final = 60
 """Rounds of ruin and recreate where nobody says how many."""
@@ -35,7 +38,7 @@ _DIVES: Final = ((0.0, 1.0), (0.1, 1.0), (0.1, 0.5))
 """(noise, share) of each dive."""
 _DONE: Final = 1.001
 """An answer that costs so much of the bound is not improved any more."""
-_EPSILON: Final = 1e-9
+_EPSILON: Final = 1e-9  # USD per hour
 
 SCHEDULING: Final = "scheduling"
 
@@ -72,6 +75,23 @@ class Plan:
         return usd / least - 1 if least > 0 else float("inf")
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A fleet that nobody has judged yet.
+
+    Attributes:
+        usd_at_least, stage, steps: as of `Plan`.
+        kept: claims of scheduling's answer that stay as they are.
+        nodes: instead of all the others; None where nothing cheaper was found.
+    """
+
+    usd_at_least: float
+    stage: str = SCHEDULING
+    steps: int = 0
+    kept: tuple[PlannedClaim, ...] = ()
+    nodes: tuple[DesignedNode, ...] | None = None
+
+
 def never() -> bool:
     """A deadline that does not come."""
     return False
@@ -92,29 +112,43 @@ def improve(
         prepared: the world that `result` is about.
         pods: what `prepared.solve` was asked.
         result: what it answered.
-        expired: says that time is up; then the best fleet so far is judged, which takes about as long as `judge`.
+        expired: says that time is up; after one dive at the least, the best fleet so far is judged, which takes about as long as `judge`.
         iterations: most rounds of ruin and recreate. With `expired` never true, equal arguments give equal plans.
         seed: of what is left to chance.
 
     Cost: 1 to 3 s of one core for 1,000 to 20,000 pods with the default iterations; what a dive costs depends on kinds of
     pods more than on pods.
     """
+    proposal = propose(prepared, pods, result, expired=expired, iterations=iterations, seed=seed)
+    least, steps = proposal.usd_at_least, proposal.steps
+    if proposal.nodes is None:
+        return Plan(result, least, steps=steps)
+    found, faults = taken(prepared, result, proposal.kept, proposal.nodes)
+    if found is result:
+        return Plan(result, least, steps=steps, refused=faults)
+    return Plan(found, least, proposal.stage, steps)
+
+
+def propose(
+    prepared: Prepared,
+    pods: Iterable[Pod],
+    result: Result,
+    *,
+    expired: Callable[[], bool] = never,
+    iterations: int = ITERATIONS,
+    seed: int = 0,
+) -> Proposal:
+    """Look for a cheaper fleet as `improve` does, and leave it to others to judge it."""
     placed = {pod.uid for some in _placed(result) for pod in some}
     setting = prepared.setting([pod for pod in pods if pod.uid in placed])
     model = model_of(setting, result)
     prices = prices_of(model.market)
     if not model.nodes:
-        return Plan(result, prices.usd_at_least)
+        return Proposal(prices.usd_at_least)
     nodes, stage, steps = _Stages(model, prices, seed, expired).run(iterations)
     if stage == SCHEDULING:
-        return Plan(result, prices.usd_at_least, steps=steps)
-    verdict, claims = prepared.settle(model.design(setting, result, nodes))
-    if not verdict.legal:
-        return Plan(result, prices.usd_at_least, steps=steps, refused=verdict.faults)
-    found = replace(result, claims=(*model.kept, *claims[len(model.kept) :]))
-    if found.usd_per_hour >= result.usd_per_hour - _EPSILON:
-        return Plan(result, prices.usd_at_least, steps=steps)
-    return Plan(found, prices.usd_at_least, stage, steps)
+        return Proposal(prices.usd_at_least, steps=steps)
+    return Proposal(prices.usd_at_least, stage, steps, model.kept, model.designed(setting, nodes))
 
 
 def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:
@@ -144,10 +178,10 @@ class _Stages:
     def run(self, iterations: int) -> tuple[list[Node], str, int]:
         """The nodes of the cheapest fleet, the stage that found it, and the rounds of ruin and recreate."""
         search = self.search
-        first = search.fleet(self._loads())
-        fleets = [(first, SCHEDULING)]
+        fleets = [(search.fleet(self._loads()), SCHEDULING)] if self.model.familiar else []
         for noise, share in _DIVES:
-            if self._done(fleets):
+            late = fleets and fleets[-1][1] != SCHEDULING and self.expired()  # one dive is worth a little more time
+            if late or self._near(fleets):
                 break
             fleets.append((search.fleet(search.dive(self.arrays.demand, noise=noise, share=share)), "dive"))
         if len(self.model.items) <= _FEW_KINDS and not self._done(fleets):
@@ -161,7 +195,10 @@ class _Stages:
         return self._nodes(best), stage, search.steps
 
     def _done(self, fleets: list[tuple[Fleet, str]]) -> bool:
-        return self.expired() or min(one.usd for one, _ in fleets) <= self.least * _DONE
+        return self.expired() or self._near(fleets)
+
+    def _near(self, fleets: list[tuple[Fleet, str]]) -> bool:
+        return min((one.usd for one, _ in fleets), default=math.inf) <= self.least * _DONE
 
     def _loads(self) -> Counts:
         loads = np.zeros((len(self.model.nodes), len(self.model.items)), dtype=np.int32)

@@ -4,12 +4,14 @@ What pods or claims have in common (shapes, requirements, lists of types, reason
 process of this program wrote. Places speak of pods by their number in the question.
 """
 
+import copyreg
 import pickle
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -282,6 +284,17 @@ def _numbers(code: str, data: bytes) -> Sequence[int]:
     numbers: array[int] = array(code)
     numbers.frombytes(data)
     return numbers
+
+
+def _view(known: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(known)
+
+
+def _reduced(view: MappingProxyType[Any, Any]) -> tuple[Callable[..., MappingProxyType[Any, Any]], tuple[object]]:
+    return _view, (dict(view),)
+
+
+copyreg.pickle(MappingProxyType, _reduced)  # snapshots give out views of their dicts
 
 
 def _dumps(shared: object) -> bytes:

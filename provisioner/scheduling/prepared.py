@@ -508,12 +508,12 @@ def prepare(world: World, before: Prepared | None = None) -> Prepared:
     """
     if before is None:
         return _fresh(world, Stock())
-    changes = _changes(before.world, world)
+    changes = changes_between(before.world, world)
     return _fresh(world, before._stock) if changes is None else before.updated(changes)  # noqa: SLF001 - its own class, in its own module
 
 
-def _changes(before: World, after: World) -> Changes | None:
-    """What happened in between; None where it is not told by changes."""
+def changes_between(before: World, after: World) -> Changes | None:
+    """What happened between two instants; None where `Changes` cannot say it. Cost: one comparison of identity a machine."""
     kept = ("well_known", "preferences", "min_values", "devices", "reservation_label")
     if any(getattr(before, name) != getattr(after, name) for name in kept):
         return None

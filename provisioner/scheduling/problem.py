@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector
@@ -40,6 +41,19 @@ class DevicePolicy(enum.StrEnum):
     """Their resource claims are no constraint."""
 
 
+NODE_PENALTY: Final = 0.005
+"""USD per hour; about what a root volume of 20 GiB and a public address cost, which no price list of instance types has."""
+
+
+class Packing(enum.StrEnum):
+    """How nodes are chosen for the pods of a batch."""
+
+    COST = "cost"
+    """By the cost planner, where it finds a cheaper fleet in time."""
+    GREEDY = "greedy"
+    """First fit by decreasing size, as Karpenter does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """A NodePool that may make machines now (ready, not static, not deleting).
@@ -56,6 +70,8 @@ class Pool:
             resources appear; an amount may be negative.
         template: opaque to scheduling, handed back with every planned claim.
         hostname_domains: as of `World`, for pods that may come to this pool; None for the world's.
+        packing: whether the planner may change what scheduling has for this pool; scheduling does not look at it.
+        node_penalty: USD per hour that the planner adds to the price of each node: fewer nodes are worth so much. Likewise.
     """
 
     name: str
@@ -67,6 +83,8 @@ class Pool:
     remaining: Resources | None = None
     template: object = None
     hostname_domains: int | None = None
+    packing: Packing = Packing.COST
+    node_penalty: float = NODE_PENALTY
 
 
 @dataclass(frozen=True)

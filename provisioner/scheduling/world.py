@@ -1,5 +1,6 @@
 """From a snapshot of the cluster to the world that scheduling is asked about; what only depends on the instant is decided here."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,9 +13,11 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
+    NODE_PENALTY,
     Bin,
     DevicePolicy,
     MinValuesPolicy,
+    Packing,
     Pool,
     PreferencePolicy,
     SpreadDefaults,
@@ -30,6 +33,8 @@ from provisioner.values.resources import Resources
 HOSTNAME_DOMAINS: Final = 3
 """Machines over which a hard hostname spread is planned where nobody says how many."""
 _MOST_DIGITS: Final = 6
+_DECIMAL: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?", re.ASCII)
+_PACKINGS: Final = tuple([one.value for one in Packing])
 _NOT_RESERVED: Final = Requirements.of(
     [Requirement.of(names.CAPACITY_TYPE_LABEL, Operator.NOT_IN, [names.CAPACITY_RESERVED])]
 )
@@ -43,6 +48,7 @@ class Policies:
         spread: cluster default spread constraints, without selectors.
         reserves: whether reserved capacity may be used.
         hostname_domains: as of `World.hostname_domains`.
+        packing: of NodePools that do not say.
     """
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
@@ -51,6 +57,7 @@ class Policies:
     spread: tuple[TopologySpreadConstraint, ...] = ()
     reserves: bool = True
     hostname_domains: int = HOSTNAME_DOMAINS
+    packing: Packing = Packing.COST
 
 
 DEFAULTS: Final = Policies()
@@ -214,6 +221,18 @@ def _pool(
         text = f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         domains = None
+    packing = view.pool.metadata.annotations.get(names.PACKING)
+    if packing is not None and packing not in _PACKINGS:
+        text = (
+            f"metadata.annotations[{names.PACKING}]: {packing[:64]!r} is neither {' nor '.join(map(repr, _PACKINGS))}"
+        )
+        unreadable.append(Unreadable(view.pool, text, left_out=False))
+        packing = None
+    penalty = view.pool.metadata.annotations.get(names.NODE_PENALTY)
+    if penalty is not None and not _DECIMAL.fullmatch(penalty):
+        text = f"metadata.annotations[{names.NODE_PENALTY}]: {penalty[:64]!r} is not a decimal number from 0 to 9999, such as 0.01"
+        unreadable.append(Unreadable(view.pool, text, left_out=False))
+        penalty = None
     if not policies.reserves:
         requirements = requirements.merged(_NOT_RESERVED)
     made = Pool(
@@ -228,5 +247,7 @@ def _pool(
         else None,
         template=view.pool,
         hostname_domains=None if domains is None else int(domains),
+        packing=policies.packing if packing is None else Packing(packing),
+        node_penalty=NODE_PENALTY if penalty is None else float(penalty),
     )
     return [made]

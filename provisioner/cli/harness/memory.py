@@ -31,10 +31,24 @@ def tree(root: int, proc: Path = PROC) -> tuple[int, ...]:
     return tuple(found)
 
 
-def pss_bytes(root: int, proc: Path = PROC) -> float:
-    """Proportional set size of the process tree in bytes; `nan` when nothing of it can be read."""
+def running(root: int, module: str, proc: Path = PROC) -> tuple[int, ...]:
+    """Processes of the tree that were started as `python -m MODULE`."""
+    found = []
+    for pid in tree(root, proc):
+        try:
+            words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if module.encode() in words:
+            found.append(pid)
+    return tuple(found)
+
+
+def pss_bytes(root: int, proc: Path = PROC, *, apart: str = "") -> float:
+    """Proportional set size of the process tree in bytes; `nan` when nothing of it can be read. Without processes of the module `apart`."""
     try:
-        pids = tree(root, proc)
+        others = set(running(root, apart, proc)) if apart else set()
+        pids = [pid for pid in tree(root, proc) if pid not in others]
     except OSError:
         return math.nan
     total, read = 0, False

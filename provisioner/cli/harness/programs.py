@@ -19,6 +19,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.processes import Record
 from provisioner.support.clock import Clock
 
+PLANNER_MODULE = "provisioner.planner"
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.05
 LOG_TAIL_BYTES = 2000
@@ -123,9 +124,15 @@ class Programs:
             self.stop(name)
 
     def pss_bytes(self, name: str) -> float:
-        """Memory of the program's process tree; `nan` when it is not running."""
+        """Memory of the program's process tree, its planning process left out; `nan` when it is not running."""
         child = self._children.get(name)
-        return math.nan if child is None else memory.pss_bytes(child.pid)
+        return math.nan if child is None else memory.pss_bytes(child.pid, apart=PLANNER_MODULE)
+
+    def planner_pss_bytes(self, name: str) -> float:
+        """Memory of the program's planning process; `nan` when none is running."""
+        child = self._children.get(name)
+        pids = () if child is None else memory.running(child.pid, PLANNER_MODULE)
+        return memory.pss_bytes(pids[0]) if pids else math.nan
 
     def cpu_seconds(self, name: str) -> float:
         """CPU time that the program's processes have used so far; `nan` when it is not running."""

@@ -1,6 +1,7 @@
 """A dev cluster of its own with our programs in it, for the time of a `with` block."""
 
 import contextlib
+import math
 import os
 import signal
 import urllib.error
@@ -25,6 +26,7 @@ from provisioner.kube.resources import MUTATINGWEBHOOKS
 from provisioner.support.clock import SystemClock
 
 PROVISIONER, WEBHOOK, EXTENDER = "provisioner", "webhook", "extender"
+PLANNER = "planning process"
 AWS = "aws"
 ALL_PROGRAMS = (WEBHOOK, EXTENDER, PROVISIONER)
 SCHEDULER_LEASE = "kube-system/kube-scheduler"  # the dev cluster's one scheduler serves our profile too
@@ -169,8 +171,10 @@ class Session:
         applying.wait_pools_ready(self.client, pools)
 
     def memory_megabytes(self) -> dict[str, float]:
-        """PSS of each program's process tree in MB (10**6 bytes)."""
-        return {name: self.programs.pss_bytes(name) / MEGABYTE for name in self.setup.programs}
+        """PSS of each program's process tree in MB (10**6 bytes); of the planning process apart, where one is running."""
+        found = {name: self.programs.pss_bytes(name) / MEGABYTE for name in self.setup.programs}
+        planner = self.programs.planner_pss_bytes(PROVISIONER) / MEGABYTE
+        return found if math.isnan(planner) else {**found, PLANNER: planner}
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time used so far: each of our programs, the control plane's programs together, and this process."""

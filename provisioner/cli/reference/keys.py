@@ -58,6 +58,36 @@ OWN: Final = (
         "Minimum number of nodes for a hostname spread with DoNotSchedule; overrides --hostname-spread-domains.",
     ),
     Key(
+        names.PACKING,
+        "NodePool annotation",
+        "you",
+        "How nodes are chosen for pending pods: `cost` or `greedy`; overrides --packing.",
+    ),
+    Key(
+        names.NODE_PENALTY,
+        "NodePool annotation",
+        "you",
+        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.005.",
+    ),
+    Key(
+        names.PLAN_COST,
+        "NodeClaim annotation",
+        "provisioner",
+        "Price of all new nodes of the plan that the NodeClaim is part of, in USD per hour.",
+    ),
+    Key(
+        names.PLAN_LOWER_BOUND,
+        "NodeClaim annotation",
+        "provisioner",
+        "Proved lower bound of that price, in USD per hour.",
+    ),
+    Key(
+        names.PLAN_GAP,
+        "NodeClaim annotation",
+        "provisioner",
+        "That price above the lower bound, as a fraction of the bound.",
+    ),
+    Key(
         names.PAUSED,
         "NodePool annotation",
         "you",

@@ -32,11 +32,22 @@ class Window:
         self._latest = now
         return True
 
-    def closes_at(self) -> float | None:
-        """The instant at which the window closes if nothing new comes; None while nothing has come."""
+    def closes_at(self, kept: float = 0.0) -> float | None:
+        """The instant at which the window closes if nothing new comes; None while nothing has come.
+
+        Args:
+            kept: seconds of `longest` that planning needs, at most half of it.
+        """
         if not self._members:
             return None
-        return min(self._latest + self._idle, self._opened + self._longest)
+        return min(self._latest + self._idle, self._opened + self._longest - min(kept, self._longest / 2))
+
+    def ends_at(self) -> float:
+        """The instant at which the batch's time is over whatever comes; 0 while nothing has come."""
+        return self._opened + self._longest if self._members else 0.0
+
+    def __len__(self) -> int:
+        return len(self._members)
 
     def close(self) -> int:
         """Empty the window for the next batch; how many members it had."""
@@ -58,6 +69,9 @@ class Intake:
 
     A pod opens the window when it is added; it counts once it is confirmed (Unschedulable, or a report of the
     extender) or, where nobody may be holding it back, has stayed unbound for the grace period. Pods that still wait are looked at again every 10 s.
+
+    Args:
+        gathering: is told how many members an open window has; says how many seconds their planning needs.
     """
 
     def __init__(
@@ -70,7 +84,9 @@ class Intake:
         idle: timedelta,
         longest: timedelta,
         grace: timedelta,
+        gathering: Callable[[int], float] = lambda _members: 0.0,
     ) -> None:
+        self._gathering, self._ends_at = gathering, 0.0
         self._run, self._waiting, self._is_planned, self._clock = run, waiting, is_planned, clock
         self._grace = grace.total_seconds()
         self._window = Window(idle.total_seconds(), longest.total_seconds())
@@ -141,6 +157,10 @@ class Intake:
             return True
         return since is not None and counts_by_time(pod) and self._clock.monotonic() - since >= self._grace
 
+    def remaining(self) -> float:
+        """Seconds that are left to the batch that is planned now; never negative."""
+        return max(0.0, self._ends_at - self._clock.monotonic())
+
     def _loop(self) -> None:
         recheck = self._clock.monotonic() + RECHECK_SECONDS
         pulse = heartbeat.pulse("intake")
@@ -150,7 +170,7 @@ class Intake:
                 if self._stopping:
                     return
                 now = self._clock.monotonic()
-                closes = self._window.closes_at()
+                closes = self._window.closes_at(self._gathering(len(self._window)))
                 later = self._later is not None and self._later <= now
                 if (closes is None or closes > now) and now < recheck and not later:
                     soonest = min(one for one in (closes, recheck, self._later) if one is not None)
@@ -160,6 +180,7 @@ class Intake:
                 if later:
                     self._later = None
                 if due:
+                    self._ends_at = self._window.ends_at()
                     self._window.close()
                     self.window_closed_at = now
             if now >= recheck:

@@ -102,6 +102,13 @@ def no_compatible_instance_types(constraint: str) -> EventMessage:
     )
 
 
+def invalid_annotation(problem: str) -> EventMessage:
+    """An annotation of the NodePool is taken as if it were not there; `problem` begins with its path."""
+    return EventMessage(
+        "Warning", "InvalidAnnotation", f"{problem}. The default applies until the value is corrected or removed"
+    )
+
+
 def claim_refused(problem: str) -> EventMessage:
     """The API server does not take a NodeClaim for pods."""
     return EventMessage("Warning", "FailedCreate", f"could not create a NodeClaim: {problem}")
@@ -703,6 +710,14 @@ FAILED_TO_WITHDRAW_NOMINATION: Final = "Failed to withdraw a nomination; retryin
 # overlay_status.py
 NODEOVERLAY_NOT_APPLIED: Final = "The NodeOverlay is not applied"
 FAILED_TO_WRITE_NODEOVERLAY_STATUS: Final = "Failed to write the status of a NodeOverlay; retrying"
+
+# planner.py
+SEARCH_FAILED: Final = "The search for cheaper nodes failed; launching the greedy plan; please report this bug"
+CHEAPER_PLAN_REFUSED: Final = "Launching the greedy plan because a cheaper one is not possible"
+
+# planner_process.py
+PLANNING_PROCESS_FAILED: Final = "The planning process failed; packing nodes greedily until it is restarted"
+PLANNER_NOT_INSTALLED: Final = "Packages of the cost planner are not installed; packing nodes greedily. Install them with `pip install 'dovetail[planner]'`"
 
 # plans.py
 FAILED_TO_WRITE_PLAN: Final = "Failed to write the plan of a NodeClaim"

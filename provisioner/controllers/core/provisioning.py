@@ -17,6 +17,7 @@ from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.core.intake import counts_by_time
+from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
@@ -28,7 +29,7 @@ from provisioner.scheduling.capacity_buffers import is_virtual, kept
 from provisioner.scheduling.growth import Limit
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -62,6 +63,7 @@ def policies_of(options: Options) -> Policies:
         ),
         reserves=options.feature_gates.reserved_capacity,
         hostname_domains=options.hostname_spread_domains,
+        packing=Packing(options.packing),
     )
 
 
@@ -128,9 +130,10 @@ class Provisioner:
         marks: Callable[[Iterable[Pod]], Mapping[str, str]] = lambda _pods: {},
         buffers: CapacityBuffers | None = None,
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
+        improve: Callable[[Prepared, Result], Planned] = as_scheduled,
     ) -> None:
         self._decided, self._retry_after, self._marks = decided, retry_after, marks
-        self._buffers = buffers
+        self._buffers, self._improve = buffers, improve
         self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
@@ -160,10 +163,15 @@ class Provisioner:
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
             gathered = self._worlds.of(snapshot, self._machines)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
-            result = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, expired=self._expired())
-        self._note_buffers(virtual, snapshot, result.existing)
-        result = _of_real_pods(result) if virtual else result
+            greedy = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, expired=self._expired())
+            planned = self._improve(prepared, greedy)
+        self._note_buffers(virtual, snapshot, planned.result.existing)
+        result = _of_real_pods(planned.result) if virtual else planned.result
         seconds = self._clock.monotonic() - started
+        for ignored in gathered.unreadable:
+            if not ignored.left_out:
+                message = messages.invalid_annotation(ignored.error)
+                self._recorder.publish(reference_of(ignored.pool), *message, ttl=600.0)
         if any(NOT_TRIED in one.reasons for one in result.unplaced):
             _log.warning(
                 messages.REACHED_SOLVE_DEADLINE,
@@ -172,7 +180,8 @@ class Provisioner:
             )
             self._retry("deadline")
         self._metrics.unschedulable_pods(len(result.unplaced))
-        self._metrics.plan(result.usd_per_hour)
+        if result.claims:
+            self._metrics.plan(planned.outcome, result.usd_per_hour, planned.usd_at_least, planned.gap)
         batch = Batch(
             len(pods),
             len(result.claims),
@@ -189,9 +198,11 @@ class Provisioner:
             existing=batch.existing,
             unplaced=batch.unplaced,
             usd_per_hour=round(batch.usd_per_hour, 4),
+            usd_per_hour_greedy=round(greedy.usd_per_hour, 4),
+            planner=planned.outcome,
             milliseconds=round(seconds * 1000, 1),
         )
-        held = self._act(snapshot, result)
+        held = self._act(snapshot, result, planned.annotations)
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
@@ -219,7 +230,7 @@ class Provisioner:
 
     # ------------------------------------------------------------------ act
 
-    def _act(self, snapshot: Snapshot, result: Result) -> list["_Held"]:
+    def _act(self, snapshot: Snapshot, result: Result, annotations: Mapping[str, str]) -> list["_Held"]:
         """Carry a result out as far as growth limits allow; what they hold back is planned again, with the pods that still wait."""
         nodes = {str(node.key): node for node in snapshot.nodes}
         for name, pods in result.existing.items():  # first: that room is there for others to take
@@ -230,7 +241,7 @@ class Provisioner:
             try:
                 if closed is not None:
                     raise closed
-                self._announce(planned)
+                self._announce(planned, annotations)
             except HeldBackError as error:
                 held.append(_Held(planned, error))
                 if error.held.limit is Limit.CLAIMS:
@@ -287,9 +298,9 @@ class Provisioner:
             if (about := empty.get(view.pool.name)) is not None:
                 self._recorder.publish(reference_of(view.pool), *about, ttl=60.0)
 
-    def _announce(self, planned: PlannedClaim) -> None:
+    def _announce(self, planned: PlannedClaim, annotations: Mapping[str, str]) -> None:
         try:
-            marks = self._marks(planned.pods)
+            marks = {**annotations, **self._marks(planned.pods)}
             new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks))
         except NoFreeNameError as error:
             _log.error(

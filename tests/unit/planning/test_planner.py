@@ -4,15 +4,16 @@ import functools
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from provisioner.apis import names
-from provisioner.cloudprovider.types import Offering
+from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Problem
+from provisioner.scheduling.problem import Packing, Problem
 from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Requirements
 from tests.support import priced_fleets, problems
@@ -75,11 +76,75 @@ def test_daemons_take_their_room_on_every_node() -> None:
     assert result.usd_per_hour == 4.0
 
 
-def test_a_deadline_that_is_over_leaves_what_scheduling_answered() -> None:
+def test_a_deadline_that_is_over_leaves_time_for_one_dive() -> None:
     asked = problem(pods(8, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE))
     result, plan = planned(asked, expired=lambda: True)
+    assert plan.result.usd_per_hour < result.usd_per_hour
+    assert (plan.stage, plan.steps) == ("dive", 0)
+
+
+def test_a_pool_that_is_packed_greedily_keeps_what_scheduling_made_and_takes_nothing_else() -> None:
+    mine, greedy = shape("1", "1Gi", selector={names.NODEPOOL_LABEL: "mine"}), shape("1", "1Gi")
+    cheap = (instance_type("cheap", "4", "8Gi", 0.1, capacity_types=("on-demand",)),)
+    some = pods(8, mine, "mine") + pods(8, greedy, "any")
+    pools = [
+        pool("mine", types=SMALL_AND_LARGE),
+        replace(pool("other", types=(*SMALL_AND_LARGE, *cheap)), packing=Packing.GREEDY),
+    ]
+    result, plan = planned(problem(some, *pools))
+    theirs = [claim for claim in result.claims if claim.pool == "other"]
+    assert theirs
+    assert [claim for claim in plan.result.claims if claim.pool == "other"] == theirs
+    assert plan.usd_per_hour < result.usd_per_hour
+
+
+@pytest.mark.parametrize(("penalty", "nodes"), [(0.0, 4), (0.2, 2)])
+def test_a_penalty_for_each_node_makes_fewer_of_them_and_is_in_no_price(penalty: float, nodes: int) -> None:
+    lean, double = LEAN, instance_type("double", "8", "16Gi", 1.1)
+    own = replace(pool(types=(lean, double, WIDE)), node_penalty=penalty)
+    _, plan = planned(problem([*pods(15, shape("1", "1Gi")), *pods(1, shape("500m", "60Gi"), "tall")], own))
+    small = [claim for claim in plan.result.claims if claim.planned_type in ("lean", "double")]
+    assert len(small) <= nodes
+    assert plan.usd_per_hour == pytest.approx(
+        sum({"lean": 0.5, "double": 1.1, "wide": 4.0}[one] for one in types_of(plan))
+    )
+
+
+def spots(*sizes: tuple[int, float, int]) -> tuple[InstanceType, ...]:
+    """Types of each size (cores, price, how many), for spot only."""
+    return tuple(
+        problems.instance_type(f"t{cpu}-{n:02d}", str(cpu), f"{2 * cpu}Gi", usd + n / 1000, capacity_types=("spot",))
+        for cpu, usd, count in sizes
+        for n in range(count)
+    )
+
+
+def test_spot_nodes_can_be_of_fifteen_instance_types() -> None:
+    types = spots((8, 1.0, 36), (16, 1.9, 16), (32, 3.5, 4), (64, 9.0, 4))
+    result, plan = planned(problem(pods(60, shape("1", "1Gi")), pool(types=types)))
+    assert [len(claim.instance_types) for claim in result.claims] == [4]  # the largest, as first fit has it
+    assert min(len(claim.instance_types) for claim in plan.result.claims) >= 15  # though two of 32 cores cost less
+    assert 3.5 < plan.usd_per_hour < result.usd_per_hour
+
+
+def test_a_pod_that_fits_on_a_rare_spot_type_only_gets_it() -> None:
+    types = spots((8, 1.0, 40), (16, 1.9, 16), (32, 3.5, 4))
+    some = pods(2, shape("20", "1Gi"), "large") + pods(12, shape("1", "1Gi"), "small")
+    _, plan = planned(problem(some, pool(types=types)))
+    assert sum(len(claim.pods) for claim in plan.result.claims) == 14
+    assert Counter(len(claim.instance_types) for claim in plan.result.claims)[4] <= 2
+
+
+def test_a_catalogue_of_few_spot_types_is_used_all_the_same() -> None:
+    _, plan = planned(problem(pods(8, shape("1", "1Gi")), pool(types=spots((8, 1.0, 3)))))
+    assert [len(claim.instance_types) for claim in plan.result.claims] == [3]
+
+
+def test_a_bound_holds_for_pools_that_are_packed_greedily() -> None:
+    cheap = replace(pool("cheap", types=SMALL_AND_LARGE), packing=Packing.GREEDY)
+    result, plan = planned(problem(pods(8, shape("1", "1Gi")), cheap))
     assert plan.result is result
-    assert plan.stage == SCHEDULING
+    assert 0 < plan.usd_at_least <= 1.0
 
 
 def test_machines_of_now_keep_what_they_were_given() -> None:
@@ -202,7 +267,7 @@ def test_a_thousand_pods_on_ec2_come_near_the_bound(kind: str, rounds: int, most
 def test_controllers_do_not_load_the_planner() -> None:
     program = (
         "import sys, provisioner.controllers.main, provisioner.controllers.core.provisioning, provisioner.controllers.core.disruption;"
-        "print([name for name in ('numpy', 'highspy', 'provisioner.planning') if name in sys.modules])"
+        "print([name for name in ('numpy', 'highspy', 'provisioner.planning.planner') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "[]"

@@ -55,6 +55,21 @@ def test_a_window_is_never_open_longer_than_its_longest(times: list[float]) -> N
     assert closes <= min(times) + 10.0
 
 
+def test_a_window_ends_early_by_what_planning_needs_and_at_most_by_half() -> None:
+    window = Window(1.0, 10.0)
+    for second in range(40):
+        window.add(str(second), second / 4)
+    assert (window.closes_at(), window.closes_at(1.5), window.closes_at(60.0)) == (10.0, 8.5, 5.0)
+    assert window.ends_at() == 10.0
+    assert len(window) == 40
+
+
+def test_a_window_that_nobody_adds_to_closes_as_early_as_ever() -> None:
+    window = Window(1.0, 10.0)
+    window.add("a", 0.0)
+    assert window.closes_at(2.0) == 1.0
+
+
 def test_a_pod_counts_after_the_grace_period() -> None:
     clock = FakeClock()
     intake, one = an_intake(clock), pod("one")

@@ -18,7 +18,7 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.controllers.core.provisioning import policies_of
 from provisioner.options import Options
 from provisioner.scheduling import problem as asked
-from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, PreferencePolicy
+from provisioner.scheduling.problem import NODE_PENALTY, DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.world import Gathered, Machines, Policies, without
 from provisioner.scheduling.world import world_of as gathered_of
@@ -82,6 +82,39 @@ def test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes(text: str, domai
     annotated.metadata.annotations[names.HOSTNAME_DOMAINS] = text
     found = gathered(world_of(annotated))
     assert [one.hostname_domains for one in found.world.pools] == [domains]
+    assert [one.left_out for one in found.unreadable] == [False] * told
+
+
+@pytest.mark.parametrize(
+    ("text", "packing", "told"),
+    [("greedy", Packing.GREEDY, 0), ("cost", Packing.COST, 0), (None, Packing.GREEDY, 0), ("Cost", Packing.GREEDY, 1)],
+)
+def test_a_pool_says_how_its_nodes_are_chosen(text: str | None, packing: Packing, told: int) -> None:
+    annotated = pool("one")
+    if text is not None:
+        annotated.metadata.annotations[names.PACKING] = text
+    found = gathered(world_of(annotated), policies=policies_of(Options(packing="greedy")))
+    assert [one.packing for one in found.world.pools] == [packing]
+    assert [one.left_out for one in found.unreadable] == [False] * told
+
+
+@pytest.mark.parametrize(
+    ("text", "penalty", "told"),
+    [
+        ("0", 0.0, 0),
+        ("0.25", 0.25, 0),
+        (None, NODE_PENALTY, 0),
+        ("-1", NODE_PENALTY, 1),
+        ("1e9", NODE_PENALTY, 1),
+        ("nan", NODE_PENALTY, 1),
+    ],
+)
+def test_a_pool_says_what_a_node_costs_besides_its_price(text: str | None, penalty: float, told: int) -> None:
+    annotated = pool("one")
+    if text is not None:
+        annotated.metadata.annotations[names.NODE_PENALTY] = text
+    found = gathered(world_of(annotated))
+    assert [one.node_penalty for one in found.world.pools] == [penalty]
     assert [one.left_out for one in found.unreadable] == [False] * told
 
 

@@ -1,5 +1,7 @@
 """Claims that cannot be made: who is told, and when they are tried again."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,10 +12,12 @@ from tests.support.cluster import World, pod, pool
 from tests.support.kube import FakeAnswer, refusal
 
 
-def batch(answer: FakeAnswer, **spec: Any) -> Batches:
+def batch(answer: FakeAnswer, annotations: Mapping[str, str] = MappingProxyType({}), **spec: Any) -> Batches:
     """One batch of one pod, with a pool of this spec, whose claim gets this answer."""
     batches = Batches(World(), lambda _: answer)
-    batches.world.cluster.pool_changed(None, pool(**spec))
+    only = pool(**spec)
+    only.metadata.annotations.update(annotations)
+    batches.world.cluster.pool_changed(None, only)
     batches.world.add(pod("p"))
     batches.run()
     return batches
@@ -49,6 +53,22 @@ def test_a_pool_without_instance_types_is_told_so_where_describe_shows_it() -> N
     assert ("NodePool", "general", "Warning", "NoCompatibleInstanceTypes") in told.events
     assert "uid-general" in told.uids
     assert any("kubernetes.io/arch In [riscv]" in message for message in told.messages)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (names.PACKING, "'tight' is neither 'cost' nor 'greedy'"),
+        (names.HOSTNAME_DOMAINS, "'tight' is not a whole number"),
+    ],
+)
+def test_a_pool_is_told_of_an_annotation_that_is_ignored_and_still_gets_its_nodes(key: str, says: str) -> None:
+    told = batch(refusal(403, "Forbidden", "claims need the label team"), {key: "tight"}).told
+    assert ("NodePool", "general", "Warning", "InvalidAnnotation") in told.events
+    (text,) = [message for message in told.messages if says in message]
+    assert text.startswith(f"metadata.annotations[{key}]: ")
+    assert text.endswith(". The default applies until the value is corrected or removed")
+    assert ("NodePool", "general", "Warning", "FailedCreate") in told.events  # one was planned
 
 
 def test_a_server_that_is_overloaded_is_asked_again_at_once() -> None:

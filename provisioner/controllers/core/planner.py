@@ -1,0 +1,189 @@
+"""A cheaper fleet for a batch, where there is time to look for one: asks the planning process, judges what it proposes, and says what came of it."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.controllers.core import messages
+from provisioner.controllers.core.planner_process import PlannerProcess, Refusal
+from provisioner.planning.acceptance import taken
+from provisioner.planning.protocol import ProtocolError, proposed
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import Packing
+from provisioner.scheduling.result import Result
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+LEAST_SECONDS: Final = 0.3
+"""Where no more of the batch's time remains, its nodes are launched as scheduling has them."""
+USEFUL_PODS: Final = 10
+"""For fewer pods on new nodes nobody is asked."""
+NEAR: Final = 1.005
+"""Scheduling's answer is good enough at so much of the least price that scheduling itself can prove."""
+_SEARCH_SHARE: Final = 0.6
+"""Of that time, for the search; the rest is for the question, the answer and the judge."""
+_ROUNDS: Final = 100
+_SEED: Final = 0
+_EPSILON: Final = 1e-9  # USD per hour
+_log = logs.get_logger(__name__)
+
+
+class Outcome(enum.StrEnum):
+    """What came of the wish for a cheaper fleet; those of `Refusal` beside them."""
+
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+    NEAR_BOUND = "near-bound"
+    FEW_PODS = "few-pods"
+    GREEDY = "greedy"
+    NO_TIME = "no-time"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a search may take.
+
+    Attributes:
+        least: for any batch, one more for each 10,000 pods.
+        most: for the largest.
+        grace: so much longer the answer is waited for.
+    """
+
+    least: float = 1.0
+    most: float = 10.0
+    grace: float = 0.5
+
+    def seconds(self, pods: int) -> float:
+        """For a batch of so many pods on new nodes."""
+        return min(self.most, self.least + pods / 10_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is to be launched.
+
+    Attributes:
+        result: legal as a whole, and never dearer than scheduling's own.
+        usd_at_least: no plan for its pods costs less, in USD per hour; None where nothing is known.
+    """
+
+    result: Result
+    usd_at_least: float | None
+    outcome: Outcome | Refusal
+
+    @property
+    def gap(self) -> float | None:
+        """How much dearer than the bound, as a fraction of it; None without a bound above 0."""
+        if not self.usd_at_least:
+            return None
+        return max(0.0, self.result.usd_per_hour / self.usd_at_least - 1)
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """What its NodeClaims say of the plan that they are part of."""
+        said = {names.PLAN_COST: f"{self.result.usd_per_hour:.4f}"}
+        if self.usd_at_least is not None:
+            said[names.PLAN_LOWER_BOUND] = f"{self.usd_at_least:.4f}"
+        if self.gap is not None:
+            said[names.PLAN_GAP] = f"{self.gap:.4f}"
+        return said
+
+
+PATIENCE: Final = Patience()
+
+
+def as_scheduled(_prepared: Prepared, result: Result) -> Planned:
+    """Scheduling's own answer is launched."""
+    return Planned(result, result.usd_at_least, Outcome.GREEDY)
+
+
+class Planner:
+    """Improves one batch after another. One thread."""
+
+    def __init__(self, process: PlannerProcess, clock: Clock, patience: Patience = PATIENCE) -> None:
+        self._process, self._clock, self._patience = process, clock, patience
+        self._wanted = True
+
+    def expect(self, pods: int) -> float:
+        """A batch of so many pods is gathering: where it is worth it, the process starts meanwhile; how many seconds planning will need."""
+        if pods < USEFUL_PODS or not self._wanted:
+            self._process.tidy()
+            return 0.0
+        return 0.0 if self._process.start() is not None else self._patience.seconds(pods)
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.stop()
+
+    def planned(self, prepared: Prepared, result: Result, seconds: float) -> Planned:
+        """What to launch for a batch.
+
+        Args:
+            prepared: the world.
+            result: scheduling's answer in it.
+            seconds: of the batch's time that remain.
+        """
+        try:
+            found, least, outcome = self._improved(prepared, result, seconds)
+        except Exception:  # whatever is wrong with a search, pods get their nodes
+            _log.exception(messages.SEARCH_FAILED)
+            self._process.distrust("the provisioner could not ask it, or not read its answer")
+            found, least, outcome = result, result.usd_at_least, Refusal.FAILED
+        if found.usd_per_hour > result.usd_per_hour + _EPSILON:
+            raise AssertionError("a plan that is dearer than the greedy one")
+        return Planned(found, least, outcome)
+
+    def _improved(
+        self, prepared: Prepared, result: Result, seconds: float
+    ) -> tuple[Result, float | None, Outcome | Refusal]:
+        least = result.usd_at_least
+        packed = {pool.name for pool in prepared.world.pools if pool.packing is Packing.COST}
+        self._wanted = bool(packed)
+        pods = [len(claim.pods) for claim in result.claims if claim.pool in packed]
+        if not pods and result.claims:
+            return result, least, Outcome.GREEDY
+        if sum(pods) < USEFUL_PODS:
+            return result, least, Outcome.FEW_PODS
+        if least is not None and result.usd_per_hour <= least * NEAR:
+            return result, least, Outcome.NEAR_BOUND
+        own = min(seconds, self._patience.seconds(sum(pods)))
+        if own <= LEAST_SECONDS:
+            return result, least, Outcome.NO_TIME
+        now = self._clock.monotonic()
+        reply = self._process.ask(
+            prepared.world,
+            result,
+            search_until=now + own * _SEARCH_SHARE,
+            wait_until=now + own + self._patience.grace,
+            rounds=_ROUNDS,
+            seed=_SEED,
+        )
+        if isinstance(reply, Refusal):
+            return result, least, reply
+        bound = reply.answered.usd_at_least
+        if reply.answered.nodes is None:
+            return result, _higher(least, bound, result), Outcome.UNCHANGED
+        try:
+            kept, nodes = proposed(reply.answered, reply.pods, result, prepared.world.pools)
+        except ProtocolError as error:
+            self._process.distrust(str(error))
+            return result, least, Refusal.FAILED
+        found, faults = taken(prepared, result, kept, nodes)
+        least = _higher(least, bound, found)
+        if found is not result:
+            return found, least, Outcome.IMPROVED
+        if faults:
+            said = "; ".join(map(str, faults[:3]))
+            _log.info(messages.CHEAPER_PLAN_REFUSED, reasons=said)
+            return result, least, Outcome.REFUSED
+        return result, least, Outcome.UNCHANGED
+
+
+def _higher(own: float | None, bound: float, found: Result) -> float | None:
+    """The higher of two bounds; one that a fleet costs less than is no bound."""
+    if not 0 <= bound <= found.usd_per_hour + _EPSILON:
+        return own
+    return bound if own is None else max(own, bound)

@@ -1,0 +1,37 @@
+"""Whether a fleet that somebody proposes may take the place of scheduling's answer; loads no numpy, so every program may ask it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from provisioner.scheduling.judging import Design, DesignedNode, Fault
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.result import PlannedClaim, Result
+
+_EPSILON: Final = 1e-9  # USD per hour
+
+
+def taken(
+    prepared: Prepared, result: Result, kept: Sequence[PlannedClaim], nodes: Sequence[DesignedNode]
+) -> tuple[Result, tuple[Fault, ...]]:
+    """The cheaper of two answers to one question, where the other one is legal.
+
+    Args:
+        prepared: the world that `result` is about.
+        result: scheduling's.
+        kept: claims of it that stay as they are.
+        nodes: instead of all the others; as a whole they are judged by scheduling, with what stays beside them.
+
+    Returns:
+        The fleet as a result, or `result` itself: where the fleet is not legal (with the faults), or costs no less. Never dearer than `result`.
+
+    Cost: about what solving cost.
+    """
+    staying = [
+        DesignedNode(one.pool, one.planned_type, one.planned_zone, one.planned_capacity_type, one.pods) for one in kept
+    ]
+    verdict, claims = prepared.settle(Design((*staying, *nodes), result.existing))
+    if not verdict.legal:
+        return result, verdict.faults
+    found = replace(result, claims=(*kept, *claims[len(kept) :]))
+    return (found if found.usd_per_hour < result.usd_per_hour - _EPSILON else result), ()
