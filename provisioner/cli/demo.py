@@ -60,7 +60,7 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
 @click.option(
     "--packing",
     type=click.Choice(["cost", "greedy"]),
-    default="cost",
+    default="greedy",
     show_default=True,
     help="How nodes are chosen: by the cost planner, or by decreasing size of the pods.",
 )
@@ -94,7 +94,7 @@ def run_demo(
     progress: Progress,
     cloud: str = "kwok",
     mode: Mode = Mode.EVERYTHING_ON,
-    packing: str = "cost",
+    packing: str = "greedy",
 ) -> Outcome:
     """The whole demo but its last line; everything is taken down again when this returns or raises.
 

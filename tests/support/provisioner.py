@@ -141,6 +141,7 @@ class Plot:
         node_class: bool = True,
         template: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
         requirements: Iterable[Mapping[str, Any]] = (),
         **spec: Any,
     ) -> str:
@@ -183,7 +184,12 @@ class Plot:
             },
         }
         documents.append(
-            {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": body}
+            {
+                "apiVersion": "karpenter.sh/v1",
+                "kind": "NodePool",
+                "metadata": {"name": name, "annotations": dict(annotations or {})},
+                "spec": body,
+            }
         )
         applying.apply(self.client, documents)
         if ready:

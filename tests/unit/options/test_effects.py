@@ -43,6 +43,7 @@ SEEN: dict[str, str] = {
         ("report_bind_address", "report_address"), f"{_WIRED}::test_the_address_of_reports_is_on_the_lease"
     ),
     "solve_deadline": "tests/property/scheduling/test_prepared_laws.py::test_little_time_and_little_effort_make_no_false_yes",
+    "packing": f"{_POLICIES}::test_a_pool_says_how_its_nodes_are_chosen",
     "hostname_spread_domains": f"{_UNIT}controllers/core/test_provisioning.py::test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes",
     "cpu_requests": f"{_UNIT}options/test_options.py::test_workers_grow_with_the_cpu_request",
     "instance_types_file_path": f"{_UNIT}controllers/test_clouds.py::test_the_catalogue_is_the_built_in_one_unless_a_file_is_named",
