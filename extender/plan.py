@@ -24,7 +24,7 @@ import msgspec
 
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
-from provisioner.state.ledger import Ledger
+from provisioner.state.ledger import RoomLedger
 from provisioner.values.resources import EMPTY, Resources
 
 SETTLE_SECONDS: Final = 2.0
@@ -321,7 +321,7 @@ class PlanTable:
 
     def __init__(self, hold_seconds: float) -> None:
         self.hold_seconds = hold_seconds
-        self.ledger = Ledger()
+        self.ledger = RoomLedger()
         self._members: dict[str, Member] = {}  # by UID
         self._assumed: dict[str, tuple[float, Member]] = {}  # by UID: until when, and what the watch told; oldest first
         self._families: dict[Family, dict[str, Member]] = {}

@@ -131,7 +131,7 @@ class Config:
         return ServingContext(Path(self.tls_cert), Path(self.tls_key), client_ca)
 
 
-class Program:
+class ExtenderProgram:
     """What lives in the worker: watches, plan table, releases, reports, and the application over them."""
 
     def __init__(self, config: Config) -> None:
@@ -204,7 +204,7 @@ def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = 
     return gunicorn_server.Server(
         "extender",
         config.bind,
-        make or (lambda: Program(config)),
+        make or (lambda: ExtenderProgram(config)),
         limits=LIMITS,
         threads=THREADS,
         graceful_seconds=5,

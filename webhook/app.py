@@ -97,7 +97,7 @@ class Admission:
             return "error", _NOTHING
 
 
-_NOTHING = Decision(stamping.Outcome.UNCHANGED)
+_NOTHING = Decision(stamping.StampOutcome.UNCHANGED)
 
 
 def create_app(admission: Admission, validation: Validation, reasons_not_ready: Callable[[], list[str]]) -> Flask:

@@ -114,7 +114,7 @@ class Config:
         )
 
 
-class Program:
+class WebhookProgram:
     """What lives in the worker: caches, certificates, metrics, and the application over them."""
 
     def __init__(self, config: Config) -> None:
@@ -160,7 +160,7 @@ def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = 
     return gunicorn_server.Server(
         "webhook",
         config.bind,
-        make or (lambda: Program(config)),
+        make or (lambda: WebhookProgram(config)),
         limits=LIMITS,
         threads=THREADS,
         graceful_seconds=20,

@@ -63,7 +63,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-class Outcome(enum.StrEnum):
+class StampOutcome(enum.StrEnum):
     """What became of a review; the `outcome` label of the request counter."""
 
     STAMPED = "stamped"
@@ -93,7 +93,7 @@ class Facts:
 class Decision:
     """The answer for one pod."""
 
-    outcome: Outcome
+    outcome: StampOutcome
     operations: tuple[Operation, ...] = ()
     stamped: tuple[str, ...] = ()
     """What this patch does, in the words of the annotation, sorted."""
@@ -266,11 +266,11 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     a parent is created only where it is absent.
     """
     if is_exempt(pod, facts):
-        return Decision(Outcome.EXEMPT)
+        return Decision(StampOutcome.EXEMPT)
     settings = _Settings(pod, facts)
     draft = _Draft()
     if _opted_out(settings, draft):
-        return Decision(Outcome.OPTED_OUT, warnings=tuple(draft.warnings))
+        return Decision(StampOutcome.OPTED_OUT, warnings=tuple(draft.warnings))
     _rewrite_legacy(pod, settings, draft)
     _require_labels(pod, settings, facts, draft)
     _spread(pod, settings, draft)
@@ -280,9 +280,9 @@ def decide(pod: Pod, facts: Facts) -> Decision:
         too_large = (
             "dovetail: the annotations of the pod are too large for the record of the changes. The pod was not changed"
         )
-        return Decision(Outcome.UNCHANGED, warnings=(too_large,))
+        return Decision(StampOutcome.UNCHANGED, warnings=(too_large,))
     return Decision(
-        Outcome.STAMPED if draft.operations else Outcome.UNCHANGED,
+        StampOutcome.STAMPED if draft.operations else StampOutcome.UNCHANGED,
         tuple(draft.operations),
         tuple(sorted(draft.stamped)),
         tuple(draft.warnings),

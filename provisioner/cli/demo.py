@@ -9,7 +9,7 @@ from rich.console import Console
 from provisioner.cli.harness import aws, results
 from provisioner.cli.harness.figures import calls, read
 from provisioner.cli.harness.modes import Mode
-from provisioner.cli.harness.outcome import Outcome
+from provisioner.cli.harness.outcome import DemoResult
 from provisioner.cli.harness.programs import ProgramError
 from provisioner.cli.harness.results import Figure, at_least, at_most
 from provisioner.cli.harness.running import Run, scale_in, scale_out
@@ -95,7 +95,7 @@ def run_demo(
     cloud: str = "kwok",
     mode: Mode = Mode.EVERYTHING_ON,
     packing: str = "greedy",
-) -> Outcome:
+) -> DemoResult:
     """The whole demo but its last line; everything is taken down again when this returns or raises.
 
     Args:
@@ -147,9 +147,9 @@ def run_demo(
     return outcome
 
 
-def judge(out: Run, left: Counts, mode: Mode = Mode.EVERYTHING_ON) -> Outcome:
+def judge(out: Run, left: Counts, mode: Mode = Mode.EVERYTHING_ON) -> DemoResult:
     """The figures of the last line; `left` are the counts after everything was scaled to 0."""
-    return Outcome(
+    return DemoResult(
         pods=out.pods,
         running=out.counts.running,
         nodes=out.counts.nodes,

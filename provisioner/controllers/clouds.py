@@ -163,7 +163,7 @@ class TypesByPool:
         return known[1]
 
 
-def kwok_catalogue(options: Options) -> catalogue.Catalogue | None:
+def kwok_catalogue(options: Options) -> catalogue.KwokCatalogue | None:
     """The catalogue that the options name; None for the built-in one.
 
     Raises:

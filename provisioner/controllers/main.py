@@ -41,7 +41,7 @@ CERTIFICATES_SECONDS = 10.0
 _log = logs.get_logger(__name__)
 
 
-class Program:
+class ProvisionerProcess:
     """One process: caches and health always, controllers while it leads."""
 
     def __init__(self, options: Options) -> None:
@@ -215,7 +215,7 @@ def main(arguments: list[str]) -> int:
         )
         for sentence in options.without_effect():
             _log.warning(sentence)
-        return Program(options).run()
+        return ProvisionerProcess(options).run()
     except HelpRequested as text:
         sys.stdout.write(f"{text}\n")
         return 0

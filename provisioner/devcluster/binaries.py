@@ -112,7 +112,7 @@ def verify(found: Mapping[str, Path]) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _verify(program: versions.Program, path: Path, _identity: tuple[int, int, int]) -> None:
+def _verify(program: versions.Binary, path: Path, _identity: tuple[int, int, int]) -> None:
     fix = f"Delete {path} and run `dovetail dev up` again to recreate it"
     try:
         result = subprocess.run([path, *program.check], capture_output=True, text=True, timeout=60, check=False)

@@ -99,7 +99,7 @@ class _Builder:
             "GOWORK": "off",
         }
 
-    def build(self, program: versions.Program) -> None:
+    def build(self, program: versions.Binary) -> None:
         """Build one program and move it into place."""
         partial = self._directory / f".{program.name}.partial"
         self._run(

@@ -16,7 +16,7 @@ WRAPPERS: Final = Path(__file__).parent / "go"
 
 
 @dataclass(frozen=True)
-class Program:
+class Binary:
     """One program to build.
 
     Attributes:
@@ -48,17 +48,17 @@ class Program:
 
 
 PROGRAMS: Final = (  # in build order: the first pays for what all share
-    Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "plane", KUBERNETES),
-    Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "plane", KUBERNETES),
-    Program(
+    Binary("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "plane", KUBERNETES),
+    Binary("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "plane", KUBERNETES),
+    Binary(
         "kube-controller-manager",
         "k8s.io/kubernetes/cmd/kube-controller-manager",
         "plane",
         KUBERNETES,
     ),
-    Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", "plane", KUBERNETES, ("version", "--client")),
-    Program("etcd", "go.etcd.io/etcd/server/v3", "plane", ETCD),
-    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok", KWOK),
+    Binary("kubectl", "k8s.io/kubernetes/cmd/kubectl", "plane", KUBERNETES, ("version", "--client")),
+    Binary("etcd", "go.etcd.io/etcd/server/v3", "plane", ETCD),
+    Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok", KWOK),
 )
 
 STAGES: Final = "kwok-stages.yaml"

@@ -29,7 +29,7 @@ class PoolBudget:
     consuming: int
 
 
-class Ledger:
+class AllowanceLedger:
     """What budgets leave at one instant, less what was spent since. Not thread-safe; whoever acts on it holds a lock.
 
     Args:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.pods import Pod, is_reschedulable
-from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.state.snapshot import NodeView, Snapshot
 
 BUDGET_RECHECK = timedelta(seconds=10)
@@ -123,5 +123,5 @@ def _budgets(snapshot: Snapshot, concerned: set[str]) -> dict[str, int]:
     """How many machines of each pool may still be disrupted now; a pool that is gone has no budgets."""
     if not concerned:
         return {}
-    budgets = Ledger(snapshot).budgets(names.REASON_SCHEDULED_CHANGE)
+    budgets = AllowanceLedger(snapshot).budgets(names.REASON_SCHEDULED_CHANGE)
     return {one.pool: one.allowed for one in budgets if one.pool in concerned}

@@ -31,7 +31,7 @@ from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.judging import DesignedNode
-from provisioner.scheduling.offers import Offer, State, pin
+from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.volumes import NO_VOLUMES
@@ -348,7 +348,7 @@ class _Reader:
             again = [entry for entry in again if entry[0].pool not in whole]
         return again, kept
 
-    def _settles(self, one: PodClass, offer: Offer) -> bool:
+    def _settles(self, one: PodClass, offer: PreparedPool) -> bool:
         """Whether such a pod decides a label that the pool leaves open, or heeds a soft taint of the pool."""
         state = offer.narrowed(offer.base, one.filter.terms[0])
         return state is None or state.said != offer.base.said or not offer.tolerated(one.ladder[0].filter)
@@ -530,7 +530,7 @@ def _bits_by_offer(slots: Sequence[Slot]) -> _Bits:
     return found
 
 
-def _state(offer: Offer, zone: str, kind: str) -> State | None:
+def _state(offer: PreparedPool, zone: str, kind: str) -> State | None:
     term = _BOUGHT if offer.catalogue.reserved else _EVERYTHING
     for key, value in ((ZONE_LABEL, zone), (CAPACITY_TYPE_LABEL, kind)):
         if value:

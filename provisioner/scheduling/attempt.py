@@ -17,7 +17,7 @@ from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
 from provisioner.scheduling.filters import TRIVIAL, NodeFilter, Term
 from provisioner.scheduling.finishing import finish
-from provisioner.scheduling.offers import Offer, pin
+from provisioner.scheduling.offers import PreparedPool, pin
 from provisioner.scheduling.places import Account, Place, Reservations
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.ports import Port
@@ -53,7 +53,7 @@ class Setting:
     needs: Mapping[PodClass, Need]
     pods: int
     load: Sequence[int]
-    offers: Sequence[Offer]
+    offers: Sequence[PreparedPool]
     bins: Bins
     scope: Scope
     skews: Mapping[Count, int]
@@ -703,7 +703,7 @@ def whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimension
 def scope_of(
     namespaces: Mapping[str, Mapping[str, str]],
     classes: Sequence[PodClass],
-    offers: Sequence[Offer],
+    offers: Sequence[PreparedPool],
     bins: Bins,
     census: Census,
     lingering: int = 0,

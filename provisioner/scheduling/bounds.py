@@ -7,7 +7,7 @@ from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import NodeFilter
-from provisioner.scheduling.offers import Offer
+from provisioner.scheduling.offers import PreparedPool
 from provisioner.scheduling.vectors import Need, Vector
 
 _SLACK: Final = 1 - 1e-9
@@ -120,7 +120,7 @@ def _first(machines: Iterable[tuple[float, Vector]], need: Need) -> float:
 class _Kinds:
     """Kinds of new machines, by filter."""
 
-    def __init__(self, offers: Iterable[Offer]) -> None:
+    def __init__(self, offers: Iterable[PreparedPool]) -> None:
         self._offers: Final = list(offers)
         self._known: Final[dict[NodeFilter, _Kind]] = {}
 

@@ -9,8 +9,8 @@ from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.limits import Ledger
-from provisioner.scheduling.offers import Offer, State, pin
+from provisioner.scheduling.limits import LimitLedger
+from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import Account
 from provisioner.scheduling.ports import Ports, clash
 from provisioner.scheduling.reasons import (
@@ -103,7 +103,7 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
     return 4, _too_large(offer, offer.frontier(rows), need)
 
 
-def _no_types(offer: Offer) -> Constraint:
+def _no_types(offer: PreparedPool) -> Constraint:
     offered = len(offer.catalogue.types)
     key, _ = _first_unmet(offer, offer.template)
     if key is None:
@@ -112,7 +112,7 @@ def _no_types(offer: Offer) -> Constraint:
     return NoInstanceTypes(offered, requirement, alone=not offer.matching(requirement))
 
 
-def _first_unmet(offer: Offer, merged: Requirements) -> tuple[str | None, int]:
+def _first_unmet(offer: PreparedPool, merged: Requirements) -> tuple[str | None, int]:
     """The first key after which no type is left, or None and the types that are."""
     rows = offer.catalogue.everything
     for key in merged:
@@ -123,13 +123,13 @@ def _first_unmet(offer: Offer, merged: Requirements) -> tuple[str | None, int]:
     return None, rows
 
 
-def _no_type(offer: Offer, key: str, merged: Requirements, *, alone: bool) -> Constraint:
+def _no_type(offer: PreparedPool, key: str, merged: Requirements, *, alone: bool) -> Constraint:
     if merged[key].present and not offer.catalogue.knows(key) and not offer.defines(key):
         return LabelUndefined(key)
     return NoTypeMatches(merged[key], alone=alone)
 
 
-def _overdrawn(offer: Offer, rows: int) -> tuple[str, ...]:
+def _overdrawn(offer: PreparedPool, rows: int) -> tuple[str, ...]:
     """The resources of which one of the types or another has less than its overhead takes."""
     rests = [offer.catalogue.types[row].allocatable for row in members(rows)]
     return tuple(sorted({name for rest in rests for name, amount in rest.items() if amount < 0}))
@@ -155,7 +155,7 @@ def _explain_size(account: Account, state: State, need: Need) -> _Found:
     return 6, _limits(ledger, list(members(fitting)))
 
 
-def _too_large(offer: Offer, points: Sequence[Vector], need: Need) -> Constraint:
+def _too_large(offer: PreparedPool, points: Sequence[Vector], need: Need) -> Constraint:
     names = offer.dimensions.names
     for d, wanted in need:
         largest = max(point[d] for point in points)
@@ -164,7 +164,7 @@ def _too_large(offer: Offer, points: Sequence[Vector], need: Need) -> Constraint
     return TooLargeTogether(tuple(names[d] for d, _ in need if names[d] != PODS))
 
 
-def _min_values(offer: Offer, state: State, rows: int) -> Constraint:
+def _min_values(offer: PreparedPool, state: State, rows: int) -> Constraint:
     for key, wanted in offer.min_values.items():
         found = offer.catalogue.distinct_values(state.requirements[key], rows)
         if found < wanted:
@@ -172,7 +172,7 @@ def _min_values(offer: Offer, state: State, rows: int) -> Constraint:
     return Unexplained()
 
 
-def _limits(ledger: Ledger, fitting: list[int]) -> Constraint:
+def _limits(ledger: LimitLedger, fitting: list[int]) -> Constraint:
     for name in sorted(ledger.remaining):
         smallest = ledger.smallest(name, fitting)
         if smallest > ledger.remaining[name]:

@@ -10,8 +10,8 @@ from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Priced
 from provisioner.scheduling.classes import PodClass
-from provisioner.scheduling.limits import Ledger, shares
-from provisioner.scheduling.offers import SIMULATED_LABELS, Offer, Ranked, State
+from provisioner.scheduling.limits import LimitLedger, shares
+from provisioner.scheduling.offers import SIMULATED_LABELS, PreparedPool, Ranked, State
 from provisioner.scheduling.places import Account, Place
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, LaunchReason, PlannedClaim
 from provisioner.scheduling.vectors import ATTACHABLE
@@ -196,7 +196,7 @@ def _finished(claim: Place, types: _Types) -> PlannedClaim:
     )
 
 
-def _within_limits(claim: Place, ledger: Ledger, ranked: Ranked, ranks: int, extra: Mapping[str, int]) -> int:
+def _within_limits(claim: Place, ledger: LimitLedger, ranked: Ranked, ranks: int, extra: Mapping[str, int]) -> int:
     """Of the types that fit, those that the claim's share of the limits allows, from the cheapest one that its charge covers."""
     rows = ledger.allowed(claim.charge)
     for name, more in extra.items():
@@ -210,7 +210,7 @@ def _within_limits(claim: Place, ledger: Ledger, ranked: Ranked, ranks: int, ext
     return mask_of(kept[first:])
 
 
-def _cut(ledger: Ledger, ranked: Ranked, ranks: int, charge: Mapping[str, int], extra: Mapping[str, int]) -> int:
+def _cut(ledger: LimitLedger, ranked: Ranked, ranks: int, charge: Mapping[str, int], extra: Mapping[str, int]) -> int:
     """Of the types that fit, those that are not larger than the planned one and the claim's share."""
     rows = -1
     for name, more in extra.items():
@@ -218,7 +218,7 @@ def _cut(ledger: Ledger, ranked: Ranked, ranks: int, charge: Mapping[str, int], 
     return mask_of(rank for rank in members(ranks) if rows >> ranked.priced[rank].row & 1)
 
 
-def _requests(offer: Offer, used: Sequence[int], choice: _Choice) -> Resources:
+def _requests(offer: PreparedPool, used: Sequence[int], choice: _Choice) -> Resources:
     """The pods' and the daemons'; volumes are no resource of a claim."""
     names = offer.dimensions.names
     if offer.dimensions.drivers or 0 in used:
@@ -247,7 +247,7 @@ class _Part:
     charge: Resources
 
 
-def _part(offer: Offer, state: State, ranked: Ranked, ranks: int) -> _Part:
+def _part(offer: PreparedPool, state: State, ranked: Ranked, ranks: int) -> _Part:
     priced = [ranked.priced[rank] for rank in members(ranks)]
     types = offer.catalogue.types
     named = _named(offer, state, priced)
@@ -268,7 +268,9 @@ def _part(offer: Offer, state: State, ranked: Ranked, ranks: int) -> _Part:
     )
 
 
-def _choose(offer: Offer, state: State, ranked: Ranked, left: _Left, lowered: Mapping[str, int] | None) -> _Choice:
+def _choose(
+    offer: PreparedPool, state: State, ranked: Ranked, left: _Left, lowered: Mapping[str, int] | None
+) -> _Choice:
     ranks = left.ranks
     part: _Part | None = None if offer.min_values else ranked.parts.get(ranks)
     if part is None:
@@ -297,7 +299,9 @@ def _choose(offer: Offer, state: State, ranked: Ranked, left: _Left, lowered: Ma
     )
 
 
-def _reason(offer: Offer, ranked: Ranked, part: _Part, left: _Left, lowered: Mapping[str, int] | None) -> LaunchReason:
+def _reason(
+    offer: PreparedPool, ranked: Ranked, part: _Part, left: _Left, lowered: Mapping[str, int] | None
+) -> LaunchReason:
     every, possible, matching = len(offer.catalogue.types), offer.base.rows.bit_count(), len(ranked.priced)
     kept = len(part.instance_types)
     kept_values = offer.min_values if lowered is None else lowered
@@ -326,7 +330,7 @@ def _with_min_values(requirement: Requirement, min_values: int) -> Requirement:
     return first if wanted is None else first.intersection(wanted)
 
 
-def _named(offer: Offer, state: State, priced: list[Priced]) -> list[Priced]:
+def _named(offer: PreparedPool, state: State, priced: list[Priced]) -> list[Priced]:
     """At most 600 of the types, the cheapest, and among them what the pool's minValues want."""
     if len(priced) <= MAX_INSTANCE_TYPES:
         return priced
@@ -342,7 +346,7 @@ def _named(offer: Offer, state: State, priced: list[Priced]) -> list[Priced]:
     return named
 
 
-def _least_overhead(offer: Offer, rows: int) -> Resources:
+def _least_overhead(offer: PreparedPool, rows: int) -> Resources:
     """What daemons take on any of the types at least. Source: core spec 3.7, the intersection's minimum."""
     least: Resources | None = None
     seen = set()

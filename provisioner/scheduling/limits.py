@@ -10,7 +10,7 @@ Charge = Mapping[str, int]
 """Amounts by limited resource; what one claim is counted with."""
 
 
-class Ledger:
+class LimitLedger:
     """The limits of one pool, less everything that was charged.
 
     Invariant: what remains of a resource is never below 0 after a charge that `allowed` admitted.

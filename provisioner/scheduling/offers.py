@@ -90,7 +90,7 @@ class Ranked:
         self.parts: Final[dict[int, Any]] = {}
 
 
-class Offer:
+class PreparedPool:
     """One NodePool in one problem.
 
     Attributes:
@@ -148,7 +148,7 @@ class Offer:
         self._usable: Final = usable
         self.base: Final = self._state(self.template, 0)
 
-    def with_pool(self, pool: Pool) -> "Offer":
+    def with_pool(self, pool: Pool) -> "PreparedPool":
         """The same for a pool that differs in limits, weight or template only; what is remembered is shared."""
         if pool is self.pool:
             return self
@@ -156,7 +156,7 @@ class Offer:
         found.pool = pool
         return found
 
-    def without_min_values(self) -> "Offer":
+    def without_min_values(self) -> "PreparedPool":
         """The same without minValues; to judge claims of one type by."""
         if not self.min_values:
             return self

@@ -12,8 +12,8 @@ from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Reservation
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import Term
-from provisioner.scheduling.limits import Charge, Ledger, Slack
-from provisioner.scheduling.offers import Offer, State
+from provisioner.scheduling.limits import Charge, LimitLedger, Slack
+from provisioner.scheduling.offers import PreparedPool, State
 from provisioner.scheduling.vectors import Need, Thresholds, Vector, most
 from provisioner.scheduling.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -69,7 +69,7 @@ class Reservations:
         self._options: Final[dict[State, Options]] = {}
         self._bought: Final[dict[State, State | None]] = {}
 
-    def options(self, offer: Offer, state: State) -> "Options":
+    def options(self, offer: PreparedPool, state: State) -> "Options":
         """The reservations that would do for a claim in `state`, cheapest first, and what it would be then."""
         found = self._options.get(state)
         if found is None:
@@ -82,7 +82,7 @@ class Reservations:
             found = self._options[state] = Options(some)
         return found
 
-    def bought(self, offer: Offer, state: State) -> State | None:
+    def bought(self, offer: PreparedPool, state: State) -> State | None:
         """`state` without reserved capacity; None where nothing else would do."""
         if state not in self._bought:
             self._bought[state] = offer.narrowed(state, _BOUGHT)
@@ -120,7 +120,7 @@ class Account:
     def __init__(
         self,
         number: int,
-        offer: Offer,
+        offer: PreparedPool,
         pods: int,
         load: Sequence[int],
         reservations: Reservations,
@@ -135,7 +135,7 @@ class Account:
         self.number: Final = number
         self.offer: Final = offer
         self.claims = 0
-        self.ledger: Ledger | None = None
+        self.ledger: LimitLedger | None = None
         self._slack: Slack | None = None
         self._names: tuple[str, ...] = ()
         self._pods: Final = pods
@@ -143,7 +143,7 @@ class Account:
         remaining = offer.pool.remaining
         self.exact = bool(offer.min_values) or self.reservations is not None or below is not None
         if remaining is not None:
-            self.ledger = Ledger(remaining, offer.catalogue)
+            self.ledger = LimitLedger(remaining, offer.catalogue)
             self._names = tuple(remaining)
             self._slack = Slack(remaining)
             self.exact = self.learn(offer.base) or self.exact

@@ -15,7 +15,7 @@ from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.offers import Offer, State, pin
+from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import (
     Account,
     Place,
@@ -1367,7 +1367,7 @@ class Placing:
         return bool(loosened)
 
 
-def _sides(offer: Offer, state: State, terms: tuple[Term, ...], used: Sequence[int]) -> Sequence[State]:
+def _sides(offer: PreparedPool, state: State, terms: tuple[Term, ...], used: Sequence[int]) -> Sequence[State]:
     """`state`, narrowed until it is certain whether its machine is one that `terms` mean, each way on which `used` fits; cheapest first.
 
     What a spread over some machines only counts must not depend on what a claim becomes.

@@ -22,7 +22,7 @@ from provisioner.scheduling.classes import NOTHING_AVOIDED, LeftOut, PodClass, c
 from provisioner.scheduling.demands import facts_of
 from provisioner.scheduling.filters import FilterError, Term, label_value
 from provisioner.scheduling.judging import Design, Verdict, design_of, judge, settle
-from provisioner.scheduling.offers import Daemon, Offer, pin
+from provisioner.scheduling.offers import Daemon, PreparedPool, pin
 from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import Bin, Changes, Pool, World
 from provisioner.scheduling.reasons import OnlyWhileLeaving
@@ -84,7 +84,7 @@ class Stock:
 
     def __init__(self) -> None:
         self._catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
-        self._offers: Final[dict[tuple[object, ...], tuple[object, Offer]]] = {}
+        self._offers: Final[dict[tuple[object, ...], tuple[object, PreparedPool]]] = {}
 
     def catalogue(self, instance_types: tuple[InstanceType, ...], keep: int) -> Catalogue:
         """The index of these types; of the others, the `keep` used last are kept."""
@@ -105,14 +105,14 @@ class Stock:
         limits: Mapping[str, Mapping[str, int]],
         shared: tuple[object, ...],
         keep: int,
-    ) -> Offer:
+    ) -> PreparedPool:
         """What a pool can make; `shared` is the part of the key that all pools of the world have in common."""
         limited = None if pool.remaining is None else tuple(pool.remaining)
         key = (pool.name, id(catalogue), pool.requirements, pool.taints, limited, *shared)
         entry = self._offers.get(key)
         if entry is None or entry[0] is not catalogue or entry[1].states > _MOST_STATES:
             _drop_oldest(self._offers, 2 * keep)
-            entry = (catalogue, Offer(pool, catalogue, daemons, dimensions, well_known, limits))
+            entry = (catalogue, PreparedPool(pool, catalogue, daemons, dimensions, well_known, limits))
             self._offers[key] = entry
         return entry[1].with_pool(pool)
 
@@ -333,7 +333,7 @@ class Prepared:
             self._tables[dimensions.names] = found
         return found
 
-    def _offers(self, dimensions: Dimensions, drivers: Collection[str]) -> list[Offer]:
+    def _offers(self, dimensions: Dimensions, drivers: Collection[str]) -> list[PreparedPool]:
         limits = self.world.storage.attach_limits if drivers else {}
         frozen = tuple(sorted((name, tuple(sorted(some.items()))) for name, some in limits.items()))
         shared = (self._daemons, dimensions.names, self._well_known, frozen)

@@ -7,7 +7,7 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.offers import Offer
+from provisioner.scheduling.offers import PreparedPool
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.reasons import Untolerated
 from provisioner.scheduling.vectors import Need
@@ -68,7 +68,7 @@ def refused_types(prepared: Prepared, pod: Pod) -> tuple[PoolTypes, ...]:
     return tuple(_of_pool(offer, one.filter, need) for offer in setting.offers)
 
 
-def _of_pool(offer: Offer, node_filter: NodeFilter, need: Need) -> PoolTypes:
+def _of_pool(offer: PreparedPool, node_filter: NodeFilter, need: Need) -> PoolTypes:
     catalogue = offer.catalogue
     found: list[tuple[str, str, int]] = []
     rows = catalogue.everything
@@ -117,7 +117,7 @@ def _of_pool(offer: Offer, node_filter: NodeFilter, need: Need) -> PoolTypes:
     )
 
 
-def _of_term(offer: Offer, term: Term, rows: int) -> tuple[int, list[tuple[str, str, int]]]:
+def _of_term(offer: PreparedPool, term: Term, rows: int) -> tuple[int, list[tuple[str, str, int]]]:
     found: list[tuple[str, str, int]] = []
     conflict = offer.template.incompatibility(term.requirements, offer.well_known)
     if not term.new_machines:
@@ -141,5 +141,5 @@ def _strike(found: list[tuple[str, str, int]], cause: str, message: str, rows: i
     return rows & left
 
 
-def _names(offer: Offer, rows: int) -> tuple[str, ...]:
+def _names(offer: PreparedPool, rows: int) -> tuple[str, ...]:
     return tuple(sorted(offer.catalogue.types[row].name for row in members(rows)))

@@ -15,7 +15,7 @@ class _Entry(NamedTuple):
     daemon: bool
 
 
-class Ledger:
+class RoomLedger:
     """Allocatable less the requests of bound pods, per node.
 
     Every call is O(1) in nodes and pods. Finished pods (Succeeded, Failed) use no room: the caller releases them.

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 
 from provisioner.apis.pods import Pod, is_terminal
-from provisioner.state.ledger import Ledger
+from provisioner.state.ledger import RoomLedger
 from provisioner.values.resources import Resources
 
 
@@ -39,7 +39,7 @@ class PodIndex:
         self._pods: dict[str, Pod] = {}
         self._on: dict[str, _OnNode] = {}
         self._waiting: dict[str, Pod] = {}
-        self._room = Ledger()
+        self._room = RoomLedger()
 
     def put(self, pod: Pod) -> Pod | None:
         """A pod as it is now; as it was before. A finished one is dropped."""

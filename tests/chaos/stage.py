@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from provisioner.cli.harness import applying, aws
-from provisioner.cli.harness.programs import Program
+from provisioner.cli.harness.programs import ProgramSpec
 from provisioner.cli.harness.session import (
     ALL_PROGRAMS,
     AWS,
@@ -63,7 +63,7 @@ class Stage:
         self._offset = cluster.dir / "clock-offset"
         self._offset.write_text("0")
 
-    def program(self, name: str) -> Program:
+    def program(self, name: str) -> ProgramSpec:
         """One of ours, led through its proxy, with a clock that can be shifted."""
         found = self.session.program(name)
         arguments = list(found.arguments)

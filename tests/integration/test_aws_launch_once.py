@@ -12,7 +12,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG, EC2NodeClass
 from provisioner.cloudprovider.aws.instances.orphans import sort_out
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 from provisioner.cloudprovider.errors import MachineNotFoundError
 from tests.support.ec2 import Ec2, Fault
 from tests.support.launching import (
@@ -188,7 +188,7 @@ def live(ground: Ground, claims: Claims, classes: list[EC2NodeClass], kill: Kill
 @contextmanager
 def other_offerings(ground: Ground, really: bool) -> Iterator[None]:
     """Half of what is ordered is short."""
-    short = [Offer("spot", one, zone) for one in SMALL[2:] for zone in ground.ec2.vpc.zones] if really else []
+    short = [OfferingKey("spot", one, zone) for one in SMALL[2:] for zone in ground.ec2.vpc.zones] if really else []
     for one in short:
         ground.market.shortages.failed(one, CLOCK.now())
     try:

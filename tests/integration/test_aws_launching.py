@@ -15,7 +15,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import InstanceUnseenError
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.errors import (
     CloudError,
@@ -324,7 +324,7 @@ def test_the_quota_of_fleets_holds_everybody(ec2: Ec2, fresh_ground: Ground) -> 
             made.reconcile_now(claim.metadata.name)
         CLOCK.sleep(1.5)
         assert ec2.calls()["CreateFleet"] == 1
-        fresh_ground.market.shortages.succeeded(Offer("spot", "m5.large", "us-west-2a"), CLOCK.now(), 1)
+        fresh_ground.market.shortages.succeeded(OfferingKey("spot", "m5.large", "us-west-2a"), CLOCK.now(), 1)
         for claim in claims.all():
             made.reconcile_now(claim.metadata.name)
         assert made.wait(20)
@@ -382,8 +382,8 @@ def test_a_crash(ec2: Ec2, ground: Ground, kill: Kill, changed: bool, stale: boo
     settled(ec2, claims)
 
 
-def offer(instance_type: str) -> Offer:
-    return Offer("spot", instance_type, "us-west-2a")
+def offer(instance_type: str) -> OfferingKey:
+    return OfferingKey("spot", instance_type, "us-west-2a")
 
 
 def test_a_claim_that_goes_before_its_machine_is_known(ec2: Ec2, ground: Ground) -> None:

@@ -18,10 +18,10 @@ from provisioner.cloudprovider.aws.launch import fleet, selection
 from provisioner.cloudprovider.aws.launch.fleet import Override
 from provisioner.cloudprovider.aws.launch.selection import Selection
 from provisioner.cloudprovider.aws.market import instance_types
-from provisioner.cloudprovider.aws.market.catalogue import Catalogue, Region
+from provisioner.cloudprovider.aws.market.catalogue import EC2Catalogue, Region
 from provisioner.cloudprovider.aws.market.offerings import market_of
 from provisioner.cloudprovider.aws.market.prices import PriceBook
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages, Standing
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages, Standing
 from provisioner.cloudprovider.errors import InsufficientCapacityError
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
@@ -51,7 +51,7 @@ class World:
             for info in wire.instance_types(page)[0]
         ]
         rng = random.Random(seed)
-        self.catalogue = Catalogue(instance_types.Settings("us-east-1"))
+        self.catalogue = EC2Catalogue(instance_types.Settings("us-east-1"))
         self.catalogue.load(Region.of(infos, offered))
         self.book = PriceBook("us-east-1")
         listed = self.book.current().on_demand
@@ -68,7 +68,7 @@ class World:
         self.now = NOON
         self.calls: list[datetime] = []
         every = sorted(
-            (offering.price, Offer(offering.capacity_type, one.name, offering.zone))
+            (offering.price, OfferingKey(offering.capacity_type, one.name, offering.zone))
             for one in self.types()
             if ROOM.fits(one.allocatable) and one.requirements.conflict(WANTED) is None
             for offering in one.offerings
@@ -99,8 +99,8 @@ class World:
 
     def choice(self, found: Selection, wanted: int) -> tuple[list[Override], int]:
         """Which offerings to name, and for how many machines."""
-        prices: Mapping[Offer, float] = {
-            Offer(offering.capacity_type, one.name, offering.zone): offering.price
+        prices: Mapping[OfferingKey, float] = {
+            OfferingKey(offering.capacity_type, one.name, offering.zone): offering.price
             for one in found.types
             for offering in found.offerings(one)
         }

@@ -15,7 +15,7 @@ from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.taints import Taint, first_untolerated
 from tests.support import jsonpatch
 from webhook.review import decode_pod
-from webhook.stamping import MAX_ANNOTATION_BYTES, Decision, Facts, Outcome, decide
+from webhook.stamping import MAX_ANNOTATION_BYTES, Decision, Facts, StampOutcome, decide
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 ZONE, OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
@@ -212,7 +212,7 @@ def test_the_exempt_are_untouched(document: dict[str, Any], known: Facts, how: s
         EXEMPT[how](document)
     else:
         known = replace(known, namespace=how)
-    assert decided(document, known) == Decision(Outcome.EXEMPT)
+    assert decided(document, known) == Decision(StampOutcome.EXEMPT)
 
 
 @given(document=pods(), known=facts)

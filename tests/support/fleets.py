@@ -13,7 +13,7 @@ from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod, PodShape, is_reschedulable
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, Settings, View
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -225,7 +225,7 @@ class Fleet:
         """What a method is asked; budgets are those of the pools unless `allowed` says otherwise."""
         snapshot = self.snapshot()
         going = frozenset(under_way)
-        by_pool = Ledger(snapshot, going).allowed
+        by_pool = AllowanceLedger(snapshot, going).allowed
 
         return View(
             snapshot=snapshot,

@@ -8,7 +8,7 @@ NOMINATION_GOAL = 95.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoResult:
     """The figures of the last line; times in seconds after the first Deployment was applied, `nan` = never.
 
     Attributes:

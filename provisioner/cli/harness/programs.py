@@ -31,7 +31,7 @@ class ProgramError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProgramSpec:
     """One of our programs and how to see that it serves."""
 
     name: str
@@ -55,11 +55,11 @@ class Programs:
     def __init__(self, cluster: DevCluster, clock: Clock, *, heals: bool = False) -> None:
         self._cluster, self._clock, self._heals = cluster, clock, heals
         self._children: dict[str, Record] = {}
-        self._started: dict[str, Program] = {}
+        self._started: dict[str, ProgramSpec] = {}
         self.healed: list[str] = []
         self._killed: set[str] = set()
 
-    def start(self, program: Program) -> None:
+    def start(self, program: ProgramSpec) -> None:
         """Start it in a process group of its own; output is appended to its log."""
         command = [sys.executable, "-m", program.module, *program.arguments]
         # The checkout first, so that the programs are the ones beside this file.
@@ -69,7 +69,7 @@ class Programs:
         self._started[program.name] = program
         self._killed.discard(program.name)
 
-    def wait_ready(self, program: Program, seconds: float) -> float:
+    def wait_ready(self, program: ProgramSpec, seconds: float) -> float:
         """Wait until it serves; returns the seconds that took.
 
         Raises:

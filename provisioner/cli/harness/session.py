@@ -14,7 +14,7 @@ from types import FrameType
 from provisioner.cli.harness import applying, aws, memory
 from provisioner.cli.harness.figures import ListPrices
 from provisioner.cli.harness.observing import Observer
-from provisioner.cli.harness.programs import Program, Programs
+from provisioner.cli.harness.programs import Programs, ProgramSpec
 from provisioner.cli.harness.workload import Document
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.components import COMPONENTS
@@ -112,7 +112,7 @@ class Session:
         self._authority = connection.authority
         self._ec2: aws.EmulatedEc2 | None = None
 
-    def program(self, name: str) -> Program:
+    def program(self, name: str) -> ProgramSpec:
         """How to start one of ours against this cluster, and how to see that it serves."""
         ports = {key: f"127.0.0.1:{port}" for key, port in self.cluster.ports.items()}
         common = (name, "--kubeconfig", self.kubeconfig)
@@ -124,10 +124,10 @@ class Session:
                 "--cert-dir": str(self.cluster.dir / "webhook-certs"),
                 "--scheduler-lease": SCHEDULER_LEASE,
             }
-            return Program(name, (*common, *_line(flags)), lambda: self._webhook_serves(ports["webhook-metrics"]))
+            return ProgramSpec(name, (*common, *_line(flags)), lambda: self._webhook_serves(ports["webhook-metrics"]))
         if name == EXTENDER:
             flags = {"--bind": ports["extender"], "--metrics-bind": ports["extender-metrics"]}
-            return Program(
+            return ProgramSpec(
                 name, (*common, *_line(flags)), lambda: answers(f"http://{ports['extender-metrics']}/readyz")
             )
         flags = {
@@ -139,7 +139,7 @@ class Session:
             "--report-address": ports["provisioner-reports"],
         }
         arguments = (*common, *_line(flags), *self.setup.provisioner_flags)
-        return Program(
+        return ProgramSpec(
             name,
             arguments,
             lambda: answers(f"http://{ports['provisioner-health']}/readyz"),

@@ -19,7 +19,7 @@ from provisioner.controllers.core.disruption import settings_of
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import blockers
-from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import PodBudgets, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.methods import consolidation_single, drift, static_drift
@@ -137,7 +137,7 @@ def _place(local: Local, node: NodeView) -> Place:
 
 def _judged(local: Local, node: NodeView, shown: str, answer: Callable[..., NodeAnswer]) -> NodeAnswer:
     snapshot = local.snapshot
-    ledger, budgets = Ledger(snapshot), PodBudgets(snapshot.pod_budgets)
+    ledger, budgets = AllowanceLedger(snapshot), PodBudgets(snapshot.pod_budgets)
     commands = [one.record for one in snapshot.commands]
     view = View(
         snapshot=snapshot,

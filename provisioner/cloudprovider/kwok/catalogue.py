@@ -76,7 +76,7 @@ class BadEntry:
 
 
 @dataclasses.dataclass(frozen=True)
-class Catalogue:
+class KwokCatalogue:
     """What can be launched.
 
     Attributes:
@@ -95,7 +95,7 @@ class Catalogue:
 
 
 @functools.cache
-def generated() -> Catalogue:
+def generated() -> KwokCatalogue:
     """The 144 types of Karpenter's kwok provider: 12 sizes of 3 families for 2 systems and 2 architectures, 8 offerings each.
 
     Source: karpenter 1.14 `kwok/tools/gen_instance_types.go`: names, prices, room, labels.
@@ -104,10 +104,10 @@ def generated() -> Catalogue:
         _generated(family, cpu, architecture, system)
         for family, cpu, architecture, system in itertools.product(_GIB_PER_CPU, _CPUS, _ARCHITECTURES, _SYSTEMS)
     ]
-    return Catalogue(tuple(sorted(types, key=lambda one: one.name)))
+    return KwokCatalogue(tuple(sorted(types, key=lambda one: one.name)))
 
 
-def load(path: str) -> Catalogue:
+def load(path: str) -> KwokCatalogue:
     """Read a file of instance types in the form of Karpenter's kwok provider (INSTANCE_TYPES_FILE_PATH).
 
     It is a JSON list of {name, architecture, operatingSystems, resources, offerings: [{Price, Available, Requirements: [{key,
@@ -145,7 +145,7 @@ def load(path: str) -> Catalogue:
     if not types:
         first = f"; the first: {left_out[0]}" if left_out else ""
         raise CatalogueError(path, f"has no usable instance type among {len(entries)} entries{first}")
-    return Catalogue(tuple(types[name] for name in sorted(types)), tuple(left_out))
+    return KwokCatalogue(tuple(types[name] for name in sorted(types)), tuple(left_out))
 
 
 class _FieldError(Exception):

@@ -23,7 +23,7 @@ from provisioner.cloudprovider.errors import (
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.kwok import messages
-from provisioner.cloudprovider.kwok.catalogue import Catalogue, generated
+from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.messages import nodeclass_not_found, nodeclass_terminating
 from provisioner.cloudprovider.types import InstanceType, Machine, Offering, RepairPolicy, by_price
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -129,7 +129,7 @@ class KwokProvider:
         nodes: Lookup[Node],
         node_classes: Lookup[KWOKNodeClass],
         clock: Clock,
-        catalogue: Catalogue | None = None,
+        catalogue: KwokCatalogue | None = None,
         *,
         queue_of: Callable[[Callable[[str], Result | None]], DelayQueue] | None = None,
         overlaid: Callable[[str, tuple[InstanceType, ...]], tuple[InstanceType, ...]] = lambda _, types: types,

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 
@@ -26,10 +26,10 @@ class BudgetLedger:
         self._lock = threading.Lock()
         self._taken: set[str] = set()
 
-    def at(self, snapshot: Snapshot) -> Ledger:
+    def at(self, snapshot: Snapshot) -> AllowanceLedger:
         """What budgets leave at an instant, for those who only plan; what they propose is admitted later."""
         with self._lock:
-            return Ledger(snapshot, frozenset(self._taken), most=self._most)
+            return AllowanceLedger(snapshot, frozenset(self._taken), most=self._most)
 
     def admit(
         self,
@@ -87,5 +87,5 @@ class BudgetLedger:
         with self._lock:
             self._taken.discard(claim)
 
-    def _fresh(self) -> Ledger:
-        return Ledger(self._cluster.snapshot(), self._taken, most=self._most)
+    def _fresh(self) -> AllowanceLedger:
+        return AllowanceLedger(self._cluster.snapshot(), self._taken, most=self._most)

@@ -29,7 +29,7 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, pod_reference, reference_of
 from provisioner.disruption import emptiness as empty
 from provisioner.disruption.allowance import soonest
-from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.consolidation import UNCONSOLIDATABLE
 from provisioner.disruption.emptiness import (
     consolidatable_at,
@@ -284,7 +284,7 @@ class Disruption:
         self,
         method: Method,
         snapshot: Snapshot,
-        ledger: Ledger,
+        ledger: AllowanceLedger,
         empty_for: dict[str, timedelta],
         before: Iterable[str],
     ) -> set[str]:

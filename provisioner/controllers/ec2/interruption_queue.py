@@ -19,7 +19,7 @@ from provisioner.cloudprovider.aws.instances.instances import instance_id_of
 from provisioner.cloudprovider.aws.interruption import notices
 from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
 from provisioner.cloudprovider.aws.interruption.queue import Received
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.controllers.core.interruption import Interruptions, publish
@@ -178,10 +178,10 @@ def claims_by_instance(claims: Sequence[NodeClaim]) -> dict[str, NodeClaim]:
     return {name: claim for claim in claims if (name := instance_id_of(claim.status.provider_id))}
 
 
-def offer_of(claim: NodeClaim) -> Offer:
+def offer_of(claim: NodeClaim) -> OfferingKey:
     """What the claim's machine was bought as."""
     found = claim.metadata.labels
-    return Offer(
+    return OfferingKey(
         capacity_type=found.get(names.CAPACITY_TYPE_LABEL, ""),
         instance_type=found.get(names.INSTANCE_TYPE_LABEL, ""),
         zone=found.get(names.ZONE_LABEL, ""),

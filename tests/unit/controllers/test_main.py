@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.cli.harness.workload import REPOSITORY
-from provisioner.controllers.main import Program
+from provisioner.controllers.main import ProvisionerProcess
 from provisioner.kube.lease import LostLease
 from provisioner.kube.resources import CONFIGMAPS
 from provisioner.options import Options
@@ -17,18 +17,18 @@ from tests.unit.kube.test_sending import kubeconfig
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Program:
+def program(tmp_path: Path) -> ProvisionerProcess:
     """One that has not begun; its API server is not there."""
-    return Program(Options(kubeconfig=kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")))
+    return ProvisionerProcess(Options(kubeconfig=kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")))
 
 
-def test_a_process_that_does_not_lead_can_write_nothing(program: Program) -> None:
+def test_a_process_that_does_not_lead_can_write_nothing(program: ProvisionerProcess) -> None:
     with pytest.raises(LostLease, match="not the leader"):
         program._client.create(CONFIGMAPS, thing("a"), "ns")
 
 
 def test_a_dead_thread_is_a_failed_liveness_check_unless_the_process_is_ending(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: ProvisionerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pulses = Pulses(FakeClock())
     monkeypatch.setattr(heartbeat, "_OURS", pulses)

@@ -34,7 +34,7 @@ def test_the_wrapper_requires_the_pinned_version_and_knows_its_sum(module: str, 
 
 
 @pytest.mark.parametrize("program", versions.PROGRAMS, ids=lambda program: program.name)
-def test_every_program_is_a_tool_of_its_wrapper(program: versions.Program) -> None:
+def test_every_program_is_a_tool_of_its_wrapper(program: versions.Binary) -> None:
     text = (versions.WRAPPERS / program.module / "go.mod").read_text()
     assert re.search(rf"^(tool |\t){re.escape(program.package)}$", text, re.MULTILINE)
 

@@ -9,7 +9,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import PersistentVolumeClaim, PersistentVolumeClaimSource, Volume
-from provisioner.disruption.budgets import Ledger
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.state.keys import NodeKey
@@ -33,7 +33,7 @@ LONG = timedelta(hours=1)
 class Decision(MethodAnswer):
     """With the ledger that it was made by."""
 
-    ledger: Ledger | None = None
+    ledger: AllowanceLedger | None = None
 
     @property
     def delete(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class Decision(MethodAnswer):
 def decide(world: World, empty_for: dict[str, timedelta] | None = None, under_way: str = "") -> Decision:
     seen = dict.fromkeys("abc", LONG) if empty_for is None else empty_for
     snapshot, away = world.cluster.snapshot(), frozenset(under_way)
-    ledger = Ledger(snapshot, taken=away)
+    ledger = AllowanceLedger(snapshot, taken=away)
     view = View(snapshot, None, ledger.allowed, empty_for=seen, validation=VALIDATION, under_way=away)
     answer = emptiness(view)
     return Decision(answer.proposals, answer.blocked, answer.recheck_at, ledger=ledger)

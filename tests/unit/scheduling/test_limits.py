@@ -2,7 +2,7 @@
 
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue
-from provisioner.scheduling.limits import Ledger, Slack, shares, stairs_of
+from provisioner.scheduling.limits import LimitLedger, Slack, shares, stairs_of
 from provisioner.values.resources import Resources
 from tests.support.problems import GPU, LARGE, MEDIUM, SMALL
 
@@ -10,8 +10,8 @@ TYPES = (GPU, LARGE, MEDIUM, SMALL)
 CATALOGUE = Catalogue(TYPES)
 
 
-def ledger(**limits: str) -> Ledger:
-    return Ledger(Resources.parse({name.replace("_", "/"): amount for name, amount in limits.items()}), CATALOGUE)
+def ledger(**limits: str) -> LimitLedger:
+    return LimitLedger(Resources.parse({name.replace("_", "/"): amount for name, amount in limits.items()}), CATALOGUE)
 
 
 def names_of(mask: int) -> list[str]:
@@ -24,12 +24,12 @@ def test_types_above_any_limit_are_not_allowed() -> None:
 
 
 def test_a_resource_that_a_type_lacks_counts_as_none_of_it() -> None:
-    book = Ledger(Resources.of({"example.com/gpu": 0}), CATALOGUE)
+    book = LimitLedger(Resources.of({"example.com/gpu": 0}), CATALOGUE)
     assert names_of(book.allowed({})) == ["large", "medium", "small"]
 
 
 def test_below_zero_nothing_is_allowed_not_even_none_of_it() -> None:
-    assert Ledger(Resources.of({"example.com/gpu": -1}), CATALOGUE).allowed({}) == 0
+    assert LimitLedger(Resources.of({"example.com/gpu": -1}), CATALOGUE).allowed({}) == 0
 
 
 def test_a_charge_makes_room_for_the_claim_that_has_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.state.ledger import Ledger
+from provisioner.state.ledger import RoomLedger
 from provisioner.values.resources import EMPTY, Resources
 
 ONE = Resources.of({"cpu": 1000, "pods": 1})
@@ -14,7 +14,7 @@ TWO = Resources.of({"cpu": 2000, "memory": 64, "pods": 1})
 
 
 def test_room_is_allocatable_less_what_is_bound() -> None:
-    ledger = Ledger()
+    ledger = RoomLedger()
     ledger.set_node("n", Resources.of({"cpu": 4000, "memory": 100, "pods": 10}))
     ledger.bind("a", "n", ONE)
     ledger.bind("d", "n", TWO, daemon=True)
@@ -23,14 +23,14 @@ def test_room_is_allocatable_less_what_is_bound() -> None:
 
 
 def test_a_pod_that_moves_is_counted_once() -> None:
-    ledger = Ledger()
+    ledger = RoomLedger()
     ledger.bind("a", "n", ONE)
     ledger.bind("a", "m", TWO, daemon=True)
     assert (ledger.used("n"), ledger.used("m"), ledger.daemons("m")) == (EMPTY, TWO, TWO)
 
 
 def test_a_pod_may_come_before_its_node() -> None:
-    ledger = Ledger()
+    ledger = RoomLedger()
     ledger.bind("a", "n", ONE)
     assert "n" not in ledger
     assert ledger.room("n") == Resources.of({"cpu": -1000, "pods": -1})
@@ -39,14 +39,14 @@ def test_a_pod_may_come_before_its_node() -> None:
 
 
 def test_releasing_an_unknown_pod_does_nothing() -> None:
-    ledger = Ledger()
+    ledger = RoomLedger()
     ledger.bind("a", "n", ONE)
     ledger.release("b")
     assert ledger.used("n") == ONE
 
 
 def test_what_is_known_shows_in_the_text() -> None:
-    ledger = Ledger()
+    ledger = RoomLedger()
     ledger.set_node("n", ONE)
     ledger.bind("a", "n", ONE)
     assert repr(ledger) == "Ledger(1 nodes, 1 pods)"
@@ -54,7 +54,7 @@ def test_what_is_known_shows_in_the_text() -> None:
 
 @pytest.mark.parametrize("requests", [EMPTY, Resources.of({"cpu": 0})])
 def test_pods_that_ask_for_nothing_can_leave(requests: Resources) -> None:
-    ledger = Ledger()
+    ledger = RoomLedger()
     ledger.bind("a", "n", requests)
     ledger.bind("b", "n", requests)
     ledger.release("a")
@@ -76,7 +76,7 @@ events = st.tuples(
 )
 
 
-def apply(ledger: Ledger, event: Event) -> None:
+def apply(ledger: RoomLedger, event: Event) -> None:
     kind, pod, node, amounts, daemon = event
     match kind:
         case "bind":
@@ -95,7 +95,7 @@ def amounts_of(resources: Resources) -> dict[str, int]:
 
 @given(st.lists(events, max_size=30))
 def test_sums_equal_those_of_the_pods_that_are_bound(history: list[Event]) -> None:
-    ledger = Ledger()
+    ledger = RoomLedger()
     bound: dict[str, tuple[str, Resources, bool]] = {}
     for event in history:
         apply(ledger, event)
@@ -114,7 +114,7 @@ def test_sums_equal_those_of_the_pods_that_are_bound(history: list[Event]) -> No
 def test_binding_and_releasing_a_new_pod_changes_nothing(
     history: list[Event], node: str, requests: Resources, daemon: bool
 ) -> None:
-    ledger = Ledger()
+    ledger = RoomLedger()
     for event in history:
         apply(ledger, event)
     before = {name: (amounts_of(ledger.room(name)), amounts_of(ledger.daemons(name))) for name in "nm"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from provisioner.values.taints import Taint
 from tests.support import jsonpatch
 from webhook.review import decode_pod
-from webhook.stamping import MAX_ANNOTATION_BYTES, MAX_TOLERATIONS, Decision, Facts, Outcome, decide
+from webhook.stamping import MAX_ANNOTATION_BYTES, MAX_TOLERATIONS, Decision, Facts, StampOutcome, decide
 
 FACTS = Facts(namespace="shop", namespace_labels={}, scheduler_alive=True)
 ARCH = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
@@ -198,7 +198,7 @@ HANDS_OFF = {
 @pytest.mark.parametrize("spec", HANDS_OFF.values(), ids=HANDS_OFF)
 def test_what_the_pod_says_itself_wins(spec: dict[str, Any]) -> None:
     decision = decision_for(arm64(**spec))
-    assert (decision.operations, decision.outcome) == ((), Outcome.UNCHANGED)
+    assert (decision.operations, decision.outcome) == ((), StampOutcome.UNCHANGED)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ EXEMPT["a pod of a DaemonSet"][0]["spec"]["affinity"] = PINNED
 @pytest.mark.parametrize(("document", "namespace"), EXEMPT.values(), ids=EXEMPT)
 def test_never_stamped(document: dict[str, Any], namespace: str) -> None:
     facts = replace(FACTS, namespace=namespace, defaults={"arch": "arm64", "scheduler": "enabled"})
-    assert decision_for(document, facts) == Decision(Outcome.EXEMPT)
+    assert decision_for(document, facts) == Decision(StampOutcome.EXEMPT)
 
 
 FAKES = {
@@ -366,7 +366,7 @@ def test_scheduler_name(case: Scheduling) -> None:
 
 def test_the_pod_may_refuse_the_scheduler_of_its_namespace() -> None:
     facts = replace(FACTS, namespace_labels={"dovetail.dev/scheduler": "enabled"})
-    assert decision_for(pod({"dovetail.dev/scheduler": "disabled"}), facts).outcome is Outcome.UNCHANGED
+    assert decision_for(pod({"dovetail.dev/scheduler": "disabled"}), facts).outcome is StampOutcome.UNCHANGED
 
 
 # --- deprecated labels

@@ -12,7 +12,7 @@ from typing import Any, Final
 from provisioner.apis import names
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, Scope, classify
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG, Mark
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 
 MAX_CONFIGURATIONS: Final = 50
 CAPACITY_BLOCK: Final = "capacity-block"
@@ -33,7 +33,7 @@ class Override:
     """
 
     template: str
-    offer: Offer
+    offer: OfferingKey
     subnet: str
     image: str
     price: float
@@ -57,13 +57,13 @@ class Refused:
     """One error of an answer, with what it is about; fields are "" where EC2 does not say."""
 
     failure: Failure
-    offer: Offer
+    offer: OfferingKey
     subnet: str = ""
     reservation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FleetAnswer:
     """What an answer says: the machines by id, and every refusal once."""
 
     launched: tuple[Launched, ...]
@@ -145,7 +145,7 @@ def request(
     return made
 
 
-def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_type: str) -> Outcome:
+def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_type: str) -> FleetAnswer:
     """Read the answer of CreateFleet.
 
     Args:
@@ -180,15 +180,17 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
         echo = _echo(entry)
         one = asked(echo)
         offer = (
-            one.offer if one else Offer(capacity_type, echo.get("InstanceType", ""), echo.get("AvailabilityZone", ""))
+            one.offer
+            if one
+            else OfferingKey(capacity_type, echo.get("InstanceType", ""), echo.get("AvailabilityZone", ""))
         )
         failure = classify(entry.get("ErrorCode", ""), entry.get("ErrorMessage", ""))
         subnet = echo.get("SubnetId") or (one.subnet if one else "")
         refused[Refused(failure, offer, subnet, one.reservation if one else "")] = None
-    return Outcome(tuple(sorted(launched, key=lambda machine: machine.instance)), tuple(refused))
+    return FleetAnswer(tuple(sorted(launched, key=lambda machine: machine.instance)), tuple(refused))
 
 
-def note(found: Outcome, overrides: Iterable[Override], table: Shortages, now: datetime) -> tuple[str, ...]:
+def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, now: datetime) -> tuple[str, ...]:
     """Tell the table of shortages what an answer taught.
 
     What is no shortage closes nothing as a rule: it may be wrong everywhere. Where EC2 refuses some offerings with it and gives others, or refuses them for other
@@ -198,7 +200,7 @@ def note(found: Outcome, overrides: Iterable[Override], table: Shortages, now: d
         The reservations that turned out to be used up, in order.
     """
     offers = {(one.offer.instance_type, one.offer.zone): one.offer for one in overrides}
-    machines: dict[Offer, int] = {}
+    machines: dict[OfferingKey, int] = {}
     for machine in found.launched:
         offer = offers.get((machine.instance_type, machine.zone))
         if offer is not None:
@@ -248,7 +250,7 @@ def _grouped(overrides: Iterable[Override]) -> list[tuple[str, list[Override]]]:
     return list(groups.items())[:MAX_CONFIGURATIONS]
 
 
-def _order(one: Override) -> tuple[float, Offer, str, str]:
+def _order(one: Override) -> tuple[float, OfferingKey, str, str]:
     return one.price, one.offer, one.template, one.subnet
 
 
@@ -258,9 +260,9 @@ def _echo(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def overrides_of(
-    offers: Iterable[tuple[Offer, float, str]],
+    offers: Iterable[tuple[OfferingKey, float, str]],
     subnets: Mapping[str, str],
-    template: Callable[[Offer, str], tuple[str, str]],
+    template: Callable[[OfferingKey, str], tuple[str, str]],
 ) -> list[Override]:
     """Overrides for (offer, price, reservation), those in zones without a subnet left out.
 

@@ -42,7 +42,7 @@ from provisioner.cloudprovider.aws.access.errors import (
 )
 from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceError, Instances, instance_id_of
 from provisioner.cloudprovider.aws.launch import fleet, launch_marks, messages, orders, recovery
-from provisioner.cloudprovider.aws.launch.fleet import Outcome
+from provisioner.cloudprovider.aws.launch.fleet import FleetAnswer
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark, batch_of
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.mark_writer import Marked, Marker
@@ -51,7 +51,7 @@ from provisioner.cloudprovider.aws.launch.pace import Pacing
 from provisioner.cloudprovider.aws.launch.recovery import Evidence, Step
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import (
     CloudError,
@@ -543,7 +543,7 @@ class Launcher:
         if quota > 0:
             self._wait_their_turn(claims, "the EC2 Fleet quota of this Region is used up", min(quota, _LONGEST_WAIT))
             return
-        lent: dict[Offer, int] = {}
+        lent: dict[OfferingKey, int] = {}
         if order.doubted:
             granted = {offer: self._shortages.grant(offer, size, now) for offer in orders.shortlist(order)}
             lent = {offer: count for offer, count in granted.items() if count}
@@ -569,7 +569,7 @@ class Launcher:
 
     # ------------------------------------------------------------------ one batch
 
-    def _launch(self, order: Order, claims: Sequence[NodeClaim], lent: Mapping[Offer, int]) -> None:
+    def _launch(self, order: Order, claims: Sequence[NodeClaim], lent: Mapping[OfferingKey, int]) -> None:
         """One batch from its templates to its answers; in a thread of its class."""
         try:
             self._try_launch(order, claims, again=True)
@@ -633,7 +633,7 @@ class Launcher:
         self._turn_away(claims, CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT)
         return {}
 
-    def _send(self, order: Order, marked: Mapping[Mark, NodeClaim]) -> Outcome | None:
+    def _send(self, order: Order, marked: Mapping[Mark, NodeClaim]) -> FleetAnswer | None:
         """Call CreateFleet for marked claims; None when they got their answer instead."""
         count, mark = len(marked), next(iter(marked))
         subnets = sorted({one.subnet for one in order.overrides})
@@ -663,7 +663,7 @@ class Launcher:
                 self._subnets.settle(subnet, count, taken[subnet], self._clock.now())
         return found
 
-    def _create_fleet(self, order: Order, mark: Mark, count: int, *, first: bool) -> Outcome:
+    def _create_fleet(self, order: Order, mark: Mark, count: int, *, first: bool) -> FleetAnswer:
         """What CreateFleet answered; a template that is missing is always said in it, however EC2 said it.
 
         Raises:
@@ -696,7 +696,7 @@ class Launcher:
             )
         return found
 
-    def _templates_are_gone(self, order: Order, found: Outcome) -> bool:
+    def _templates_are_gone(self, order: Order, found: FleetAnswer) -> bool:
         """Whether nothing came because templates are missing; they are made again then."""
         gone = any(one.failure.reason == LAUNCH_TEMPLATE_NOT_FOUND for one in found.refused)
         if gone:
@@ -707,7 +707,7 @@ class Launcher:
         self,
         order: Order,
         marked: Mapping[Mark, NodeClaim],
-        found: Outcome,
+        found: FleetAnswer,
         wanted: int,
         held: Mapping[str, str] | None = None,
     ) -> None:
@@ -753,7 +753,7 @@ class Launcher:
                 error.exhausted = False  # other offerings may do; the next order tells
             self._answer(claim, _later(error, _SHORT_WAIT))
 
-    def _note(self, order: Order, found: Outcome, now: datetime) -> None:
+    def _note(self, order: Order, found: FleetAnswer, now: datetime) -> None:
         """What the answer says about capacity, reservations and subnets."""
         for reservation in fleet.note(found, order.overrides, self._shortages, now):
             self._reservations.exhausted(reservation, now)

@@ -33,7 +33,7 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import (
     node_taints,
 )
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Standing
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.types import InstanceType, Machine, Offering
 from provisioner.values.quantity import QuantityError
@@ -67,7 +67,7 @@ class Around:
     region: str
     subnets: Mapping[str, str]
     max_pods: Callable[[str], int]
-    standing: Callable[[Offer], Standing] = field(default=lambda _: Standing.OPEN)
+    standing: Callable[[OfferingKey], Standing] = field(default=lambda _: Standing.OPEN)
     group: PlacementGroup | None = None
     reserved: bool = True
     best_effort: bool = False
@@ -214,7 +214,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
     )
 
 
-def reopening(claim: NodeClaim, around: Around, available: Callable[[Offer], bool]) -> tuple[Offer, ...]:
+def reopening(claim: NodeClaim, around: Around, available: Callable[[OfferingKey], bool]) -> tuple[OfferingKey, ...]:
     """The offers that the claim could take were they not short just now; none: it can never be launched as it is.
 
     Args:
@@ -472,8 +472,8 @@ class _TemplateMaker:
         return text
 
 
-def _offer(one: InstanceType, offering: Offering, group: PlacementGroup | None, partition: str) -> Offer:
-    return Offer(offering.capacity_type, one.name, offering.zone, "" if group is None else group.id, partition)
+def _offer(one: InstanceType, offering: Offering, group: PlacementGroup | None, partition: str) -> OfferingKey:
+    return OfferingKey(offering.capacity_type, one.name, offering.zone, "" if group is None else group.id, partition)
 
 
 def _partition_of(offering: Offering) -> str:
@@ -512,12 +512,12 @@ def _amounts(given: Resources, efas: int) -> Resources:
     return Resources.of({key: amount for key, amount in given.items() if amount and (key != labels.EFA or efas)})
 
 
-def shortlist(order: Order) -> tuple[Offer, ...]:
+def shortlist(order: Order) -> tuple[OfferingKey, ...]:
     """The offers of an order, each once, cheapest first."""
     return tuple(dict.fromkeys(one.offer for one in sorted(order.overrides, key=lambda one: (one.price, one.offer))))
 
 
-def narrowed(order: Order, offers: Collection[Offer]) -> Order:
+def narrowed(order: Order, offers: Collection[OfferingKey]) -> Order:
     """The same order for fewer offers; at least one must be in it."""
     overrides = tuple(one for one in order.overrides if one.offer in offers)
     used = {one.template for one in overrides}

@@ -14,7 +14,7 @@ from typing import Final
 
 from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.instances.instances import Instance
-from provisioner.cloudprovider.aws.launch.fleet import Outcome
+from provisioner.cloudprovider.aws.launch.fleet import FleetAnswer
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark, dealt
 
 PATIENCE_SECONDS: Final = 180.0
@@ -89,7 +89,7 @@ def next_step(known: Evidence, patience: float = PATIENCE_SECONDS) -> Step:
     return Step.REPEAT if committed and whole and fresh and not known.told else Step.WAIT
 
 
-def tells(found: Outcome, wanted: int, *, repeated: bool) -> bool:
+def tells(found: FleetAnswer, wanted: int, *, repeated: bool) -> bool:
     """Whether an answer says what became of every instance that was ordered.
 
     The first answer to a call does. One that may be a repetition does where all instances are in it, or where it says why some are not.

@@ -1,6 +1,6 @@
 """The catalogue of a region: what EC2 describes, turned into instance types for each class and kept until something changes.
 
-Reading AWS is the caller's; `Catalogue` takes the answers, and hands out the same tuple for as long as nothing in it changed, so that
+Reading AWS is the caller's; `EC2Catalogue` takes the answers, and hands out the same tuple for as long as nothing in it changed, so that
 whoever solves with it can keep what it derived.
 """
 
@@ -72,7 +72,7 @@ class _Built:
     types: tuple[InstanceType, ...]
 
 
-class Catalogue:
+class EC2Catalogue:
     """Instance types by class. Thread-safe; two classes of equal shape share everything."""
 
     def __init__(self, settings: Settings) -> None:

@@ -91,7 +91,7 @@ class Bought:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class DiscountTable:
     """All rows, in the owner's order."""
 
     rows: tuple[Discount, ...] = ()
@@ -139,7 +139,7 @@ class Ledger:
 class LedgerPrices:
     """The ledger as a `prices.PriceAdjustment`, at one instant."""
 
-    ledger: Ledger
+    ledger: DiscountTable
     used: tuple[int, ...]
     region: str
     now: datetime
@@ -173,7 +173,7 @@ def text_of(data: Mapping[str, str], where: str) -> str:
     return data.get(CONFIG_KEY, "")
 
 
-def parse(text: str) -> tuple[Ledger, tuple[str, ...]]:
+def parse(text: str) -> tuple[DiscountTable, tuple[str, ...]]:
     """Read a ledger.
 
     Returns:
@@ -182,18 +182,18 @@ def parse(text: str) -> tuple[Ledger, tuple[str, ...]]:
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
-        return Ledger(), (f"discount ledger: not YAML: {' '.join(str(error).split())}",)
+        return DiscountTable(), (f"discount ledger: not YAML: {' '.join(str(error).split())}",)
     if document is None:
-        return Ledger(), ()
+        return DiscountTable(), ()
     if not isinstance(document, list):
-        return Ledger(), ("discount ledger: must be a list of rows",)
+        return DiscountTable(), ("discount ledger: must be a list of rows",)
     rows, problems = [], []
     for index, fields in enumerate(document):
         try:
             rows.append(_row(fields))
         except ValueError as error:
             problems.append(f"discount ledger: row {index + 1} is ignored: {error}")
-    return Ledger(tuple(rows)), tuple(problems)
+    return DiscountTable(tuple(rows)), tuple(problems)
 
 
 def _row(fields: Any) -> Discount:

@@ -13,7 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws.market.catalogue import Region
 from provisioner.cloudprovider.aws.market.prices import PriceList
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 
 _PREFIX: Final = "karpenter_cloudprovider_instance_type"
 
@@ -60,7 +60,8 @@ def lines(
     yield from _head("offering_available", "Whether an offering is available for launches: 1 if it is, otherwise 0.")
     for kind, name, zone in offers:
         open_now = (
-            prices.price(name, zone, kind) is not None and shortages.standing(Offer(kind, name, zone), now).available
+            prices.price(name, zone, kind) is not None
+            and shortages.standing(OfferingKey(kind, name, zone), now).available
         )
         yield _line("offering_available", name, kind, zone, float(open_now))
     for name, zone, some in reserved:

@@ -16,7 +16,7 @@ from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.market.instance_types import Shape
 from provisioner.cloudprovider.aws.market.prices import LAST_RESORT_USD_PER_HOUR, PriceAdjustment, PriceList, paid_price
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
@@ -37,7 +37,7 @@ class Market:
     """
 
     price: Callable[[str, str, str], float | None]
-    open: Callable[[Offer], bool] = field(default=lambda _: True)
+    open: Callable[[OfferingKey], bool] = field(default=lambda _: True)
     reserved: Mapping[str, int] = field(default_factory=dict)
     spot_known: bool = False
     shifted: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ def offerings_of(
             sold = here and (price is not None or kind != names.CAPACITY_SPOT or not market.spot_known)
             usd = LAST_RESORT_USD_PER_HOUR if price is None else price
             for partition in partitions:
-                offer = Offer(kind, body.name, zone, "" if group is None else group.id, partition)
+                offer = OfferingKey(kind, body.name, zone, "" if group is None else group.id, partition)
                 found.append(Offering(_buyable(kind, zone, zone_id, partition), usd, sold and market.open(offer)))
     found.extend(
         Offering(

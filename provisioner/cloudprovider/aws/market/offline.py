@@ -13,7 +13,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.wire import Accelerator, Gpu, NetworkCard, NeuronDevice, TypeInfo
 from provisioner.cloudprovider.aws.market import static_data
-from provisioner.cloudprovider.aws.market.catalogue import Catalogue, Region
+from provisioner.cloudprovider.aws.market.catalogue import EC2Catalogue, Region
 from provisioner.cloudprovider.aws.market.instance_types import Settings, Shape
 from provisioner.cloudprovider.aws.market.offerings import Market
 from provisioner.cloudprovider.aws.market.prices import PriceList
@@ -35,7 +35,7 @@ class OfflineCatalogue:
     def __init__(self, region: str, prices: PriceList, zones: Iterable[str]) -> None:
         """Of types that `prices` know, in these zones; a class whose status names subnets has the zones of those."""
         self._zones, self._prices = tuple(sorted(zones)), prices
-        self._catalogue = Catalogue(Settings(region))
+        self._catalogue = EC2Catalogue(Settings(region))
         self._infos = tuple(one for one in published_infos() if one.name in prices.on_demand)
         self._loaded: tuple[str, ...] = ()
 

@@ -19,8 +19,8 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws.access.wire import SpotRow, TypeInfo, WireError
 from provisioner.cloudprovider.aws.market import discounts, instance_types, messages
-from provisioner.cloudprovider.aws.market.catalogue import Catalogue, Region
-from provisioner.cloudprovider.aws.market.discounts import Bought, Ledger, LedgerPrices
+from provisioner.cloudprovider.aws.market.catalogue import EC2Catalogue, Region
+from provisioner.cloudprovider.aws.market.discounts import Bought, DiscountTable, LedgerPrices
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, Settings, Shape
 from provisioner.cloudprovider.aws.market.offerings import Market, market_of
@@ -129,7 +129,7 @@ class RegionMarket:
         self._settings, self._reads, self._around = settings, reads, around
         self.shortages, self.memory, self._clock = shortages, memory, clock
         self._reserved, self._changed = reserved, changed
-        self._catalogue = Catalogue(
+        self._catalogue = EC2Catalogue(
             Settings(
                 settings.region,
                 settings.vm_memory_overhead,
@@ -141,7 +141,7 @@ class RegionMarket:
         self._book = PriceBook(
             settings.region, spot_max_age=settings.spot_refresh, on_demand_max_age=settings.price_refresh
         )
-        self._ledger, self._ledger_text = Ledger(), ""
+        self._ledger, self._ledger_text = DiscountTable(), ""
         self._read = threading.Event()
         self._taken: _Taken | None = None
         questions = {

@@ -44,7 +44,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Offer:
+class OfferingKey:
     """One thing that EC2 may have or not; group and partition are "" outside placement groups."""
 
     capacity_type: str
@@ -132,9 +132,9 @@ class Shortages:
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._entries: dict[_Key, _Entry] = {}
-        self._families: dict[_Key, dict[Offer, datetime]] = {}
-        self._proved: dict[Offer, datetime] = {}
-        self._doubt_probes: dict[Offer, _Entry] = {}
+        self._families: dict[_Key, dict[OfferingKey, datetime]] = {}
+        self._proved: dict[OfferingKey, datetime] = {}
+        self._doubt_probes: dict[OfferingKey, _Entry] = {}
         self._version = 0
         self._seen = _NEVER
         self._next_turn: datetime | None = None
@@ -146,7 +146,7 @@ class Shortages:
     def __repr__(self) -> str:
         return f"<Shortages {', '.join('/'.join(key) for key in sorted(self._entries)) or 'none'}>"
 
-    def taken_back(self, offer: Offer, now: datetime, code: str) -> None:
+    def taken_back(self, offer: OfferingKey, now: datetime, code: str) -> None:
         """EC2 takes a machine of `offer` back: it is closed for three minutes at least, whatever comes of orders that are under way."""
         with self._lock:
             self._close(_offer_key(offer), now, code)
@@ -156,7 +156,7 @@ class Shortages:
                 entry.until = max(entry.until, entry.firm)
             self._doubt_family(offer, now)
 
-    def failed(self, offer: Offer, now: datetime, code: str = "", scope: Scope = Scope.OFFERING) -> None:
+    def failed(self, offer: OfferingKey, now: datetime, code: str = "", scope: Scope = Scope.OFFERING) -> None:
         """EC2 could not give `offer`, and `scope` says how much that closes.
 
         Failures that come in while it is closed count once: they are answers to calls that were under way. `Scope.SUBNET` and
@@ -178,7 +178,7 @@ class Shortages:
                 case Scope.SUBNET | Scope.RESERVATION | Scope.NOTHING:
                     pass
 
-    def succeeded(self, offer: Offer, now: datetime, machines: int = 1) -> None:
+    def succeeded(self, offer: OfferingKey, now: datetime, machines: int = 1) -> None:
         """EC2 gave `machines` of `offer`."""
         with self._lock:
             self._proved[offer] = now
@@ -217,23 +217,23 @@ class Shortages:
             entry = self._live(_FLEET, now)
             return now if entry is None else max(now, entry.until)
 
-    def standing(self, offer: Offer, now: datetime) -> Standing:
+    def standing(self, offer: OfferingKey, now: datetime) -> Standing:
         """How much may be expected of `offer`. Costs a few look-ups."""
         with self._lock:
             return self._standing(offer, now)
 
-    def rank(self, offers: Iterable[Offer], now: datetime) -> list[tuple[Standing, Offer]]:
+    def rank(self, offers: Iterable[OfferingKey], now: datetime) -> list[tuple[Standing, OfferingKey]]:
         """Those that a launch may try, the trusted ones first, else in the order given."""
         with self._lock:
             judged = [(self._standing(offer, now), offer) for offer in offers]
         return sorted((pair for pair in judged if pair[0].available), key=lambda pair: pair[0])
 
-    def opens_at(self, offers: Iterable[Offer], now: datetime) -> datetime | None:
+    def opens_at(self, offers: Iterable[OfferingKey], now: datetime) -> datetime | None:
         """When the first of these that are not available becomes so by time alone; None where all are, or there are none."""
         with self._lock:
             return min((turn for offer in offers if (turn := self._turn(offer, now)) is not None), default=None)
 
-    def grant(self, offer: Offer, wanted: int, now: datetime) -> int:
+    def grant(self, offer: OfferingKey, wanted: int, now: datetime) -> int:
         """How many machines may be asked of `offer` in one call now: `wanted`, fewer of a doubted one, 0 of a closed one.
 
         What is granted of a doubted offering is lent until `succeeded`, `failed` or `release`, at most a minute.
@@ -251,7 +251,7 @@ class Shortages:
                     self._changed()
             return granted
 
-    def release(self, offer: Offer, machines: int, now: datetime) -> None:
+    def release(self, offer: OfferingKey, machines: int, now: datetime) -> None:
         """Give back what `grant` lent, when the call said nothing about `offer`."""
         with self._lock:
             limits = [entry for key in _keys(offer) if (entry := self._live(key, now)) is not None]
@@ -271,7 +271,7 @@ class Shortages:
                 self._next_turn = self._first_turn(self._seen)
             return self._version
 
-    def why(self, offer: Offer, now: datetime) -> str:
+    def why(self, offer: OfferingKey, now: datetime) -> str:
         """Why the offering is closed, for people: "InsufficientInstanceCapacity, 3 times, closed until 12:04:10Z"; "" where it is not."""
         with self._lock:
             entries = [entry for key in _keys(offer) if (entry := self._live(key, now)) is not None]
@@ -341,11 +341,11 @@ class Shortages:
         self._bound()
         self._changed()
 
-    def _doubt_family(self, offer: Offer, now: datetime) -> None:
+    def _doubt_family(self, offer: OfferingKey, now: datetime) -> None:
         self._families.setdefault(_family_key(offer), {})[offer] = now
         self._doubt_probes.pop(offer, None)
 
-    def _standing(self, offer: Offer, now: datetime) -> Standing:
+    def _standing(self, offer: OfferingKey, now: datetime) -> Standing:
         worst = Standing.OPEN
         if self._entries:
             for key in _keys(offer):
@@ -360,7 +360,7 @@ class Shortages:
             return Standing.PROBED if probe is not None and not probe.free(now) else Standing.DOUBTED
         return worst
 
-    def _turn(self, offer: Offer, now: datetime) -> datetime | None:
+    def _turn(self, offer: OfferingKey, now: datetime) -> datetime | None:
         if self._standing(offer, now).available:
             return None
         entries = [entry for key in _keys(offer) if (entry := self._live(key, now)) is not None]
@@ -370,7 +370,7 @@ class Shortages:
         shut = (max(entry.until, now if entry.free(now) else entry.lease) for entry in entries)
         return max(shut, default=now)
 
-    def _doubted(self, offer: Offer, now: datetime) -> bool:
+    def _doubted(self, offer: OfferingKey, now: datetime) -> bool:
         """Whether a sibling failed lately, and since this one last gave a machine."""
         group = _family_key(offer)
         siblings = self._families.get(group)
@@ -388,7 +388,7 @@ class Shortages:
         self._doubt_probes.pop(offer, None)
         return False
 
-    def _probe_of_doubt(self, offer: Offer, now: datetime) -> _Entry:
+    def _probe_of_doubt(self, offer: OfferingKey, now: datetime) -> _Entry:
         probe = self._doubt_probes.get(offer)
         if probe is None:
             forget_oldest(self._doubt_probes, self._max_entries - 1)
@@ -442,25 +442,25 @@ def _forgotten(entry: _Entry, now: datetime) -> bool:
     return now - entry.failed > FORGET
 
 
-def _offer_key(offer: Offer) -> _Key:
+def _offer_key(offer: OfferingKey) -> _Key:
     parts = ("offer", *dataclasses.astuple(offer))
     return parts if offer.partition else parts[:5] if offer.group else parts[:4]
 
 
-def _offer_of(key: _Key) -> Offer | None:
-    return Offer(*key[1:]) if key[0] == "offer" and 4 <= len(key) <= 6 else None
+def _offer_of(key: _Key) -> OfferingKey | None:
+    return OfferingKey(*key[1:]) if key[0] == "offer" and 4 <= len(key) <= 6 else None
 
 
-def _family_key(offer: Offer) -> _Key:
+def _family_key(offer: OfferingKey) -> _Key:
     return offer.capacity_type, offer.family, offer.zone, offer.group
 
 
-def _quota_key(offer: Offer) -> _Key:
+def _quota_key(offer: OfferingKey) -> _Key:
     # spot has its own quotas, per class as well
     return "quota", offer.capacity_type, quota_class(offer.instance_type)
 
 
-def _keys(offer: Offer) -> Iterator[_Key]:
+def _keys(offer: OfferingKey) -> Iterator[_Key]:
     """Every key that decides about an offering."""
     kind, name, zone = offer.capacity_type, offer.instance_type, offer.zone
     yield "offer", kind, name, zone

@@ -28,7 +28,7 @@ from provisioner.cloudprovider.aws.launch.userdata import bottlerocket
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeInput, node_labels, node_taints
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render, size_of
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.answer_cache import Remembered
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
@@ -280,7 +280,7 @@ def _places(node_class: EC2NodeClass) -> tuple[ec2.Subnet, ...]:
 
 
 def _fleet_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping[str, str]) -> dict[str, Any]:
-    offer = Offer(names.CAPACITY_ON_DEMAND, choice.instance_type, place.zone)
+    offer = OfferingKey(names.CAPACITY_ON_DEMAND, choice.instance_type, place.zone)
     request = fleet.request(
         [fleet.Override(made.name, offer, place.id, choice.image.id, 1.0)],
         capacity_type=names.CAPACITY_ON_DEMAND,

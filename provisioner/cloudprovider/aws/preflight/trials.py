@@ -21,7 +21,7 @@ from provisioner.cloudprovider.aws.access.permissions import (
 from provisioner.cloudprovider.aws.launch import fleet
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.market.prices import pricing_region
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 from provisioner.cloudprovider.aws.preflight.answers import Answer, tried
 from provisioner.cloudprovider.aws.preflight.findings import Verdict
 from provisioner.cloudprovider.aws.preflight.needs import Need
@@ -164,7 +164,7 @@ class Trials:
         sample = self._sample
         if not (sample.image and sample.subnet):
             raise NothingToTry("no EC2NodeClass has an image and a subnet for a test launch")
-        offer = Offer(names.CAPACITY_ON_DEMAND, sample.instance_type, sample.zone)
+        offer = OfferingKey(names.CAPACITY_ON_DEMAND, sample.instance_type, sample.zone)
         request = fleet.request(
             [fleet.Override(template, offer, sample.subnet, sample.image, 0.0)],
             capacity_type=names.CAPACITY_ON_DEMAND,

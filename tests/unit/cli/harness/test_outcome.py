@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from provisioner.cli.harness.outcome import Outcome
+from provisioner.cli.harness.outcome import DemoResult
 
-GOOD = Outcome(
+GOOD = DemoResult(
     pods=1000,
     running=1000,
     nodes=61,

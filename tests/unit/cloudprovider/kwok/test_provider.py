@@ -27,7 +27,7 @@ from provisioner.cloudprovider.errors import (
     MachineNotFoundError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.kwok.catalogue import Catalogue, generated
+from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.kwok.provider import KwokProvider, node_name_of
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, Machine
 from provisioner.kube.errors import ConnectionFailed, ServerError
@@ -47,7 +47,7 @@ class World:
     """One cluster, and the provider of the process that runs now."""
 
     delay: str | None = None
-    catalogue: Catalogue = field(default_factory=generated)
+    catalogue: KwokCatalogue = field(default_factory=generated)
     nodes: FakeNodes = field(default_factory=FakeNodes)
     classes: Store[KWOKNodeClass] = field(default_factory=Store)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -250,7 +250,7 @@ def test_what_is_sold_out_is_no_capacity() -> None:
     def sold_out(one: InstanceType) -> InstanceType:
         return replace(one, offerings=tuple(replace(offering, available=False) for offering in one.offerings))
 
-    world = World(catalogue=Catalogue(tuple(map(sold_out, generated().types))))
+    world = World(catalogue=KwokCatalogue(tuple(map(sold_out, generated().types))))
     with pytest.raises(InsufficientCapacityError, match="available offering"):
         world.provider.create(claim_of())
 

@@ -27,7 +27,7 @@ from provisioner.cloudprovider.aws.access.permissions import (
 )
 from provisioner.cloudprovider.aws.launch import fleet, templates
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 from provisioner.cloudprovider.aws.nodeclass.dry_run import launch_tags
 from provisioner.cloudprovider.aws.nodeclass.profiles import Naming
 from tests.support.iam import Decision, Touched, judge, request_tags, resource_tags
@@ -266,7 +266,7 @@ def test_nothing_is_in_the_table_that_is_not_called() -> None:
 
 
 def fleet_request(tags: Mapping[str, str]) -> dict[str, Any]:
-    offer = Offer("m5.large", "eu-west-1a", names.CAPACITY_SPOT)
+    offer = OfferingKey("m5.large", "eu-west-1a", names.CAPACITY_SPOT)
     override = fleet.Override("dovetail.dev/1", offer, "subnet-1", "ami-1", 0.1)
     return fleet.request([override], capacity_type=names.CAPACITY_SPOT, count=2, tags=tags, mark=Mark("b", 1, 0))
 

@@ -9,7 +9,7 @@ from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.launch import fleet
 from provisioner.cloudprovider.aws.launch.fleet import Launched, Override
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages, Standing
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages, Standing
 from tests.support.clock import NOON
 
 MARK = Mark("batch", 1, 0)
@@ -25,7 +25,7 @@ def override(
     kind: str = "spot",
     reservation: str = "",
 ) -> Override:
-    return Override(template, Offer(kind, name, zone), subnet or f"subnet-{zone}", "ami-1", price, reservation)
+    return Override(template, OfferingKey(kind, name, zone), subnet or f"subnet-{zone}", "ami-1", price, reservation)
 
 
 def request(*overrides: Override, **options: Any) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def test_each_refusal_once() -> None:
 
 
 def test_an_answer_of_nothing() -> None:
-    assert fleet.outcome({}, ASKED, "spot") == fleet.Outcome((), ())
+    assert fleet.outcome({}, ASKED, "spot") == fleet.FleetAnswer((), ())
     (refused,) = fleet.outcome({"Errors": [{"ErrorCode": "UnauthorizedOperation"}]}, ASKED, "spot").refused
     assert refused.failure.kind is Kind.DENIED
 
@@ -274,7 +274,7 @@ def test_the_fleet_quota_closes_launches_only() -> None:
 
 def test_a_missing_spot_role_closes_spot() -> None:
     table, _ = noted(refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"))
-    assert table.standing(Offer("spot", "x1.large", "z"), NOON) is Standing.CLOSED
+    assert table.standing(OfferingKey("spot", "x1.large", "z"), NOON) is Standing.CLOSED
 
 
 def test_a_missing_permission_closes_nothing() -> None:
@@ -317,7 +317,7 @@ def test_what_all_offerings_are_refused_for_closes_none(code: str) -> None:
 
 
 def test_overrides_are_where_there_are_subnets() -> None:
-    offers = [(Offer("spot", "m5.large", zone), 0.1, "") for zone in "abc"]
+    offers = [(OfferingKey("spot", "m5.large", zone), 0.1, "") for zone in "abc"]
     made = fleet.overrides_of(
         offers, {"a": "subnet-a", "c": "subnet-c"}, lambda offer, reservation: (f"lt-{offer.zone}", "ami-1")
     )

@@ -14,7 +14,7 @@ from provisioner.cloudprovider.aws.launch import fleet, orders
 from provisioner.cloudprovider.aws.launch.orders import Around, Made, Order
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Standing
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
 from provisioner.cloudprovider.types import InstanceType, Offering
@@ -177,7 +177,7 @@ class Case:
     around: Mapping[str, Any] = field(default_factory=dict)
 
 
-def standing(**of: Standing) -> Callable[[Offer], Standing]:
+def standing(**of: Standing) -> Callable[[OfferingKey], Standing]:
     """By zone."""
     return lambda offer: of.get(offer.zone, Standing.OPEN)
 
@@ -206,7 +206,7 @@ def test_what_is_ordered(case: Case) -> None:
 def test_an_order_of_nothing_but_doubted_says_so() -> None:
     order = orders.order_of(claim(ON_DEMAND), around(standing=lambda _: Standing.DOUBTED))
     assert order.doubted
-    fewer = orders.narrowed(order, {Offer("on-demand", "m5.large", "b")})
+    fewer = orders.narrowed(order, {OfferingKey("on-demand", "m5.large", "b")})
     assert named(fewer) == [("on-demand", "m5.large", "b")]
     assert [one.name for one in fewer.needed] == [fewer.overrides[0].template]
     assert fewer.key != order.key
@@ -257,7 +257,7 @@ PARTITIONS: dict[str, tuple[dict[str, list[str]], str]] = {
 @pytest.mark.parametrize(("wanted", "partition"), PARTITIONS.values(), ids=PARTITIONS)
 def test_partitions_of_a_placement_group(wanted: dict[str, list[str]], partition: str) -> None:
     order = orders.order_of(claim(wanted), around(types=(GROUPED,), group=GROUP))
-    assert [one.offer for one in order.overrides] == [Offer("on-demand", "m5.large", "a", "pg-1", partition)]
+    assert [one.offer for one in order.overrides] == [OfferingKey("on-demand", "m5.large", "a", "pg-1", partition)]
     placement = order.needed[0].data["Placement"]
     assert placement["GroupId"] == "pg-1"
     assert str(placement.get("PartitionNumber", "")) == partition
@@ -376,15 +376,15 @@ def test_no_order(given: NodeClaim, changes: Mapping[str, Any], error: type[Exce
 
 
 SHUT = kind("m5.large", sold("spot", "a", 0.04, available=False), sold("spot", "z", 0.04))
-REOPENING: dict[str, tuple[dict[str, list[str]], bool, list[Offer]]] = {
-    "what is short opens again": ({}, False, [Offer("spot", "m5.large", "a")]),
+REOPENING: dict[str, tuple[dict[str, list[str]], bool, list[OfferingKey]]] = {
+    "what is short opens again": ({}, False, [OfferingKey("spot", "m5.large", "a")]),
     "what is not sold at all does not": ({}, True, []),
     "nor what the claim does not want": ({names.ZONE_LABEL: ["b"]}, False, []),
 }
 
 
 @pytest.mark.parametrize(("wanted", "open_", "want"), REOPENING.values(), ids=REOPENING)
-def test_what_opens_again(wanted: dict[str, list[str]], open_: bool, want: list[Offer]) -> None:
+def test_what_opens_again(wanted: dict[str, list[str]], open_: bool, want: list[OfferingKey]) -> None:
     found = orders.reopening(claim(wanted), around(types=(SHUT,)), lambda _: open_)
     assert list(found) == want
 

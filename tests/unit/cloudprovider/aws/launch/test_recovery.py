@@ -8,7 +8,7 @@ from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.access.errors import classify
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.aws.launch import recovery
-from provisioner.cloudprovider.aws.launch.fleet import Launched, Outcome, Refused
+from provisioner.cloudprovider.aws.launch.fleet import FleetAnswer, Launched, Refused
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.launch.recovery import (
     PATIENCE_SECONDS,
@@ -17,7 +17,7 @@ from provisioner.cloudprovider.aws.launch.recovery import (
     Evidence,
     Step,
 )
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 
 ALL = frozenset(range(4))
 
@@ -74,19 +74,19 @@ def launched(count: int) -> tuple[Launched, ...]:
     return tuple(Launched(f"i-{number}", "m5.large", "a", "s", "ami", "spot") for number in range(count))
 
 
-WHY = (Refused(classify("InsufficientInstanceCapacity"), Offer("spot", "m5.large", "a")),)
+WHY = (Refused(classify("InsufficientInstanceCapacity"), OfferingKey("spot", "m5.large", "a")),)
 TELLING = {
-    "the first answer, with nothing in it": (Outcome((), ()), False, True),
-    "a repeated one with nothing in it": (Outcome((), ()), True, False),
-    "a repeated one with all": (Outcome(launched(3), ()), True, True),
-    "a repeated one with a part": (Outcome(launched(2), ()), True, False),
-    "a repeated one with a part, and why": (Outcome(launched(2), WHY), True, True),
-    "a repeated one that says why there is nothing": (Outcome((), WHY), True, True),
+    "the first answer, with nothing in it": (FleetAnswer((), ()), False, True),
+    "a repeated one with nothing in it": (FleetAnswer((), ()), True, False),
+    "a repeated one with all": (FleetAnswer(launched(3), ()), True, True),
+    "a repeated one with a part": (FleetAnswer(launched(2), ()), True, False),
+    "a repeated one with a part, and why": (FleetAnswer(launched(2), WHY), True, True),
+    "a repeated one that says why there is nothing": (FleetAnswer((), WHY), True, True),
 }
 
 
 @pytest.mark.parametrize(("found", "repeated", "want"), TELLING.values(), ids=TELLING)
-def test_which_answers_tell(found: Outcome, repeated: bool, want: bool) -> None:
+def test_which_answers_tell(found: FleetAnswer, repeated: bool, want: bool) -> None:
     assert recovery.tells(found, 3, repeated=repeated) is want
 
 

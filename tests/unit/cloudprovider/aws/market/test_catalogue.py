@@ -11,12 +11,12 @@ from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access import wire
 from provisioner.cloudprovider.aws.access.wire import SpotRow
-from provisioner.cloudprovider.aws.market.catalogue import FEW_SHAPES, IDLE_SECONDS, Catalogue, Region
-from provisioner.cloudprovider.aws.market.discounts import Discount, Ledger, LedgerPrices
+from provisioner.cloudprovider.aws.market.catalogue import FEW_SHAPES, IDLE_SECONDS, EC2Catalogue, Region
+from provisioner.cloudprovider.aws.market.discounts import Discount, DiscountTable, LedgerPrices
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, Settings, Shape, type_of
 from provisioner.cloudprovider.aws.market.offerings import Market, market_of, offerings_of
 from provisioner.cloudprovider.aws.market.prices import LAST_RESORT_USD_PER_HOUR, PriceBook
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.types import Offering, by_price
 from provisioner.values.requirement import Operator, Requirements
 from tests.support import ec2pages
@@ -84,7 +84,7 @@ def unpriced(*without: str) -> Price:
 CASES: dict[str, tuple[Market, list[str]]] = {
     "a shifted zone": (Market(price, shifted=frozenset({"id-a"})), ["b on-demand", "b spot"]),
     "a shortage": (
-        Market(price, open=lambda offer: offer != Offer("spot", "m5.large", "a")),
+        Market(price, open=lambda offer: offer != OfferingKey("spot", "m5.large", "a")),
         ["a on-demand", "b on-demand", "b spot"],
     ),
     "spot that the market does not list": (Market(unpriced("spot"), spot_known=True), ["a on-demand", "b on-demand"]),
@@ -108,7 +108,7 @@ def test_without_a_price_last() -> None:
     def half(name: str, zone: str, kind: str) -> float | None:
         return None if name == "c5.large" else 98.0
 
-    catalogue = Catalogue(SETTINGS)
+    catalogue = EC2Catalogue(SETTINGS)
     catalogue.load(REGION)
     ordered = by_price(catalogue.types(replace(SHAPE, zones=(("a", "id-a"),)), Market(half), 1), Requirements.of())
     assert [kind.name for kind, _ in ordered] == [
@@ -142,7 +142,7 @@ def test_reservations(changes: dict[str, Any], left: int, shifted: frozenset[str
 
 def test_partitions_are_offerings_of_their_own() -> None:
     shape = replace(SHAPE, group=PlacementGroup("pg-1", "partition", 3))
-    short = Offer("spot", "m5.large", "a", "pg-1", "2")
+    short = OfferingKey("spot", "m5.large", "a", "pg-1", "2")
     found = offered(shape, Market(price, open=lambda offer: offer != short))
     assert len(found) == 18
     assert not found["a", "spot", "2"].available
@@ -151,21 +151,21 @@ def test_partitions_are_offerings_of_their_own() -> None:
 
 
 @pytest.fixture
-def catalogue() -> Catalogue:
-    made = Catalogue(SETTINGS)
+def catalogue() -> EC2Catalogue:
+    made = EC2Catalogue(SETTINGS)
     assert not made.ready
     assert made.load(REGION)
     assert made.ready
     return made
 
 
-def test_in_order_of_name_with_all_that_ec2_sells(catalogue: Catalogue) -> None:
+def test_in_order_of_name_with_all_that_ec2_sells(catalogue: EC2Catalogue) -> None:
     found = catalogue.types(SHAPE, Market(price), 1)
     assert [one.name for one in found] == sorted(NAMES)
     assert not any(one.available for one in found[0].offerings)  # a1 does not run AL2023
 
 
-def test_the_same_tuple_while_nothing_changes(catalogue: Catalogue) -> None:
+def test_the_same_tuple_while_nothing_changes(catalogue: EC2Catalogue) -> None:
     first = catalogue.types(SHAPE, Market(price), 1)
     assert catalogue.types(SHAPE, Market(price), 1) is first
     assert catalogue.types(SHAPE, Market(price), 2) is first  # another market that says the same
@@ -174,10 +174,10 @@ def test_the_same_tuple_while_nothing_changes(catalogue: Catalogue) -> None:
     assert catalogue.types(replace(SHAPE), Market(price), 2) is first
 
 
-def test_only_what_changed_is_new(catalogue: Catalogue) -> None:
+def test_only_what_changed_is_new(catalogue: EC2Catalogue) -> None:
     first = catalogue.types(SHAPE, Market(price), 1)
     table = Shortages()
-    table.failed(Offer("spot", "m5.large", "a"), NOON)
+    table.failed(OfferingKey("spot", "m5.large", "a"), NOON)
     market = Market(price, open=lambda offer: table.standing(offer, NOON).available)
     second = catalogue.types(SHAPE, market, 2)
     assert [left is right for left, right in zip(first, second, strict=True)] == [True, True, False, True]
@@ -190,14 +190,14 @@ def shapes(count: int, start: int = 0) -> list[Shape]:
     return [replace(SHAPE, amis=(ec2.AMI(id=f"ami-{number}"),)) for number in range(start, start + count)]
 
 
-def test_as_many_classes_as_there_are_cost_nothing_the_second_time(catalogue: Catalogue) -> None:
+def test_as_many_classes_as_there_are_cost_nothing_the_second_time(catalogue: EC2Catalogue) -> None:
     many = shapes(FEW_SHAPES + 6)
     first = [catalogue.types(shape, Market(price), 1, at=float(number)) for number, shape in enumerate(many)]
     again = [catalogue.types(shape, Market(price), 1, at=100.0 + number) for number, shape in enumerate(many)]
     assert all(one is other for one, other in zip(first, again, strict=True))
 
 
-def test_classes_that_nobody_asks_for_are_forgotten_beyond_a_few(catalogue: Catalogue) -> None:
+def test_classes_that_nobody_asks_for_are_forgotten_beyond_a_few(catalogue: EC2Catalogue) -> None:
     old, new = shapes(FEW_SHAPES + 6), shapes(3, start=1000)
     for shape in (*old, *new):
         catalogue.types(shape, Market(price), 1, at=0.0 if shape in old else IDLE_SECONDS + 1)
@@ -205,7 +205,7 @@ def test_classes_that_nobody_asks_for_are_forgotten_beyond_a_few(catalogue: Cata
     assert kept == [*old[9:], *new]
 
 
-def test_a_type_that_no_image_boots_is_not_available(catalogue: Catalogue) -> None:
+def test_a_type_that_no_image_boots_is_not_available(catalogue: EC2Catalogue) -> None:
     def available(arch: str) -> bool:
         wanted = ec2.AMIRequirement(key=names.ARCH_LABEL, operator="In", values=(arch,))
         shape = replace(SHAPE, amis=(ec2.AMI(id="ami-1", requirements=(wanted,)),))
@@ -216,7 +216,7 @@ def test_a_type_that_no_image_boots_is_not_available(catalogue: Catalogue) -> No
     assert not available("arm64")
 
 
-def test_learned_memory_makes_other_types(catalogue: Catalogue) -> None:
+def test_learned_memory_makes_other_types(catalogue: EC2Catalogue) -> None:
     shape = replace(SHAPE, amis=(ec2.AMI(id="ami-1"),))
     first = catalogue.types(shape, Market(price), 1, lambda name, image: None, 1)
     second = catalogue.types(shape, Market(price), 1, lambda name, image: 5 * 2**30 if name == "m5.large" else None, 2)
@@ -224,7 +224,7 @@ def test_learned_memory_makes_other_types(catalogue: Catalogue) -> None:
     assert second[2].capacity["memory"] == 5 * 2**30
 
 
-def test_settings_and_descriptions_that_change(catalogue: Catalogue) -> None:
+def test_settings_and_descriptions_that_change(catalogue: EC2Catalogue) -> None:
     first = catalogue.types(SHAPE, Market(price), 1)
     assert not catalogue.configure(SETTINGS)
     assert catalogue.configure(replace(SETTINGS, prefix_delegation=True))
@@ -237,7 +237,7 @@ def test_settings_and_descriptions_that_change(catalogue: Catalogue) -> None:
 
 
 def test_a_type_that_is_sold_nowhere_can_be_launched_nowhere() -> None:
-    catalogue = Catalogue(SETTINGS)
+    catalogue = EC2Catalogue(SETTINGS)
     catalogue.load(Region.of(infos(), [("m5.large", "a")]))
     found = {one.name: one for one in catalogue.types(SHAPE, Market(price), 1)}
     assert found["c5.large"].requirements[names.ZONE_LABEL].operator is Operator.DOES_NOT_EXIST
@@ -245,7 +245,7 @@ def test_a_type_that_is_sold_nowhere_can_be_launched_nowhere() -> None:
 
 
 def test_a_discount_changes_the_prices_that_it_is_about() -> None:
-    ledger = Ledger((Discount(0.01, type="m5.large"),))
+    ledger = DiscountTable((Discount(0.01, type="m5.large"),))
     book = PriceBook("us-east-1")
     adjustments = (LedgerPrices(ledger, (), "us-east-1", NOON),)
     market, _ = market_of(book.current(), adjustments, Shortages(), NOON, {})
@@ -256,8 +256,8 @@ def test_a_discount_changes_the_prices_that_it_is_about() -> None:
 
 def test_a_market_of_all_that_decides() -> None:
     book, table = PriceBook("us-east-1"), Shortages()
-    ledger = LedgerPrices(Ledger((Discount(0.01, type="m5.large"),)), (0,), "us-east-1", NOON)
-    table.failed(Offer("on-demand", "c5.large", "a"), NOON)
+    ledger = LedgerPrices(DiscountTable((Discount(0.01, type="m5.large"),)), (0,), "us-east-1", NOON)
+    table.failed(OfferingKey("on-demand", "c5.large", "a"), NOON)
 
     def now(**changes: Any) -> tuple[Market, object]:
         facts: dict[str, Any] = {"adjustments": (ledger,), "now": NOON, "reserved": {"cr-1": 1}, **changes}
@@ -266,12 +266,12 @@ def test_a_market_of_all_that_decides() -> None:
     market, version = now()
     assert market.price("m5.large", "a", "on-demand") == 0.01
     assert market.price("c5.large", "a", "on-demand") == 0.085
-    assert not market.open(Offer("on-demand", "c5.large", "a"))
-    assert market.open(Offer("on-demand", "c5.large", "b"))
+    assert not market.open(OfferingKey("on-demand", "c5.large", "a"))
+    assert market.open(OfferingKey("on-demand", "c5.large", "b"))
     assert now()[1] == version
     assert hash(version)
     others = [now(adjustments=()), now(reserved={"cr-1": 0}), now(shifted=frozenset({"x"}))]
-    table.failed(Offer("spot", "c5.large", "a"), NOON)
+    table.failed(OfferingKey("spot", "c5.large", "a"), NOON)
     others.append(now())
     book.refresh_spot(lambda: [SpotRow("m5.large", "a", 0.03, NOON)], NOON)
     others.append(now())

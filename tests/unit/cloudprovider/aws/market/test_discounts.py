@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from provisioner.cloudprovider.aws.market import discounts
-from provisioner.cloudprovider.aws.market.discounts import Bought, Discount, Ledger
+from provisioner.cloudprovider.aws.market.discounts import Bought, Discount, DiscountTable
 from tests.support.clock import NOON
 
 LIST = 0.096
@@ -58,20 +58,20 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_price_of_one_more_machine(case: Case) -> None:
-    ledger = Ledger(case.rows)
+    ledger = DiscountTable(case.rows)
     machine = Bought("m5.large", "us-east-1a", case.kind, case.os)
     used = ledger.used([machine] * case.running, REGION)
     assert ledger.price(case.type, case.zone, LIST, used, REGION, NOON, case.os) == case.want
 
 
 def test_spot_is_not_discounted() -> None:
-    prices = discounts.LedgerPrices(Ledger((Discount(0.05, family="m5"),)), (0,), REGION, NOON)
+    prices = discounts.LedgerPrices(DiscountTable((Discount(0.05, family="m5"),)), (0,), REGION, NOON)
     assert prices.adjusted("m5.large", "us-east-1a", "spot", 0.03) == 0.03
     assert prices.adjusted("m5.large", "us-east-1a", "on-demand", LIST) == 0.05
 
 
 def test_versions_change_with_prices_only() -> None:
-    ledger = Ledger((Discount(0.05, family="m5", count=3, until=NOON + timedelta(days=1)),))
+    ledger = DiscountTable((Discount(0.05, family="m5", count=3, until=NOON + timedelta(days=1)),))
 
     def version(used: int, now: datetime = NOON) -> object:
         return discounts.LedgerPrices(ledger, (used,), REGION, now).version
@@ -83,9 +83,9 @@ def test_versions_change_with_prices_only() -> None:
 
 
 def test_next_change() -> None:
-    ledger = Ledger(tuple(Discount(1, family="m5", until=NOON + timedelta(days=days)) for days in (3, -1, 2)))
+    ledger = DiscountTable(tuple(Discount(1, family="m5", until=NOON + timedelta(days=days)) for days in (3, -1, 2)))
     assert ledger.next_change(NOON) == NOON + timedelta(days=2)
-    assert Ledger().next_change(NOON) is None
+    assert DiscountTable().next_change(NOON) is None
 
 
 FULL = """
@@ -114,7 +114,7 @@ def test_parse() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "[]"])
 def test_no_rows(text: str) -> None:
-    assert discounts.parse(text) == (Ledger(), ())
+    assert discounts.parse(text) == (DiscountTable(), ())
 
 
 PROBLEMS = {
@@ -143,7 +143,7 @@ PROBLEMS = {
 @pytest.mark.parametrize(("text", "want"), PROBLEMS.values(), ids=PROBLEMS)
 def test_a_bad_row_is_named_and_left_out(text: str, want: str) -> None:
     ledger, (problem,) = discounts.parse(text)
-    assert ledger == Ledger()
+    assert ledger == DiscountTable()
     assert want in problem
 
 

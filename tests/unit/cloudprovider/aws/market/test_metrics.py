@@ -6,7 +6,7 @@ from provisioner.cloudprovider.aws.access import wire
 from provisioner.cloudprovider.aws.market import metrics
 from provisioner.cloudprovider.aws.market.catalogue import Region
 from provisioner.cloudprovider.aws.market.prices import PriceList
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from tests.support import ec2pages
 from tests.support.clock import NOON
 
@@ -20,7 +20,7 @@ def region() -> Region:
 
 def written(*reservations: CapacityReservation) -> dict[str, Series]:
     shortages = Shortages()
-    shortages.failed(Offer(names.CAPACITY_SPOT, "m5.large", "a"), NOON)
+    shortages.failed(OfferingKey(names.CAPACITY_SPOT, "m5.large", "a"), NOON)
     prices = PriceList(on_demand={"m5.large": 0.096}, spot={("m5.large", "a"): 0.03}, spot_known=True)
     text = "".join(metrics.lines(region(), prices, shortages, NOON, reservations, lambda _: 2))
     return {

@@ -8,13 +8,13 @@ from provisioner.cloudprovider.aws.launch.templates import TemplateUses
 from provisioner.cloudprovider.aws.market import discovered_capacity, persistence, unavailable_offerings
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
 from provisioner.cloudprovider.aws.market.persistence import Keeper, Table
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.controllers.ec2.cloud import tables_of
 from provisioner.kube.errors import ApiError, NotFound, ServerError
 from provisioner.kube.resources import Resource
 from tests.support.clock import NOON, FakeClock
 
-OFFER = Offer(names.CAPACITY_SPOT, "m5.large", "a")
+OFFER = OfferingKey(names.CAPACITY_SPOT, "m5.large", "a")
 SEEN = Seen("m5.large", "ami-1", "AL2023", 7 * 2**30, NOON)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.cloudprovider.aws.access.wire import SpotRow
 from provisioner.cloudprovider.aws.market import prices
-from provisioner.cloudprovider.aws.market.discounts import Discount, Ledger, LedgerPrices
+from provisioner.cloudprovider.aws.market.discounts import Discount, DiscountTable, LedgerPrices
 from provisioner.cloudprovider.aws.market.prices import PriceBook, PriceList
 from tests.support.clock import NOON
 
@@ -254,7 +254,7 @@ def test_types_without_a_price_are_named_once() -> None:
 
 
 def test_decisions_take_what_is_paid_metrics_the_list() -> None:
-    ledger = LedgerPrices(Ledger((Discount(0.06, family="m5"),)), (0,), "us-east-1", NOON)
+    ledger = LedgerPrices(DiscountTable((Discount(0.06, family="m5"),)), (0,), "us-east-1", NOON)
 
     class Overlay:
         version = 1

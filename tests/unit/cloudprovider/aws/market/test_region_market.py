@@ -18,7 +18,7 @@ from provisioner.cloudprovider.aws.market.catalogue import Region
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
 from provisioner.cloudprovider.aws.market.region_market import Around, Reads, RegionMarket
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Offer, Shortages
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
@@ -135,7 +135,7 @@ def test_a_shortage_is_seen_after_a_tenth_of_a_second() -> None:
     clock = FakeClock()
     found = filled(World(), clock)
     before = found.types(node_class())
-    found.shortages.failed(Offer(names.CAPACITY_ON_DEMAND, "m5.large", "a"), clock.now())
+    found.shortages.failed(OfferingKey(names.CAPACITY_ON_DEMAND, "m5.large", "a"), clock.now())
     clock.advance(0.05)
     assert found.types(node_class()) is before
     clock.advance(0.06)

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from provisioner.cloudprovider.aws.access.errors import Scope
 from provisioner.cloudprovider.aws.market import unavailable_offerings
-from provisioner.cloudprovider.aws.market.unavailable_offerings import CONFIG_KEY, Offer, Shortages, Standing
+from provisioner.cloudprovider.aws.market.unavailable_offerings import CONFIG_KEY, OfferingKey, Shortages, Standing
 from tests.support.clock import NOON
 
-SPOT = Offer("spot", "m5.large", "a")
+SPOT = OfferingKey("spot", "m5.large", "a")
 CODE = "InsufficientInstanceCapacity"
 
 
@@ -18,14 +18,14 @@ def after(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def short(*offers: Offer, at: datetime = NOON) -> Shortages:
+def short(*offers: OfferingKey, at: datetime = NOON) -> Shortages:
     table = Shortages()
     for offer in offers:
         table.failed(offer, at, CODE)
     return table
 
 
-def closed_for(table: Shortages, offer: Offer, now: datetime) -> float:
+def closed_for(table: Shortages, offer: OfferingKey, now: datetime) -> float:
     """Seconds until it is no longer closed."""
     low, high = 0.0, 3600.0
     while high - low > 0.01:
@@ -137,18 +137,18 @@ def test_longer_where_it_failed_often() -> None:
     assert closed_for(table, SPOT, after(510)) > TAKEN
 
 
-SAME_FAMILY = Offer("spot", "m5.xlarge", "a")
+SAME_FAMILY = OfferingKey("spot", "m5.xlarge", "a")
 UNTOUCHED = {
-    "same type, other capacity type": Offer("on-demand", "m5.large", "a"),
-    "same type, other zone": Offer("spot", "m5.large", "b"),
-    "same family, other zone": Offer("spot", "m5.xlarge", "b"),
-    "same family, other capacity type": Offer("on-demand", "m5.xlarge", "a"),
-    "a family whose name begins alike": Offer("spot", "m5d.large", "a"),
+    "same type, other capacity type": OfferingKey("on-demand", "m5.large", "a"),
+    "same type, other zone": OfferingKey("spot", "m5.large", "b"),
+    "same family, other zone": OfferingKey("spot", "m5.xlarge", "b"),
+    "same family, other capacity type": OfferingKey("on-demand", "m5.xlarge", "a"),
+    "a family whose name begins alike": OfferingKey("spot", "m5d.large", "a"),
 }
 
 
 @pytest.mark.parametrize("other", UNTOUCHED.values(), ids=UNTOUCHED)
-def test_nothing_is_inferred_about(other: Offer) -> None:
+def test_nothing_is_inferred_about(other: OfferingKey) -> None:
     table = short(SPOT)
     assert table.standing(other, NOON) is Standing.OPEN
     assert table.grant(other, 500, NOON) == 500
@@ -173,29 +173,29 @@ def test_what_is_doubted_is_probed_not_rushed() -> None:
 def test_doubt_comes_back_with_the_next_failure_of_the_family() -> None:
     table = short(SPOT)
     table.succeeded(SAME_FAMILY, after(1))
-    table.failed(Offer("spot", "m5.2xlarge", "a"), after(2), CODE)
+    table.failed(OfferingKey("spot", "m5.2xlarge", "a"), after(2), CODE)
     assert table.standing(SAME_FAMILY, after(3)) is Standing.DOUBTED
 
 
 def test_trusted_ones_come_first_closed_ones_not_at_all() -> None:
     table = short(SPOT)
-    free = Offer("spot", "c5.large", "a")
+    free = OfferingKey("spot", "c5.large", "a")
     assert table.rank([SPOT, SAME_FAMILY, free], NOON) == [(Standing.OPEN, free), (Standing.DOUBTED, SAME_FAMILY)]
 
 
 def test_a_vcpu_quota_closes_what_it_counts_and_nothing_else() -> None:
     table = Shortages()
-    table.failed(Offer("on-demand", "m5.large", "a"), NOON, "VcpuLimitExceeded", Scope.VCPU_QUOTA)
-    assert table.standing(Offer("on-demand", "c7g.large", "b"), NOON) is Standing.CLOSED
-    assert table.standing(Offer("on-demand", "p5.48xlarge", "a"), NOON) is Standing.OPEN
-    assert table.standing(Offer("spot", "m5.large", "a"), NOON) is Standing.OPEN
+    table.failed(OfferingKey("on-demand", "m5.large", "a"), NOON, "VcpuLimitExceeded", Scope.VCPU_QUOTA)
+    assert table.standing(OfferingKey("on-demand", "c7g.large", "b"), NOON) is Standing.CLOSED
+    assert table.standing(OfferingKey("on-demand", "p5.48xlarge", "a"), NOON) is Standing.OPEN
+    assert table.standing(OfferingKey("spot", "m5.large", "a"), NOON) is Standing.OPEN
 
 
 def test_a_missing_spot_role_closes_spot() -> None:
     table = Shortages()
     table.failed(SPOT, NOON, "x", Scope.CAPACITY_TYPE)
-    assert table.standing(Offer("spot", "p5.48xlarge", "c"), NOON) is Standing.CLOSED
-    assert table.standing(Offer("on-demand", "m5.large", "a"), NOON) is Standing.OPEN
+    assert table.standing(OfferingKey("spot", "p5.48xlarge", "c"), NOON) is Standing.CLOSED
+    assert table.standing(OfferingKey("on-demand", "m5.large", "a"), NOON) is Standing.OPEN
 
 
 def test_a_fleet_quota_holds_launches_back_without_blaming_an_offering() -> None:
@@ -209,23 +209,23 @@ def test_a_fleet_quota_holds_launches_back_without_blaming_an_offering() -> None
 
 
 def test_a_placement_group_has_shortages_of_its_own() -> None:
-    inside = Offer("spot", "m5.large", "a", "pg-1", "1")
+    inside = OfferingKey("spot", "m5.large", "a", "pg-1", "1")
     table = short(inside)
     assert table.standing(inside, NOON) is Standing.CLOSED
     assert table.standing(SPOT, NOON) is Standing.OPEN
-    assert table.standing(Offer("spot", "m5.large", "a", "pg-1", "2"), NOON) is Standing.DOUBTED
+    assert table.standing(OfferingKey("spot", "m5.large", "a", "pg-1", "2"), NOON) is Standing.DOUBTED
 
 
 def test_a_general_shortage_holds_inside_placement_groups_too() -> None:
-    assert short(SPOT).standing(Offer("spot", "m5.large", "a", "pg-1", "1"), NOON) is Standing.CLOSED
+    assert short(SPOT).standing(OfferingKey("spot", "m5.large", "a", "pg-1", "1"), NOON) is Standing.CLOSED
 
 
 def test_a_spread_group_that_is_full_in_a_zone_closes_the_zone_for_it() -> None:
     table = Shortages()
-    table.failed(Offer("spot", "m5.large", "a", "pg-1"), NOON, CODE, Scope.ZONE_OF_GROUP)
-    assert table.standing(Offer("on-demand", "c5.large", "a", "pg-1"), NOON) is Standing.CLOSED
-    assert table.standing(Offer("on-demand", "c5.large", "b", "pg-1"), NOON) is Standing.OPEN
-    assert table.standing(Offer("on-demand", "c5.large", "a"), NOON) is Standing.OPEN
+    table.failed(OfferingKey("spot", "m5.large", "a", "pg-1"), NOON, CODE, Scope.ZONE_OF_GROUP)
+    assert table.standing(OfferingKey("on-demand", "c5.large", "a", "pg-1"), NOON) is Standing.CLOSED
+    assert table.standing(OfferingKey("on-demand", "c5.large", "b", "pg-1"), NOON) is Standing.OPEN
+    assert table.standing(OfferingKey("on-demand", "c5.large", "a"), NOON) is Standing.OPEN
 
 
 def test_subnets() -> None:
@@ -275,7 +275,7 @@ def test_why() -> None:
 
 def test_a_full_table_gives_up_the_oldest() -> None:
     table = Shortages(max_entries=32)
-    offers = [Offer("spot", f"t{number}.large", "a") for number in range(40)]
+    offers = [OfferingKey("spot", f"t{number}.large", "a") for number in range(40)]
     for second, offer in enumerate(offers):
         table.failed(offer, after(second * 0.1), CODE)
     assert len(table) <= 32
@@ -285,8 +285,8 @@ def test_a_full_table_gives_up_the_oldest() -> None:
 
 
 def test_it_comes_back_from_its_config_map() -> None:
-    table = short(SPOT, Offer("spot", "c5.large", "b", "pg-1", "2"))
-    table.failed(Offer("on-demand", "m5.large", "a"), NOON, "VcpuLimitExceeded", Scope.VCPU_QUOTA)
+    table = short(SPOT, OfferingKey("spot", "c5.large", "b", "pg-1", "2"))
+    table.failed(OfferingKey("on-demand", "m5.large", "a"), NOON, "VcpuLimitExceeded", Scope.VCPU_QUOTA)
     again = Shortages()
     assert again.restore(table.to_config(after(1)), after(2)) == 0
     assert repr(again) == repr(table)
@@ -341,14 +341,14 @@ def test_at_most_900_kib_are_kept_the_newest_first() -> None:
     table = Shortages(max_entries=20_000)
     for number in range(12_000):
         table.failed(
-            Offer("on-demand", f"family-{number:05}.metal-48xl", "ap-southeast-1a"), after(number / 100), CODE * 2
+            OfferingKey("on-demand", f"family-{number:05}.metal-48xl", "ap-southeast-1a"), after(number / 100), CODE * 2
         )
     data = table.to_config(after(120))
     assert len(data[CONFIG_KEY].encode()) <= 900 * 1024
     again = Shortages(max_entries=20_000)
     again.restore(data, after(120))
     assert 5_000 < len(again) < 12_000
-    newest = Offer("on-demand", "family-11999.metal-48xl", "ap-southeast-1a")
+    newest = OfferingKey("on-demand", "family-11999.metal-48xl", "ap-southeast-1a")
     assert again.standing(newest, after(120)) is Standing.CLOSED
 
 
@@ -361,7 +361,7 @@ def test_at_most_900_kib_are_kept_the_newest_first() -> None:
 def test_never_more_than_is_admitted_and_never_closed_for_longer_than_the_longest(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    offers = [Offer("spot", f"m{number % 2}.s{number}", "a") for number in range(4)]
+    offers = [OfferingKey("spot", f"m{number % 2}.s{number}", "a") for number in range(4)]
     table, now = Shortages(), NOON
     for action, which, seconds in steps:
         now += timedelta(seconds=seconds)
@@ -404,11 +404,11 @@ def test_a_machine_for_everybody_soon_after_capacity_is_back() -> None:
 
 
 def test_when_the_first_of_several_opens() -> None:
-    other = Offer("spot", "c5.large", "b")
+    other = OfferingKey("spot", "c5.large", "b")
     table = short(SPOT)
     table.failed(other, after(30), CODE)
     assert table.opens_at([], NOON) is None
-    assert table.opens_at([SPOT, Offer("spot", "r5.large", "c")], NOON) == NOON + unavailable_offerings.delay(
+    assert table.opens_at([SPOT, OfferingKey("spot", "r5.large", "c")], NOON) == NOON + unavailable_offerings.delay(
         ("offer", "spot", "m5.large", "a"), 1
     )
     turn = table.opens_at([other, SPOT], after(30))
