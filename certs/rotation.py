@@ -326,7 +326,7 @@ class Rotation:
         while not self._stopping.is_set():
             try:
                 self._elector.run(self._on_started, self._term.end)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.LEADER_ELECTION_FAILED)
             self._stopping.wait(STAND_AGAIN_SECONDS)
 
@@ -339,7 +339,7 @@ class Rotation:
             pause = self._settings.lease_seconds / 4
             try:
                 pause = self.tick()
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.CERTIFICATE_ROTATION_FAILED)
                 pause = 5.0
             self._wake.wait(pause)

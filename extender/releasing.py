@@ -116,5 +116,5 @@ class Releaser:
         while not self._stopping.wait(TICK_SECONDS):
             try:
                 self.tick()
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.RELEASING_HOLDS_FAILED)

@@ -161,7 +161,7 @@ class Reporter:
             try:
                 if batch or (self._url and self._steers()):
                     self._send(batch)
-            except Exception as error:  # the thread outlives whatever a peer does
+            except Exception as error:  # noqa: BLE001 - the thread outlives whatever a peer does
                 meters.REPORTS.labels("failed").inc(len(batch))
                 self._log(messages.FAILED_TO_SEND_REPORTS, error)
 

@@ -92,7 +92,7 @@ class Admission:
         except ReviewError as error:
             _log.warning(messages.FAILED_TO_READ_POD, namespace=namespace, error=str(error))
             return "bad-pod", _NOTHING
-        except Exception:
+        except Exception:  # noqa: BLE001 - a webhook that fails admits
             _log.exception(messages.FAILED_TO_PROCESS_ADMISSION_REVIEW, namespace=namespace)
             return "error", _NOTHING
 

@@ -169,7 +169,7 @@ class Validation:
     def _judged(self, obj: Any, old: Any, resource: str) -> Opinion:
         try:
             return opinion(obj, old, self._source.surroundings())
-        except Exception:
+        except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
             _log.exception(messages.FAILED_TO_VALIDATE_OBJECT, resource=resource, name=obj.metadata.name)
             return Opinion("error")
 

@@ -447,7 +447,7 @@ class Overlays:
     def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
             return self._types(pool)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one NodePool without types stops no other
             _log.warning(
                 messages.FAILED_TO_GET_INSTANCE_TYPES,
                 nodepool=pool.name,

@@ -73,7 +73,7 @@ class Leadership:
     def _elect(self) -> None:
         try:
             ending = self._elector.run(self._started, lambda: None)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever ends the election ends the term
             _log.exception(messages.LEADER_ELECTION_FAILED)
             self._end(f"leader election failed: {error}")
             return
@@ -93,7 +93,7 @@ class Leadership:
             self._begin()
         except LostLease as error:
             self._end(str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever ends the election ends the term
             fence.fall()
             _log.exception(messages.FAILED_TO_START_CONTROLLERS)
             self._end(f"failed to start the controllers: {error}")

@@ -50,7 +50,7 @@ class Poller:
             return self._poll()
         except self._expected as error:
             _log.warning(messages.POLLING_FAILED, what=self._name, error=str(error))
-        except Exception:
+        except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
             _log.exception(messages.POLLING_FAILED, what=self._name)
         return self._retry
 

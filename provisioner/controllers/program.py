@@ -354,5 +354,5 @@ class Controllers:
                 self._joining.nominations.review()
                 self._observability.scheduler_liveness.look()
                 self._metrics.state(self._cluster.snapshot())
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.HOUSEKEEPING_FAILED)

@@ -481,7 +481,7 @@ def _import_lean() -> _Official | None:
             client.ApiClient = _whole_api_client
             config = importlib.import_module("kubernetes.config")
             return _Official(config, client.Configuration)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - where the short import fails, the whole client is imported
         _log.info(messages.IMPORTING_WHOLE_KUBERNETES_CLIENT, reason=str(error))
         return None
     finally:

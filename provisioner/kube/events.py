@@ -224,7 +224,7 @@ class Recorder:
                 _log.debug(
                     messages.FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name, error=str(error)
                 )
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 with self._wake:
                     self.dropped += 1
                 _log.exception(messages.FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name)

@@ -245,7 +245,7 @@ class LeaderElector:
             on_started(fence)
         except LostLease as error:
             _log.info(messages.STOPPED_LEADING, lease=self._key(), reason=str(error))
-        except Exception:
+        except Exception:  # noqa: BLE001 - a candidate goes on whatever the API server answers
             _log.exception(messages.FAILED_TO_START_LEADING, lease=self._key())
             failed.set()
             fence.fall()
@@ -260,7 +260,7 @@ class LeaderElector:
                     return Fence(self._clock, sent + self.renew_deadline)
             except ApiError as error:
                 _log.warning(messages.FAILED_TO_READ_LEASE, lease=self._key(), error=str(error))
-            except Exception:
+            except Exception:  # noqa: BLE001 - a candidate goes on whatever the API server answers
                 _log.exception(messages.FAILED_TO_ACQUIRE_LEASE, lease=self._key())
             self._stopping.wait(self.retry_period)
         return None
@@ -346,7 +346,7 @@ class LeaderElector:
             except ApiError as error:
                 _log.warning(messages.FAILED_TO_RENEW_LEASE, lease=self._key(), error=str(error), fence=repr(fence))
                 continue
-            except Exception:
+            except Exception:  # noqa: BLE001 - a candidate goes on whatever the API server answers
                 _log.exception(messages.FAILED_TO_RENEW_LEASE, lease=self._key(), fence=repr(fence))
                 continue
             fence.extend(sent + self.renew_deadline)
@@ -381,7 +381,7 @@ class LeaderElector:
         changes = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
         try:
             self._patch(changes, dict.fromkeys(self._annotations), self._lease.metadata.resource_version)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a candidate goes on whatever the API server answers
             _log.warning(messages.FAILED_TO_RELEASE_LEASE, lease=self._key(), error=str(error))
         else:
             self.holder = ""

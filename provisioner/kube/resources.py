@@ -66,7 +66,7 @@ def identity_in(data: bytes, *within: str) -> PartialIdentity:
     if not within:
         try:
             return jsontext.decode_trimmed(_decode_identified, data)[0].metadata
-        except Exception:  # noqa: S110 - then it is read field by field
+        except Exception:  # noqa: S110, BLE001 - then it is read field by field
             pass
     paths = [(*within, "metadata", name) for name in _IDENTITY]
     found = jsontext.strings_at(data, paths)

@@ -101,7 +101,7 @@ def surveyed(
     for item in _items(client, resource, namespace, field_selector, page):
         try:
             yield jsontext.decode_trimmed(decode, item)[0]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the decoder raises concerns this object alone
             known = identity_in(item)
             why = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
             yield Unreadable(known.name, known.namespace, known.uid, bytes(item), why)
@@ -159,7 +159,7 @@ class Shared(Generic[T]):
         try:
             value = self._call()
             answer = lambda: value  # noqa: E731
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - handed to those who asked
             answer = _raising(error)
         finally:
             with self._changed:

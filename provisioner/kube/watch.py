@@ -312,7 +312,7 @@ class Reflector(Generic[T]):
                 self._watch(initial=True)
             else:
                 self._list()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
             if not self._stopping.is_set():
                 return self._pause_after(error)
         return 0.0
@@ -409,7 +409,7 @@ class Reflector(Generic[T]):
         for handler in self._handlers:
             try:
                 handler.on_sync()
-            except Exception:
+            except Exception:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(
                     messages.EVENT_HANDLER_FAILED_AT_INITIAL_SYNC,
@@ -509,7 +509,7 @@ class Reflector(Generic[T]):
         self._pulse.beat()
         try:
             event, trimmed = jsontext.decode_trimmed(_decode_event, line)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the decoder raises concerns this object alone
             self._garbled(line, relist, error)
             return False
         ended = False
@@ -563,7 +563,7 @@ class Reflector(Generic[T]):
         """One object in; `trimmed`: parts of it are left out already."""
         try:
             obj, cut = jsontext.decode_trimmed(self.resource.decode, data)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the decoder raises concerns this object alone
             self._skip(kind, identity_in(data), relist, error)
             return
         identity = self.resource.identity(obj)
@@ -627,7 +627,7 @@ class Reflector(Generic[T]):
             if bad is not None:
                 try:
                     bad(identity, error)
-                except Exception:
+                except Exception:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
                     _log.exception(
                         messages.EVENT_HANDLER_FAILED_FOR_UNREADABLE_OBJECT, resource=str(self.resource), object=key
                     )
@@ -636,7 +636,7 @@ class Reflector(Generic[T]):
         for handler in self._handlers:
             try:
                 handler.on_event(kind, old, new)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
                 if new is not None:
                     problem = f"{type(error).__name__}: {error}"
                     self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)

@@ -61,7 +61,7 @@ def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) ->
             answered = answer_of(asked, found.usd_at_least, found.stage, found.kept, found.nodes)
         except MemoryError:
             raise
-        except Exception as error:  # what it knows of the world may be wrong now
+        except Exception as error:  # noqa: BLE001 - what it knows of the world may be wrong now
             _write(answers, Answered(0, error=f"{type(error).__name__}: {error}"[:_MOST_ERROR]))
             return 1
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -82,7 +82,7 @@ def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:
     def call(stop: Callable[[], object]) -> None:
         try:
             stop()
-        except Exception:
+        except Exception:  # noqa: BLE001 - the others are stopped all the same
             _log.exception(messages.FAILED_TO_STOP_COMPONENT_CLEANLY)
         done.put(None)
 

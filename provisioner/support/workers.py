@@ -260,7 +260,7 @@ class KeyedQueue:
             try:
                 result = self._reconcile(key)
                 failed = result is not None and result.failed
-            except Exception:
+            except Exception:  # noqa: BLE001 - one call that fails ends no thread
                 failed = True
                 _log.exception(messages.RECONCILE_FAILED, queue=self.name, key=key, failures=self.failures(key) + 1)
             self._count(self._clock.monotonic() - begun, result, failed=failed)
@@ -379,7 +379,7 @@ class Pool:
             pulse.beat()
             try:
                 call.run()
-            except Exception:
+            except Exception:  # noqa: BLE001 - one call that fails ends no thread
                 _log.exception(messages.CALL_FAILED, pool=self.name)
             with self._lock:
                 self._unfinished -= 1
@@ -430,7 +430,7 @@ def run_parallel(
             return
         try:
             outcome: Outcome[T, R] = Outcome(item, value=fn(item))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one call that fails ends no thread
             outcome = Outcome(item, error=error)
         with gathering.lock:
             gathering.outcomes[index] = outcome

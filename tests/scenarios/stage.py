@@ -71,14 +71,14 @@ class Stage:
             for step in row.steps:
                 step(scene)
             scene.verify()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a row that fails stops no other
             said = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
             wrong = f"{said}\n{scene.story() if scene is not None else ''}"
         seconds = time.monotonic() - began
         if scene is not None:
             try:
                 scene.clear()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a row that fails stops no other
                 wrong = wrong or f"it cannot be cleared: {error}\n{scene.story()}"
         outcome = Outcome(row.name, seconds, wrong)
         self._say(outcome)

@@ -128,7 +128,7 @@ class AtOnce:
         """Create all, wait until as many pods are bound as the scenario says can be, at most so long. Errors are part of the answer."""
         try:
             return self._land(name, scenario, seconds)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is what the scenario fails with
             return Landing({}, error=f"{type(error).__name__}: {error}")
 
     def _land(self, name: str, scenario: Scenario, seconds: float) -> Landing:

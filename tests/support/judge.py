@@ -366,7 +366,7 @@ class Bench:
         """Whatever goes wrong is part of the verdict."""
         try:
             return _Case(self._client, name, scenario, planner, extender=self._extender).run()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is part of the verdict
             return Verdict(error=f"{type(error).__name__}: {error}")
 
 

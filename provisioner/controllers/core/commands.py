@@ -233,7 +233,7 @@ class CommandQueue:
             self._say(record.candidate_names, blocked)
             seconds = error.held.seconds
             self._spare(record, SPARED_SECONDS if seconds is None else max(1.0, seconds))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a command that fails is rolled back
             _log.exception(messages.FAILED_TO_START_DISRUPTION, command=record.id)
             why = f"{type(error).__name__}: {error}"
         if why:

@@ -67,10 +67,10 @@ def read_node(client: Client, name: str) -> Node:
     body = client.raw("GET", resources.NODES.path(name=name))
     try:
         return resources.NODES.decode(body)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the decoder raises concerns this object alone
         try:
             facts = decode_facts(body)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever the decoder raises concerns this object alone
             raise DecodeError(200, "BadObject", f"{type(error).__name__}: {error}", None) from error
         return Node(metadata=facts.metadata, spec=facts.spec)
 

@@ -251,7 +251,7 @@ class Disruption:
             began = self._clock.monotonic()
             try:
                 run()
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.DISRUPTION_PASS_FAILED, loop=name)
             pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
@@ -277,7 +277,7 @@ class Disruption:
         for method in self._methods:
             try:
                 begun |= self._run(method, snapshot, ledger, empty_for, begun)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
 
     def _run(
@@ -379,7 +379,7 @@ class Disruption:
                 return True
             try:
                 answer = self._consolidate(method, self._cluster.snapshot())
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 settled = False
                 _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
                 continue

@@ -100,7 +100,7 @@ class ForcefulDisruption:
             pulse.beat()
             try:
                 self.run_once()
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.FORCEFUL_PASS_FAILED)
 
     def run_once(self) -> None:

@@ -191,5 +191,5 @@ class Intake:
             if due:
                 try:
                     self._run()
-                except Exception:
+                except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                     _log.exception(messages.PROVISIONING_FAILED, seconds=RECHECK_SECONDS)

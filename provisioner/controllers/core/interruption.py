@@ -137,7 +137,7 @@ class Interruptions:
             self._marked.clear()
             try:
                 wait = BUSY_SECONDS if self.run_once().close else POLL_SECONDS
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 wait = POLL_SECONDS
                 _log.exception(messages.HANDLING_INTERRUPTIONS_FAILED)
 

@@ -128,7 +128,7 @@ class Planner:
         """
         try:
             found, least, outcome = self._improved(prepared, result, seconds)
-        except Exception:  # whatever is wrong with a search, pods get their nodes
+        except Exception:  # noqa: BLE001 - whatever is wrong with a search, pods get their nodes
             _log.exception(messages.SEARCH_FAILED)
             self._process.distrust("the provisioner could not ask it, or not read its answer")
             found, least, outcome = result, result.usd_at_least, Refusal.FAILED

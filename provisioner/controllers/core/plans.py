@@ -67,7 +67,7 @@ class PlanWriter:
                 continue
             except ApiError as error:
                 _log.info(messages.FAILED_TO_WRITE_PLAN, nodeclaim=key.name, error=str(error))
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.FAILED_TO_WRITE_PLAN, nodeclaim=key.name)
 
     def _write(self, key: NodeKey) -> None:

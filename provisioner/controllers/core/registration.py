@@ -262,7 +262,7 @@ class Registrar:
             pulse.beat()
             try:
                 self._do(wave)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.REGISTERING_BATCH_FAILED, claims=len(wave))
                 for name in wave:
                     self._retry(name, error)

@@ -41,7 +41,7 @@ class Worlds:
         """The provider's instance types of a NodePool; none where it cannot tell them."""
         try:
             return self._provider.instance_types(pool)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one NodePool without types stops no other
             _log.warning(
                 messages.IGNORING_NODEPOOL_OF_UNKNOWN_TYPES,
                 nodepool=pool.metadata.name,

@@ -107,7 +107,7 @@ class QueueReader:
             try:
                 self.poll()
                 backoff.reset()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
                 wait = backoff.next()
                 _log.warning(
                     messages.FAILED_TO_READ_INTERRUPTION_QUEUE,

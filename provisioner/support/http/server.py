@@ -268,7 +268,7 @@ class HttpServer:
             act(connection)
         except OSError:
             self._drop(connection)  # the peer is gone
-        except Exception:
+        except Exception:  # noqa: BLE001 - one request that fails stops no other
             _log.exception(messages.CONNECTION_FAILED, server=self.name)
             self._drop(connection)
 
@@ -542,7 +542,7 @@ class HttpServer:
     def _answer(self, ticket: Ticket) -> None:
         try:
             response = self._handle(ticket.request)
-        except BaseException:  # SystemExit too: the thread has to go on
+        except BaseException:  # noqa: BLE001 - SystemExit too: the thread has to go on
             _log.exception(messages.REQUEST_FAILED, server=self.name, target=ticket.request.target)
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
         if not ticket.answer.acquire(blocking=False):
@@ -550,7 +550,7 @@ class HttpServer:
         ticket.sent = True
         try:
             ticket.connection.send(ticket.connection.encode(response, close=self._stop_at != _NEVER))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one request that fails stops no other
             ticket.failed = True
             if not isinstance(error, OSError):
                 _log.exception(messages.FAILED_TO_SEND_RESPONSE, server=self.name, target=ticket.request.target)

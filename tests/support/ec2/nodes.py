@@ -77,7 +77,7 @@ class Nodes:
     def _guarded(self, action: Callable[[Machine], None], machine: Machine) -> None:
         try:
             action(machine)
-        except Exception:
+        except Exception:  # noqa: BLE001 - one machine that fails stops no other
             traceback.print_exc(file=sys.stderr)
 
     # ------------------------------------------------------------------ joining

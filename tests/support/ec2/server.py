@@ -123,7 +123,7 @@ class Emulator:
         except _DropError:
             call.done("dropped")
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a failure of the emulator must look like one
             traceback.print_exc(file=sys.stderr)
             call.done("InternalError")
             content, told = error_answer(service, AwsError("InternalError", f"the emulator failed: {error!r}", 500))

@@ -55,5 +55,5 @@ class Timing:
                 _, _, action = heapq.heappop(self._due)
             try:
                 action()
-            except Exception:
+            except Exception:  # noqa: BLE001 - one action that fails stops no other
                 traceback.print_exc(file=sys.stderr)

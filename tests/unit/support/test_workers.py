@@ -277,7 +277,7 @@ def test_a_queue_may_be_stopped_while_it_is_started() -> None:
     def stop(queue: KeyedQueue) -> None:
         try:
             assert queue.stop(WAIT)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is what the test fails with
             failures.append(error)
 
     before = sys.getswitchinterval()

@@ -146,7 +146,7 @@ class Gatherer(Generic[K, V]):
         batched(self._batcher, self._clock.monotonic() - window.opened, len(window.keys))
         try:
             window.answers = self._run(tuple(window.keys))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits for the answers gets the error
             window.error = error
         with self._changed:
             window.done = True

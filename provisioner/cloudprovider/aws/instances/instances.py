@@ -328,7 +328,7 @@ class Instances:
     def _end(self, ids: Sequence[str]) -> dict[str, str | Exception] | Failure:
         try:
             answer = self._aws.client("ec2").terminate_instances(InstanceIds=list(ids))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             if len(ids) == 1 and failure.kind not in FOR_ALL and failure.kind is not Kind.NOT_FOUND:
                 self._troubled[ids[0]] = None
@@ -354,7 +354,7 @@ class Instances:
                 self._aws.client("ec2").create_tags(
                     Resources=list(some), Tags=[{"Key": key, "Value": value} for key, value in tags]
                 )
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
                 return classify_exception(error)
             return dict.fromkeys(some)
 

@@ -207,7 +207,7 @@ class LaunchTemplates:
         self.forget([name])  # first: a launch that needs it now makes it again
         try:
             self._aws.client("ec2").delete_launch_template(LaunchTemplateName=name)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             if failure.kind is Kind.NOT_FOUND:
                 return None

@@ -349,7 +349,7 @@ class Launcher:
         while claims := self._next_window():
             try:
                 self._release(claims)
-            except Exception:
+            except Exception:  # noqa: BLE001 - one claim or order that fails stops no other
                 _log.exception(messages.FAILED_TO_LAUNCH_NODECLAIMS)
                 stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
                 self._turn_away(
@@ -464,7 +464,7 @@ class Launcher:
             return self._when_short(claim, around, short)
         except CreateError as wrong:
             return _later(wrong, _LONGEST_WAIT)
-        except Exception as defect:
+        except Exception as defect:  # noqa: BLE001 - one claim or order that fails stops no other
             _log.exception(messages.FAILED_TO_RESOLVE_LAUNCH_REQUEST, nodeclaim=claim.metadata.name)
             return _later(CreateError(names.LAUNCH_FAILED, repr(defect)), _LONGEST_WAIT)
         return order
@@ -488,7 +488,7 @@ class Launcher:
             return error
         except CreateError as error:
             return _later(error, _NOT_KNOWN_WAIT)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one claim or order that fails stops no other
             if not isinstance(error, CloudError):
                 _log.exception(messages.FAILED_TO_PREPARE_EC2NODECLASS, nodeclass=claim.spec.node_class_ref.name)
             return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
@@ -575,7 +575,7 @@ class Launcher:
             self._try_launch(order, claims, again=True)
         except (ClientError, BotoCoreError) as error:
             self._failed(order, claims, classify_exception(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one claim or order that fails stops no other
             _log.exception(messages.LAUNCH_FAILED)
             self._failed(order, claims, classify_exception(error), known=False)
         finally:
@@ -824,7 +824,7 @@ class Launcher:
             known = isinstance(error, InstanceError | ApiError)
             message = str(error if known else classify_exception(error))
             self._let_wait(everyone, names.LAUNCH_FAILED, message, self._look)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one claim or order that fails stops no other
             _log.exception(messages.FAILED_TO_RESUME_LAUNCH, batch=tag)
             self._let_wait(everyone, names.LAUNCH_FAILED, repr(error), _LONGEST_WAIT)
         finally:

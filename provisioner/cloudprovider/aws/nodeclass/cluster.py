@@ -207,7 +207,7 @@ class ClusterFacts:
         while not self._stopping.wait(wait):
             try:
                 wait = REFRESH_SECONDS if self.refresh() else RETRY_SECONDS
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.FAILED_TO_REFRESH_CLUSTER_SETTINGS)
                 wait = RETRY_SECONDS
 
@@ -218,7 +218,7 @@ class ClusterFacts:
     def _ask_eks(self) -> EksCluster | None:
         try:
             answer = self._aws.client("eks").describe_cluster(name=self._settings.cluster_name)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             self._failed("eks:DescribeCluster", str(classify_exception(error)))
             return None
         self._failures.pop("eks:DescribeCluster", None)

@@ -224,7 +224,7 @@ class Discovery:
     def _parameter(self, name: str) -> str | Failure:
         try:
             answer = self._aws.client("ssm").get_parameter(Name=name)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             return classify_exception(error)
         return str(answer.get("Parameter", {}).get("Value", ""))
 

@@ -220,7 +220,7 @@ class Rehearsal:
         made = template(node_class, machine, tags, self._region, reservations=self._reserved)
         try:
             self._templates.ensure([made])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             return self._verdict(ec2.CREATE_LAUNCH_TEMPLATE_AUTH_CHECK_FAILED, "ec2:CreateLaunchTemplate", failure)
         told: list[str] = []
@@ -248,7 +248,7 @@ class Rehearsal:
         for request in requests:
             try:
                 call(**request)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
                 failure = classify_exception(error)
                 if failure.kind is Kind.DRY_RUN:
                     return None

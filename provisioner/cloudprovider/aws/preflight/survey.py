@@ -104,7 +104,7 @@ class Surveyor:
     def _caller(self) -> tuple[str, str, Finding]:
         try:
             answer = self._aws.client("sts").get_caller_identity()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             return "", "", _untold(CLUSTER, "account", "sts:GetCallerIdentity", classify_exception(error))
         account, caller = str(answer["Account"]), str(answer["Arn"])
         said = f"account {account}, region {self._settings.region}, as {caller}"
@@ -114,7 +114,7 @@ class Surveyor:
         name, region = self._settings.cluster_name, self._settings.region
         try:
             eks = EksCluster.of(self._aws.client("eks").describe_cluster(name=name))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             if failure.kind is not Kind.NOT_FOUND:
                 return None, _untold(CLUSTER, "EKS cluster", "eks:DescribeCluster", failure)
@@ -139,7 +139,7 @@ class Surveyor:
             )
         try:
             answer = self._aws.client("sqs").get_queue_url(QueueName=queue)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             if failure.kind is not Kind.NOT_FOUND:
                 return _untold(CLUSTER, "interruption queue", "sqs:GetQueueUrl", failure)
@@ -256,7 +256,7 @@ class _ClassLook:
             )
         try:
             answer = self._aws.client("iam").get_instance_profile(InstanceProfileName=profile)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             if failure.kind is not Kind.NOT_FOUND:
                 return _untold(self._about, what, "iam:GetInstanceProfile", failure)

@@ -225,7 +225,7 @@ def _outcome(trial: Trial, resource: str = "") -> Answer:
         trial()
     except NothingToTry as reason:
         return Answer(Verdict.UNKNOWN, resource, str(reason))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
         failure = classify_exception(error)
         return tried(None if failure.code in _AFTER_PERMISSIONS else failure, resource)
     return tried(None, resource)
