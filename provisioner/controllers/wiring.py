@@ -52,6 +52,7 @@ from provisioner.controllers.poller import Poller
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
+from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
@@ -406,7 +407,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
     )
     loops = LoopDetector(base.recorder, base.metrics, clock)
     buffers = CapacityBuffers(base.client, clock, caches.buffer_objects, plan_again=calls.plan_again)
-    planner = Planner(PlannerProcess(clock), clock)
+    planner = Planner(PlannerProcess(clock), clock, wanted=options.packing == Packing.COST)
     provisioner = Provisioner(
         cluster,
         creator,

@@ -101,11 +101,17 @@ def as_scheduled(_prepared: Prepared, result: Result) -> Planned:
 
 
 class Planner:
-    """Improves one batch after another. One thread."""
+    """Improves one batch after another. One thread.
 
-    def __init__(self, process: PlannerProcess, clock: Clock, patience: Patience = PATIENCE) -> None:
+    Args:
+        wanted: whether NodePools are packed by cost as a rule; each batch shows whether one is.
+    """
+
+    def __init__(
+        self, process: PlannerProcess, clock: Clock, patience: Patience = PATIENCE, *, wanted: bool = True
+    ) -> None:
         self._process, self._clock, self._patience = process, clock, patience
-        self._wanted = True
+        self._wanted = wanted
 
     def expect(self, pods: int) -> float:
         """A batch of so many pods is gathering: where it is worth it, the process starts meanwhile; how many seconds planning will need."""

@@ -186,6 +186,14 @@ def test_the_process_starts_while_the_batch_gathers_and_planning_asks_for_its_ti
         assert process.pid is not None
 
 
+def test_where_nothing_is_packed_by_cost_no_batch_starts_a_process() -> None:
+    clock = SystemClock()
+    process = PlannerProcess(clock)
+    planner = Planner(process, clock, PATIENT, wanted=False)
+    assert planner.expect(1000) == 0.0
+    assert process.pid is None
+
+
 # --- when something goes wrong ---
 
 
