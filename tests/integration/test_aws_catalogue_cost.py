@@ -33,7 +33,7 @@ offered = [
     for rows in aws.rows("ec2", "DescribeInstanceTypeOfferings", wire.offered, LocationType="availability-zone", MaxResults=1000)
     for row in rows
 ]
-made = catalogue.Catalogue(types.Settings("us-east-1"))
+made = catalogue.EC2Catalogue(types.Settings("us-east-1"))
 made.load(catalogue.Region.of(infos, offered))
 book, short, now = prices.PriceBook("us-east-1"), unavailable_offerings.Shortages(), clock.now()
 market = Market(book.current().price, lambda offer: short.standing(offer, now).available)

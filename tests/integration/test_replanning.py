@@ -124,7 +124,7 @@ def test_a_plan_that_a_kubelet_writes_on_its_node_lures_no_pod_and_is_taken_off(
     plot.await_running(1)
     (trap,) = plot.nodes(first)
     plot.deploy("web", 1, pool=second, schedulerName="nobody")
-    (pod,) = plot.pods("web")
+    (pod,) = eventually(lambda: plot.pods("web"), "the pod is there", SECONDS)
     lure = f'{{"v":1,"pods":[{{"class":"{pod.shape.key}","count":1,"owner":"x","uids":["{pod.uid}"]}}]}}'
     assert decode_plan(lure).total == 1
     client.patch(NODES, trap.metadata.name, {"metadata": {"annotations": {names.PLAN_ANNOTATION: lure}}})
