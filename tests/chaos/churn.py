@@ -73,8 +73,15 @@ class Churn:
     Now and then there is a lull: nodes on which something happens all the time are never consolidated.
     """
 
-    def __init__(self, client: Client, chance: random.Random, share: float, interval: float = INTERVAL_SECONDS) -> None:
-        self._client, self._chance, self._share, self._interval = client, chance, share, interval
+    def __init__(
+        self,
+        client: Client,
+        chance: random.Random,
+        share: float,
+        interval: float = INTERVAL_SECONDS,
+        lulls: float = LULLS,
+    ) -> None:
+        self._client, self._chance, self._share, self._interval, self._lulls = client, chance, share, interval, lulls
         self.wanted = {kind.name: max(2, int(kind.replicas * share)) for kind in KINDS}
         self.changes = 0
         self._stop = threading.Event()
@@ -111,7 +118,7 @@ class Churn:
                 continue  # the API server is away: nothing was wanted
             self.wanted[kind.name] = wanted
             self.changes += 1
-            if self._chance.random() < LULLS and self._stop.wait(LULL_SECONDS):
+            if self._chance.random() < self._lulls and self._stop.wait(LULL_SECONDS):
                 return
 
     def _scale(self, name: str, replicas: int) -> None:
