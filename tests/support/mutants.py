@@ -164,6 +164,7 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     },
     "kwoknodeclasses": {"spec": {"nodeRegistrationDelay": "5s"}, "status": {"conditions": _CONDITIONS}},
     "nodeoverlays": {"spec": {"requirements": _REQUIREMENTS, "priceAdjustment": "+10%", "weight": 1}},
+    "podtemplates": {"template": _TEMPLATE},
     "capacitybuffers": {"spec": {"replicas": 3, "podTemplateRef": {"name": "x"}, "limits": {"cpu": "4"}}},
     "daemonsets": {"spec": {"selector": _SELECTOR, "template": _TEMPLATE}, "status": {"desiredNumberScheduled": 3}},
     "deployments": {"spec": {"replicas": 3, "selector": _SELECTOR, "template": _TEMPLATE}},
