@@ -1,5 +1,6 @@
 """The two webhook configurations: pure functions, used by `--register-url` and compared with the manifests."""
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -117,46 +118,33 @@ def webhook_configuration(
         own_namespace: where Dovetail runs; its own pods must never wait for it.
         name: of the configuration object.
     """
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "dovetail"}},
-        "webhooks": [
-            {
-                "name": HOOK_NAME,
-                "clientConfig": client_config,
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Ignore",
-                "matchPolicy": "Equivalent",
-                "timeoutSeconds": TIMEOUT_SECONDS,
-                "reinvocationPolicy": "IfNeeded",
-                "rules": [
+    return _document(
+        "MutatingWebhookConfiguration",
+        name,
+        {
+            **_hook(HOOK_NAME, client_config, MATCH_CONDITIONS),
+            "reinvocationPolicy": "IfNeeded",
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["pods"],
+                    "scope": "Namespaced",
+                }
+            ],
+            "namespaceSelector": {
+                "matchExpressions": [
                     {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["pods"],
-                        "scope": "Namespaced",
-                    }
-                ],
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        {
-                            "key": "kubernetes.io/metadata.name",
-                            "operator": "NotIn",
-                            "values": [*stamping.SYSTEM_NAMESPACES, own_namespace],
-                        },
-                        {"key": names.STAMP_SWITCH, "operator": "NotIn", "values": [stamping.DISABLED]},
-                    ]
-                },
-                "objectSelector": {},
-                "matchConditions": [
-                    {"name": condition, "expression": expression} for condition, expression in MATCH_CONDITIONS
-                ],
-            }
-        ],
-    }
+                        "key": "kubernetes.io/metadata.name",
+                        "operator": "NotIn",
+                        "values": [*stamping.SYSTEM_NAMESPACES, own_namespace],
+                    },
+                    {"key": names.STAMP_SWITCH, "operator": "NotIn", "values": [stamping.DISABLED]},
+                ]
+            },
+        },
+    )
 
 
 def validating_configuration(client_config: dict[str, Any], name: str = CONFIGURATION_NAME) -> dict[str, Any]:
@@ -169,39 +157,49 @@ def validating_configuration(client_config: dict[str, Any], name: str = CONFIGUR
         client_config: of `VALIDATE_PATH`.
         name: of the configuration object.
     """
+    return _document(
+        "ValidatingWebhookConfiguration",
+        name,
+        {
+            **_hook(VALIDATING_HOOK_NAME, client_config, VALIDATING_MATCH_CONDITIONS),
+            "rules": [
+                {
+                    "apiGroups": [api_version.partition("/")[0]],
+                    "apiVersions": [api_version.partition("/")[2]],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": resources,
+                    "scope": "Cluster",
+                }
+                for api_version, resources in (
+                    (karpenter.API_VERSION, ["nodepools", "nodeclaims"]),
+                    (overlay.API_VERSION, ["nodeoverlays"]),
+                    (ec2.API_VERSION, ["ec2nodeclasses"]),
+                )
+            ],
+            "namespaceSelector": {},
+        },
+    )
+
+
+def _document(kind: str, name: str, hook: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
+        "kind": kind,
         "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "dovetail"}},
-        "webhooks": [
-            {
-                "name": VALIDATING_HOOK_NAME,
-                "clientConfig": client_config,
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Ignore",
-                "matchPolicy": "Equivalent",
-                "timeoutSeconds": TIMEOUT_SECONDS,
-                "rules": [
-                    {
-                        "apiGroups": [api_version.partition("/")[0]],
-                        "apiVersions": [api_version.partition("/")[2]],
-                        "operations": ["CREATE", "UPDATE"],
-                        "resources": resources,
-                        "scope": "Cluster",
-                    }
-                    for api_version, resources in (
-                        (karpenter.API_VERSION, ["nodepools", "nodeclaims"]),
-                        (overlay.API_VERSION, ["nodeoverlays"]),
-                        (ec2.API_VERSION, ["ec2nodeclasses"]),
-                    )
-                ],
-                "namespaceSelector": {},
-                "objectSelector": {},
-                "matchConditions": [
-                    {"name": condition, "expression": expression}
-                    for condition, expression in VALIDATING_MATCH_CONDITIONS
-                ],
-            }
-        ],
+        "webhooks": [hook],
+    }
+
+
+def _hook(name: str, client_config: dict[str, Any], conditions: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """What both webhooks have; they fail open."""
+    return {
+        "name": name,
+        "clientConfig": client_config,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+        "objectSelector": {},
+        "matchConditions": [{"name": condition, "expression": expression} for condition, expression in conditions],
     }
