@@ -402,7 +402,7 @@ class Metrics:
         self._held_back.replace("all", counts.items())
 
     def plan(self, outcome: str, usd_per_hour: float, usd_at_least: float | None, gap: float | None) -> None:
-        """A plan with new nodes was made; `outcome` as of `provisioner.controllers.core.planner.Outcome`."""
+        """A plan with new nodes was made; `outcome` as of `provisioner.controllers.core.planner.PlanOutcome`."""
         self._plans.labels(outcome).inc()
         self._plan_cost.set(usd_per_hour)
         self._plan_bound.set(math.nan if usd_at_least is None else usd_at_least)

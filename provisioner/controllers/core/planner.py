@@ -30,7 +30,7 @@ _EPSILON: Final = 1e-9  # USD per hour
 _log = logs.get_logger(__name__)
 
 
-class Outcome(enum.StrEnum):
+class PlanOutcome(enum.StrEnum):
     """What came of the wish for a cheaper fleet; those of `Refusal` beside them."""
 
     IMPROVED = "improved"
@@ -72,7 +72,7 @@ class Planned:
 
     result: Result
     usd_at_least: float | None
-    outcome: Outcome | Refusal
+    outcome: PlanOutcome | Refusal
 
     @property
     def gap(self) -> float | None:
@@ -97,7 +97,7 @@ PATIENCE: Final = Patience()
 
 def as_scheduled(_prepared: Prepared, result: Result) -> Planned:
     """Scheduling's own answer is launched."""
-    return Planned(result, result.usd_at_least, Outcome.GREEDY)
+    return Planned(result, result.usd_at_least, PlanOutcome.GREEDY)
 
 
 class Planner:
@@ -144,20 +144,20 @@ class Planner:
 
     def _improved(
         self, prepared: Prepared, result: Result, seconds: float
-    ) -> tuple[Result, float | None, Outcome | Refusal]:
+    ) -> tuple[Result, float | None, PlanOutcome | Refusal]:
         least = result.usd_at_least
         packed = {pool.name for pool in prepared.world.pools if pool.packing is Packing.COST}
         self._wanted = bool(packed)
         pods = [len(claim.pods) for claim in result.claims if claim.pool in packed]
         if not pods and result.claims:
-            return result, least, Outcome.GREEDY
+            return result, least, PlanOutcome.GREEDY
         if sum(pods) < USEFUL_PODS:
-            return result, least, Outcome.FEW_PODS
+            return result, least, PlanOutcome.FEW_PODS
         if least is not None and result.usd_per_hour <= least * NEAR:
-            return result, least, Outcome.NEAR_BOUND
+            return result, least, PlanOutcome.NEAR_BOUND
         own = min(seconds, self._patience.seconds(sum(pods)))
         if own <= LEAST_SECONDS:
-            return result, least, Outcome.NO_TIME
+            return result, least, PlanOutcome.NO_TIME
         now = self._clock.monotonic()
         reply = self._process.ask(
             prepared.world,
@@ -171,7 +171,7 @@ class Planner:
             return result, least, reply
         bound = reply.answered.usd_at_least
         if reply.answered.nodes is None:
-            return result, _higher(least, bound, result), Outcome.UNCHANGED
+            return result, _higher(least, bound, result), PlanOutcome.UNCHANGED
         try:
             kept, nodes = proposed(reply.answered, reply.pods, result, prepared.world.pools)
         except ProtocolError as error:
@@ -180,12 +180,12 @@ class Planner:
         found, faults = taken(prepared, result, kept, nodes)
         least = _higher(least, bound, found)
         if found is not result:
-            return found, least, Outcome.IMPROVED
+            return found, least, PlanOutcome.IMPROVED
         if faults:
             said = "; ".join(map(str, faults[:3]))
             _log.info(messages.CHEAPER_PLAN_REFUSED, reasons=said)
-            return result, least, Outcome.REFUSED
-        return result, least, Outcome.UNCHANGED
+            return result, least, PlanOutcome.REFUSED
+        return result, least, PlanOutcome.UNCHANGED
 
 
 def _higher(own: float | None, bound: float, found: Result) -> float | None:

@@ -15,7 +15,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.controllers.core import messages, planner_process
-from provisioner.controllers.core.planner import LEAST_SECONDS, USEFUL_PODS, Outcome, Patience, Planned, Planner
+from provisioner.controllers.core.planner import LEAST_SECONDS, USEFUL_PODS, Patience, Planned, Planner, PlanOutcome
 from provisioner.controllers.core.planner_process import COMMAND, MEMORY_BYTES, PlannerProcess, Refusal
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -100,7 +100,7 @@ def plan(planner: Planner, count: int = 16, seconds: float = WINDOW) -> Planned:
     return checked(planner.planned(prepared, greedy, seconds), prepared, greedy)
 
 
-def assert_greedy(planned: Planned, outcome: Outcome | Refusal) -> None:
+def assert_greedy(planned: Planned, outcome: PlanOutcome | Refusal) -> None:
     assert planned.outcome == outcome
     assert planned.result.usd_per_hour == GREEDY_USD
 
@@ -111,7 +111,7 @@ def assert_greedy(planned: Planned, outcome: Outcome | Refusal) -> None:
 def test_a_cheaper_fleet_is_found_by_a_process_of_its_own_and_says_how_good_it_is() -> None:
     with planners() as (planner, process):
         planned = plan(planner)
-        assert planned.outcome is Outcome.IMPROVED
+        assert planned.outcome is PlanOutcome.IMPROVED
         assert planned.result.usd_per_hour == BEST_USD
         assert planned.usd_at_least == pytest.approx(BEST_USD)
         assert planned.annotations == {
@@ -152,14 +152,14 @@ def test_the_process_knows_no_secrets_and_is_ended_first_when_memory_runs_out() 
 @pytest.mark.parametrize("seconds", [0.0, LEAST_SECONDS])
 def test_without_time_the_greedy_plan_is_launched_at_once(seconds: float) -> None:
     with planners() as (planner, process):
-        assert_greedy(plan(planner, seconds=seconds), Outcome.NO_TIME)
+        assert_greedy(plan(planner, seconds=seconds), PlanOutcome.NO_TIME)
         assert process.pid is None
 
 
 def test_a_few_pods_are_not_worth_a_process() -> None:
     with planners() as (planner, process):
         assert planner.expect(USEFUL_PODS - 1) == 0.0
-        assert plan(planner, USEFUL_PODS - 1).outcome is Outcome.FEW_PODS
+        assert plan(planner, USEFUL_PODS - 1).outcome is PlanOutcome.FEW_PODS
         assert process.pid is None
 
 
@@ -168,14 +168,14 @@ def test_what_is_proved_to_be_cheapest_is_not_looked_at() -> None:
     prepared = prepare(World(**{name: getattr(question, name) for name in World.__dataclass_fields__}))
     with planners() as (planner, process):
         planned = planner.planned(prepared, prepared.solve(question.pods), WINDOW)
-        assert (planned.outcome, process.pid) == (Outcome.NEAR_BOUND, None)
+        assert (planned.outcome, process.pid) == (PlanOutcome.NEAR_BOUND, None)
 
 
 def test_pools_that_are_packed_greedily_need_no_process() -> None:
     prepared, greedy = asked()
     other = prepare(replace(prepared.world, pools=(replace(POOL, packing=Packing.GREEDY),)))
     with planners() as (planner, process):
-        assert_greedy(planner.planned(other, greedy, WINDOW), Outcome.GREEDY)
+        assert_greedy(planner.planned(other, greedy, WINDOW), PlanOutcome.GREEDY)
         assert planner.expect(1000) == 0.0
         assert process.pid is None
 
@@ -218,14 +218,14 @@ def test_a_process_that_cannot_load_its_packages_is_not_started_again() -> None:
 
 def test_a_process_that_was_killed_costs_one_plan_and_is_started_again_after_a_pause() -> None:
     with planners(clock=(clock := Movable())) as (planner, process):
-        assert plan(planner).outcome is Outcome.IMPROVED
+        assert plan(planner).outcome is PlanOutcome.IMPROVED
         first = process.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
         assert_greedy(plan(planner), Refusal.FAILED)
         assert planner.expect(1000) == 0.0  # not at once
         clock.ahead += 10
-        assert plan(planner).outcome is Outcome.IMPROVED
+        assert plan(planner).outcome is PlanOutcome.IMPROVED
         assert process.pid not in (None, first)
 
 
@@ -246,7 +246,7 @@ def test_pauses_grow_and_end_with_the_first_answer(caplog: pytest.LogCaptureFixt
 
 def test_a_stopped_process_is_waited_for_twice_and_then_ended() -> None:
     with planners() as (planner, process):
-        assert plan(planner).outcome is Outcome.IMPROVED
+        assert plan(planner).outcome is PlanOutcome.IMPROVED
         stopped = process.pid
         assert stopped is not None
         os.kill(stopped, signal.SIGSTOP)
@@ -263,13 +263,13 @@ def test_an_answer_that_comes_late_is_not_taken_for_another_questions() -> None:
     second = "late.append(q.number); len(late) > 1 and [say(Answered(n, 0.001 * n)) for n in late]"
     with planners(scripted(second)) as (planner, process):
         process.start()
-        assert_greedy(plan(Planner(process, SystemClock(), PATIENT), seconds=0.0), Outcome.NO_TIME)
+        assert_greedy(plan(Planner(process, SystemClock(), PATIENT), seconds=0.0), PlanOutcome.NO_TIME)
         first = Planner(process, SystemClock(), replace(PATIENT, least=5.0, most=5.0, grace=0.0))
         assert plan(first).outcome in (Refusal.LATE, Refusal.STARTING)
         while plan(first).outcome is Refusal.STARTING:
             pass
         planned = plan(planner)
-        assert planned.outcome is Outcome.UNCHANGED
+        assert planned.outcome is PlanOutcome.UNCHANGED
         assert process.pid is not None
 
 
@@ -303,14 +303,14 @@ ILLEGAL = {
 @pytest.mark.parametrize("nodes", ILLEGAL.values(), ids=ILLEGAL)
 def test_an_illegal_plan_is_refused_by_scheduling(nodes: str) -> None:
     with planners(scripted(f'say(Answered(q.number, 0.0, "", (), {nodes}))')) as (planner, process):
-        assert_greedy(plan(planner), Outcome.REFUSED)
+        assert_greedy(plan(planner), PlanOutcome.REFUSED)
         assert process.pid is not None  # the planner knows less than scheduling: that is no fault
 
 
 def test_a_dearer_plan_is_not_taken_and_a_bound_above_the_price_not_believed() -> None:
     each = 'tuple(ProposedNode("pool", "wide", "", "on-demand", (n,)) for n in everything)'
     with planners(scripted(f'say(Answered(q.number, 1e9, "", (), {each}))')) as (planner, _):
-        assert_greedy(plan(planner), Outcome.UNCHANGED)
+        assert_greedy(plan(planner), PlanOutcome.UNCHANGED)
 
 
 def test_a_process_without_memory_costs_the_plan() -> None:
