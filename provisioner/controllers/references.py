@@ -1,10 +1,12 @@
 """What events about an object are filed under."""
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod
+from provisioner.state.cluster import Cluster
 
 
 class Named(Protocol):
@@ -34,3 +36,15 @@ def node_reference(node: Node) -> ObjectReference:
 def pod_reference(pod: Pod) -> ObjectReference:
     """A pod."""
     return ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
+
+
+def references_of(cluster: Cluster, claims: Iterable[str]) -> Iterator[ObjectReference]:
+    """Each of these NodeClaims that the state knows, by name, followed by its Node where it has one."""
+    for name in claims:
+        claim = cluster.claim(name)
+        if claim is None:
+            continue
+        yield reference_of(claim)
+        node = cluster.node_of(claim)
+        if node is not None:
+            yield node_reference(node)

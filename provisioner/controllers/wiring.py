@@ -442,8 +442,8 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
     calls.counts.connect(intake.counts)
     calls.time_left.connect(intake.remaining)
     calls.plan_again.connect(intake.trigger)
-    ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
     calls.plan_later.connect(intake.trigger_after)
+    ledger = BudgetLedger(cluster, most=options.max_disrupting_nodes)
     static = StaticCapacity(
         cluster,
         base.client,

@@ -40,7 +40,7 @@ from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.terminator import Sight, Terminator
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.references import node_reference, reference_of
+from provisioner.controllers.references import reference_of, references_of
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.pause import NOTHING, Pause
@@ -762,13 +762,8 @@ class CommandQueue:
 
     def _say(self, those: Iterable[str], message: EventMessage) -> None:
         """One event about each of these claims and its Node."""
-        for name in those:
-            claim = self._cluster.claim(name)
-            node = self._cluster.node_of(claim) if claim is not None else None
-            if claim is not None:
-                self._recorder.publish(reference_of(claim), *message)
-            if node is not None:
-                self._recorder.publish(node_reference(node), *message)
+        for reference in references_of(self._cluster, those):
+            self._recorder.publish(reference, *message)
 
 
 def consolidation_type(method: str) -> str:

@@ -26,7 +26,7 @@ from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, c
 from provisioner.controllers.core.consolidation import TIMEOUTS, Looks, Passes, Stillness
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.references import node_reference, pod_reference, reference_of
+from provisioner.controllers.references import node_reference, pod_reference, reference_of, references_of
 from provisioner.disruption import emptiness as empty
 from provisioner.disruption.allowance import soonest
 from provisioner.disruption.budgets import AllowanceLedger
@@ -465,13 +465,8 @@ class Disruption:
 
     def _say_of_all(self, one: Proposal, message: EventMessage) -> None:
         """One event about each candidate and its Node."""
-        for name in one.candidates:
-            claim = self._cluster.claim(name)
-            node = self._cluster.node_of(claim) if claim is not None else None
-            if claim is not None:
-                self._recorder.publish(reference_of(claim), *message)
-            if node is not None:
-                self._recorder.publish(node_reference(node), *message)
+        for reference in references_of(self._cluster, one.candidates):
+            self._recorder.publish(reference, *message)
 
     def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         return self._worlds.types_of(pool) if self._worlds is not None and self._worlds.manages(pool) else ()

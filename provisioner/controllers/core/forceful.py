@@ -18,7 +18,7 @@ from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.references import node_reference, reference_of
+from provisioner.controllers.references import references_of
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.expiration import decide_expirations
 from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
@@ -189,9 +189,5 @@ class ForcefulDisruption:
         _log.info(messages.DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)
 
     def _say(self, name: str, message: EventMessage, ttl: float) -> None:
-        claim = self._cluster.claim(name)
-        node = self._cluster.node_of(claim) if claim is not None else None
-        if claim is not None:
-            self._recorder.publish(reference_of(claim), *message, ttl=ttl)
-        if node is not None:
-            self._recorder.publish(node_reference(node), *message, ttl=ttl)
+        for reference in references_of(self._cluster, (name,)):
+            self._recorder.publish(reference, *message, ttl=ttl)
