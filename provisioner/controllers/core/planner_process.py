@@ -184,11 +184,7 @@ class PlannerProcess:
             self._stopped = True
             process = self._process
         if process is not None:
-            process.kill()
-            try:
-                process.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
+            _kill(process)
 
     # ------------------------------------------------------------------ pipes
 
@@ -305,14 +301,10 @@ class PlannerProcess:
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill()
+        _kill(process)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass  # in the kernel's hands; the next Popen reaps it
 
     def _is_installed(self) -> bool:
         if self._installed is None:
@@ -325,3 +317,11 @@ class PlannerProcess:
     def _missing(self, packages: Sequence[str]) -> None:
         self._installed = False
         _log.warning(messages.PLANNER_NOT_INSTALLED, missing=", ".join(packages))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass  # in the kernel's hands; the next Popen reaps it
