@@ -1,17 +1,18 @@
 """What must hold after every write, and in the end. It reads the server's objects alone, never what the provisioner believes."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.command import CommandRecord, command_on
+from provisioner.apis.command import CommandRecord, Phase, command_on
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import offering_price
-from tests.interleaving.place import NAMESPACE, POOL, Place
+from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, claim_state, command_state
+from tests.interleaving.place import Place
 from tests.interleaving.process import TYPES, Process
 from tests.interleaving.server import Change, Server, Wire, covers
 from tests.interleaving.threads import STAGE
@@ -50,7 +51,12 @@ class Oracle:
         self._commands: dict[str, Commanded] = {}
         self._of: dict[str, Commanded] = {}  # candidate -> the last command of it
         self._since: dict[tuple[str, str], int] = {}  # (what, of which) -> version since which it holds
+        self._asked: set[str] = set()  # pods whose eviction the server has agreed to
+        self._ended: set[str] = set()  # NodeClaims that were deleted for a command
+        self.edges: Counter[tuple[str, str, str]] = Counter()
+        self.undisturbed = True  # nobody was made to be late
         self.users: set[str] = set()  # claims and Nodes that users delete
+        self.say: Callable[[str], None] = lambda _: None
         server.told, server.evicted = self._changed, self._evicted
 
     def broken(self, text: str) -> None:
@@ -63,6 +69,7 @@ class Oracle:
     def _changed(self, change: Change) -> None:
         if isinstance(change.by, Process):
             self._may_write(change.by, change)
+        self.say(f"{STAGE.seconds:8.2f}   {_in_words(change)}")
         match change.plural:
             case "nodeclaims":
                 self._claim(change)
@@ -92,8 +99,10 @@ class Oracle:
         going = pod is not None and "deletionTimestamp" in pod["metadata"]
         self._note("bound", name, holds=on and not going)
         self._note("protected", name, holds=on and protected and not going)
-        if pod is not None and going and isinstance(change.by, Process):
-            self.seen["deleted by us"] += 1
+        before = change.before
+        if isinstance(change.by, Process) and going and before is not None and "deletionTimestamp" not in before["metadata"]:
+            if name not in self._asked:
+                self.broken(f"pod {name} was deleted, and nobody asked its budget")
 
     def _node(self, change: Change) -> None:
         before, after = change.before, change.after
@@ -115,6 +124,7 @@ class Oracle:
     def _evicted(self, by: object, pod: Wire) -> None:
         node = pod["spec"].get("nodeName", "")
         name = pod["metadata"]["name"]
+        self._asked.add(name)
         self.seen["evictions"] += 1
         claim = self._claim_of_node(node)
         known = self._server.get("nodes", node)
@@ -122,7 +132,7 @@ class Oracle:
         if not leaving and (claim is None or "deletionTimestamp" not in claim["metadata"]):
             self.broken(f"pod {name} was evicted from Node {node}, which stays")
         if (pod["metadata"].get("annotations") or {}).get(names.DO_NOT_DISRUPT) == "true":
-            if self._server.version - self._since.get(("protected", name), self._server.version) > 60:  # noqa: PLR2004
+            if self._server.version - self._since.get(("protected", name), self._server.version) > 60:
                 self.broken(f"pod {name} was evicted although it says do-not-disrupt")
         command = self._of.get(claim["metadata"]["name"]) if claim is not None else None
         if command is not None:
@@ -136,25 +146,46 @@ class Oracle:
 
     def _claim(self, change: Change) -> None:
         before, after = change.before, change.after
+        self._edge(change)
         text = _command_of(after)
         if text and text != _command_of(before):
             record = command_on(_decoded(after))
             if record is not None:
                 self._committed(record, change)
+        elif before is not None and after is not None and _command_of(before) and not text:
+            self._called_off(change)
         if after is not None and "deletionTimestamp" in after["metadata"]:
             if before is None or "deletionTimestamp" not in before["metadata"]:
                 self._deleted(change)
         if before is None:
             self.seen["claims"] += 1
 
+    def _edge(self, change: Change) -> None:
+        """Every change of state is in its table."""
+        found = [("NodeClaim", claim_state(change.before), claim_state(change.after), CLAIM_EDGES)]
+        found.append(("command", _record_state(change.before), _record_state(change.after), COMMAND_EDGES))
+        for what, old, new, table in found:
+            if old == new:
+                continue
+            self.edges[what, old, new] += 1
+            if (old, new) not in table:
+                self.broken(f"the {what} of {change.name} went from {old} to {new}")
+
     def _committed(self, record: CommandRecord, change: Change) -> None:
         if record.id in self._commands:
             self._commands[record.id].record = record
             return
+        for name in record.candidate_names:
+            other = self._of.get(name)
+            holder = self._server.get("nodeclaims", other.record.holder) if other is not None else None
+            if other is not None and holder is not None and other.record.id in _command_of(holder):
+                self.broken(f"NodeClaim {name} is a candidate of two commands")
         commanded = self._commands[record.id] = Commanded(record)
         self._of.update(dict.fromkeys(record.candidate_names, commanded))
         self.seen[f"commands {record.method}"] += 1
         self._within_budget(record)
+        if not record.replacements:
+            self._has_places(record)
         if record.reason == names.REASON_UNDERUTILIZED:
             self._pays(record)
 
@@ -162,10 +193,35 @@ class Oracle:
         going = set()
         for claim in self._server.objects["nodeclaims"].values():
             if _command_of(claim) and (found := command_on(_decoded(claim))) is not None:
-                going |= {name for name in found.candidate_names if name in self._server.objects["nodeclaims"]}
+                going |= {name for name in found.candidate_names if self._has_node(name)}
         for reasons, most in self._budgets:
             if (not reasons or record.reason in reasons) and len(going) > most:
                 self.broken(f"{len(going)} nodes are disrupted at once for {record.reason}, the budget is {most}")
+
+    def _has_places(self, record: CommandRecord) -> None:
+        """Where everything runs and nothing is late, each pod of a node that goes without a replacement has room elsewhere."""
+        if not self.undisturbed or not all(map(self._place.running, self._server.objects["pods"].values())):
+            return
+        nodes = {self._server.objects["nodeclaims"][name].get("status", {}).get("nodeName", "") for name in record.candidate_names}
+        for node in nodes:
+            for pod in self._on(node):
+                if not self._place.fitting(pod, without=frozenset(nodes)):
+                    self.broken(f"{record.method} command {record.id} leaves pod {pod['metadata']['name']} without a place")
+
+    def _called_off(self, change: Change) -> None:
+        """The record was taken back, which is too late once a candidate has gone for it."""
+        assert change.before is not None
+        record = command_on(_decoded(change.before))
+        gone = self._ended.intersection(record.candidate_names) if record is not None else set()
+        self.seen["commands called off"] += 1
+        for name in sorted(gone - {change.name}):
+            if record is not None and self._commands.get(record.id) is self._of.get(name):
+                self.broken(f"command {record.id} was called off after {name} was deleted for it")
+
+    def _has_node(self, claim: str) -> bool:
+        """A budget is about instances: one that has ended does not count while its NodeClaim still says goodbye."""
+        found = self._server.get("nodeclaims", claim)
+        return found is not None and found.get("status", {}).get("nodeName", "") in self._server.objects["nodes"]
 
     def _pays(self, record: CommandRecord) -> None:
         now = sum(self._price(name) for name in record.candidate_names)
@@ -196,8 +252,9 @@ class Oracle:
                 self.broken(f"NodeClaim {change.name} with pods was deleted for no command")
             return
         self.seen["deleted for commands"] += 1
+        self._ended.add(change.name)
         missing = [name for name in commanded.record.replacement_names if not self._initialized(name)]
-        if missing and not self._place.calm and not commanded.record.phase == "Deleting":
+        if missing and not self._place.calm and commanded.record.phase is not Phase.DELETING:
             self.broken(f"NodeClaim {change.name} was deleted before its replacement {missing[0]} was initialized")
         known = self._server.get("nodes", node)
         closed = self._since.get(("closed", node))
@@ -267,11 +324,28 @@ class Oracle:
             self.broken(one)
 
 
+def _in_words(change: Change) -> str:
+    """A change for a reader: who, what, and which marks it has then."""
+    what = "created" if change.before is None else "gone" if change.after is None else "changed"
+    after = change.after or {"metadata": {}}
+    marks = ["deleting"] if "deletionTimestamp" in after["metadata"] else []
+    marks += [one for one in after["metadata"].get("annotations", {}) if one.startswith("dovetail.dev/command")]
+    marks += [one["key"] for one in after.get("spec", {}).get("taints") or ()]
+    true = [one["type"] for one in after.get("status", {}).get("conditions", ()) if one["status"] == "True"]
+    where = after.get("spec", {}).get("nodeName", "")
+    return f"{change.by or 'around'}: {change.plural} {change.name} {what} {where} {marks} {true}"
+
+
 def _command_of(claim: Wire | None) -> str:
     if claim is None:
         return ""
     text: str = claim["metadata"].get("annotations", {}).get(names.COMMAND_ANNOTATION, "")
     return text
+
+
+def _record_state(claim: Wire | None) -> str:
+    record = command_on(_decoded(claim)) if _command_of(claim) else None
+    return command_state(record.id, record.phase, claim) if record is not None else "none"
 
 
 def _decoded(claim: Any) -> NodeClaim:
@@ -283,4 +357,4 @@ def _is_told(claim: Wire) -> bool:
     return any(one["type"] == names.DISRUPTION_REASON for one in claim.get("status", {}).get("conditions", ()))
 
 
-__all__ = ["NAMESPACE", "POOL", "Oracle"]
+

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from provisioner.apis import names
 from tests.interleaving.oracle import Oracle
-from tests.interleaving.place import NAMESPACE, POOL, Place, Workload
+from tests.interleaving.place import Place, Workload
 from tests.interleaving.process import TAKE_SECONDS, Process
 from tests.interleaving.server import Server
-from tests.interleaving.threads import STAGE, Dead
+from tests.interleaving.threads import STAGE, Dead, Deadlock
 
 MOST_SWITCHES: Final = 60_000
 MOST_SECONDS: Final = 6000.0
@@ -28,6 +28,7 @@ class Played:
     seed: int
     wrong: tuple[str, ...]
     seen: Counter[str]
+    edges: Counter[tuple[str, str, str]]
     switches: int
     seconds: float
 
@@ -74,7 +75,7 @@ class Play:
         )
         self.server = Server()
         self.place = Place(self.server, random.Random(seed + 2))
-        self.budget = chance.choice((1, 1, 2, 3))
+        self.budget = chance.choice((1, 1, 2, 5))
         budgets: list[dict[str, Any]] = [{"nodes": str(self.budget)}]
         judged = [(frozenset[str](), self.budget)]
         if chance.random() < 0.3:
@@ -82,6 +83,7 @@ class Play:
             budgets = [{"nodes": "1", "reasons": [reason]}, {"nodes": "3"}]
             judged = [(frozenset({reason}), 1), (frozenset(), 3)]
         self.oracle = Oracle(self.server, self.place, judged)
+        self.oracle.say = say
         self.place.pool(consolidateAfter=chance.choice(("0s", "5s", "20s")), budgets=budgets)
         self.trouble = 0.0
         self.processes: list[Process] = []
@@ -158,7 +160,7 @@ class Play:
     def _advance(self, end: float) -> None:
         waits = [one for one in (STAGE.wakes_at(), self.place.bound_by(), self._begin_at) if one is not None]
         soonest = min(waits, default=end)
-        target = max(soonest, STAGE.seconds + self.chance.choice((0.0, 0.0, 0.3, 1.0)))
+        target = max(soonest, STAGE.seconds + self.chance.choice((0.0, 2.0, 5.0) if self.place.calm else (0.0, 0.0, 0.3, 1.0)))
         STAGE.seconds = min(max(target, STAGE.seconds + 0.001), end)
         leader = self.leader
         if leader is not None and self._renewing and leader.fence is not None and leader.fence.valid:
@@ -173,6 +175,8 @@ class Play:
         for _ in range(self.chance.randint(3, 7)):
             happening = self.chance.choice(_HAPPENINGS)
             self._say(f"{STAGE.seconds:8.2f} {happening.__name__}")
+            if happening in _DISTURBING or self.trouble:
+                self.oracle.undisturbed = False
             self.oracle.seen[happening.__name__] += 1
             happening(self)
             self.run(self.chance.choice((0.2, 1.0, 3.0, 8.0)))
@@ -193,6 +197,10 @@ class Play:
         """Every workload wants one pod: nodes are empty, or nearly so."""
         for workload in self.place.workloads.values():
             workload.replicas = 1
+
+    def vanish(self) -> None:
+        """The workload with the largest pods goes: what is left is spread thinly."""
+        max(self.place.workloads.values(), key=lambda one: (one.cpu, one.name)).replicas = 0
 
     def protect(self) -> None:
         """Somebody writes do-not-disrupt on a pod."""
@@ -265,13 +273,16 @@ class Play:
         made, uuid.uuid4 = uuid.uuid4, lambda: uuid.UUID(int=STAGE.chance.getrandbits(128), version=4)
         try:
             self._play()
+        except Deadlock:
+            self.processes.clear()  # nobody can end them
+            raise
         finally:
             uuid.uuid4 = made
             for one in list(self.processes):
                 one.dead = True
                 STAGE.kill(one)
             logger.removeHandler(handler)
-        return Played(self._seed, tuple(self.oracle.wrong), self.oracle.seen, STAGE.switches, STAGE.seconds)
+        return Played(self._seed, tuple(self.oracle.wrong), self.oracle.seen, self.oracle.edges, STAGE.switches, STAGE.seconds)
 
     @property
     def _patience(self) -> float:
@@ -283,7 +294,7 @@ class Play:
             self.place.deploy(
                 Workload(
                     f"w{number}",
-                    replicas=self.chance.randint(1, 4),
+                    replicas=self.chance.randint(1, 5),
                     cpu=self.chance.choice((500, 900, 1500, 3500)),
                     apart=self.chance.random() < 0.3,
                 )
@@ -294,10 +305,19 @@ class Play:
             if all(map(self.place.running, self.server.all("pods"))) and not self.place.hands():
                 break
         if self.chance.random() < 0.5:
+            self._wait_an_hour()
+        if self.chance.random() < 0.5:
             self.run(10.0)
         self._storm()
         if not self.oracle.wrong:
             self._rest()
+
+    def _wait_an_hour(self) -> None:
+        """From then on nodes may be replaced by cheaper ones: they are not just bought any more."""
+        leader = self.leader
+        if leader is not None and leader.fence is not None and leader.fence.valid:
+            leader.fence.extend(STAGE.seconds + 3700.0)
+            STAGE.seconds += 3650.0
 
     def _rest(self) -> None:
         """Nothing fails any more and nothing forbids anything: everything comes to its end, and a second look finds nothing new."""
@@ -327,6 +347,8 @@ _HAPPENINGS: Final = (
     Play.scale,
     Play.scale,
     Play.shrink,
+    Play.vanish,
+    Play.vanish,
     Play.protect,
     Play.guard,
     Play.kill,
@@ -339,4 +361,4 @@ _HAPPENINGS: Final = (
     Play.fail,
     Play.mend,
 )
-_ = NAMESPACE, POOL
+_DISTURBING: Final = (Play.lag, Play.cut, Play.kill, Play.lose_lease, Play.delete_claim, Play.scale)

@@ -1,6 +1,5 @@
 """One provisioner as the program puts it together, without its HTTP servers: caches, controllers of a term, and its right to lead."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,6 +26,13 @@ RENEW_SECONDS: Final = 10.0
 """A term ends so long after its last renewal."""
 TAKE_SECONDS: Final = 15.0
 """After so long without one another process leads."""
+
+
+class Few(Options):
+    """As many threads as can get into each other's way."""
+
+    def workers(self, low: int, high: int) -> int:
+        return 3
 
 
 @dataclass
@@ -65,7 +71,7 @@ class Process:
         self.problem = ""
         self._term = Term()
         self._lead = Event()
-        self._options = Options(
+        self._options = Few(
             disable_cluster_state_observability=True,
             batch_idle_duration=timedelta(seconds=1),
             batch_max_duration=timedelta(seconds=5),
@@ -116,5 +122,3 @@ class Process:
         self.leads = True
         self.controllers.start()
 
-
-NUMBERS: Final = itertools.count()

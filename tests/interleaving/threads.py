@@ -19,6 +19,8 @@ from tests.support.clock import NOON
 T = TypeVar("T")
 _REAL_LOCK: Final = threading.Lock
 STUCK_SECONDS: Final = 60.0
+_TICK: Final = 1e-6
+"""A wait is this much longer than asked for: it must not end before its time by a rounding, and be asked for again for ever."""
 
 
 class Dead(BaseException):
@@ -101,11 +103,8 @@ class Stage:
 
     def ready(self) -> list[Task]:
         """Those that can go on now."""
-        now, found = self.seconds, []
-        for task in self.tasks:
-            if task.ready or (task.until is not None and task.until <= now):
-                found.append(task)
-        return found
+        now = self.seconds
+        return [task for task in self.tasks if task.ready or (task.until is not None and task.until <= now)]
 
     def wakes_at(self) -> float | None:
         """When the next one goes on by itself."""
@@ -121,7 +120,7 @@ class Stage:
         task.ready, task.until = False, None
         task.worker.go.release()
         if not self._back.acquire(timeout=STUCK_SECONDS):
-            frames = "".join(traceback.format_stack(frame) for frame in sys._current_frames().values())
+            frames = "".join(line for one in sys._current_frames().values() for line in traceback.format_stack(one)[-6:])
             raise Deadlock(f"{task.name} does not come back:\n{frames}")
         self.current = None
 
@@ -281,7 +280,7 @@ class Condition:
             raise Deadlock("nobody else runs")
         ticket: list[Any] = [task, False]
         self._waiting.append(ticket)
-        until = None if timeout is None else STAGE.seconds + max(0.0, timeout)
+        until = None if timeout is None else STAGE.seconds + max(0.0, timeout) + _TICK
         times = self._lock.give_up()
         while not ticket[1] and (until is None or STAGE.seconds < until):
             STAGE.stand(until=until)
@@ -335,7 +334,7 @@ class Event:
         self._set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        until = None if timeout is None else STAGE.seconds + max(0.0, timeout)
+        until = None if timeout is None else STAGE.seconds + max(0.0, timeout) + _TICK
         while not self._set and (until is None or STAGE.seconds < until):
             if STAGE.current is None:
                 raise Deadlock("nobody else runs")
