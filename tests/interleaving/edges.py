@@ -38,6 +38,10 @@ CLAIM_EDGES: Final[dict[Edge, str]] = {
     ("launched", "ending launched"): "its Node never came",
     ("registered", "ending registered"): "it is deleted before its Node was ready",
     ("initialized", "ending initialized"): "it is disrupted, or a user deletes it",
+    ("ending created", "ending launched"): "it was deleted while it was launched",
+    ("ending launched", "ending registered"): "it was deleted while its Node joined",
+    ("ending launched", "ending initialized"): "it was deleted while its Node joined",
+    ("ending registered", "ending initialized"): "it was deleted while its Node became ready",
     ("ending created", "none"): "there was nothing to end",
     ("ending launched", "none"): "its instance has ended",
     ("ending registered", "none"): "its instance has ended",
@@ -48,6 +52,8 @@ CLAIM_EDGES: Final[dict[Edge, str]] = {
 COMMITTED, DELETING = Phase.COMMITTED.lower(), Phase.DELETING.lower()
 COMMAND_EDGES: Final[dict[Edge, str]] = {
     ("none", COMMITTED): "its record is written",
+    ("none", f"{COMMITTED}, going"): "its record is written on a claim that a user deletes in that moment",
+    (f"{COMMITTED}, going", f"{DELETING}, going"): "it is sealed while a user deletes its holder",
     (COMMITTED, "none"): "it is called off",
     (COMMITTED, DELETING): "it is sealed: all of its candidates go",
     (COMMITTED, f"{COMMITTED}, going"): "its only candidate goes, or a user deletes one",

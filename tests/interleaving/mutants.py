@@ -60,13 +60,11 @@ def _ledger_lock() -> None:
 
 def _ledger_of_proposer() -> None:
     """What is proposed is admitted by a snapshot that was taken when this process began to ask."""
-    fresh = BudgetLedger._fresh
 
     def old(self: Any) -> AllowanceLedger:
         if not hasattr(self, "first"):
-            self.first = fresh(self)
-        found: AllowanceLedger = self.first
-        return found
+            self.first = self._cluster.snapshot()
+        return AllowanceLedger(self.first, self._taken)
 
     _set(BudgetLedger, "_fresh", old)
 

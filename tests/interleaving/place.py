@@ -53,6 +53,8 @@ class Place:
         self.server, self._chance = server, chance
         self.workloads: dict[str, Workload] = {}
         self.lazy = False
+        self.sizes = ["2", "4", "8"]
+        self.capacity = [names.CAPACITY_ON_DEMAND, names.CAPACITY_SPOT]
         self._lazy: set[str] = set()
         self._bindings: list[_Binding] = []
         self.calm = False
@@ -60,14 +62,17 @@ class Place:
     # ------------------------------------------------------------------ what users make
 
     def pool(self, *, revision: str = "one", **disruption: Any) -> None:
-        """The NodePool, or another template for it."""
+        """The NodePool, or another template for it; machines of `sizes`."""
         known = self.server.get("nodepools", POOL)
         spec = {
             "template": {
                 "metadata": {"labels": {"revision": revision}},
                 "spec": {
                     "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                    "requirements": [],
+                    "requirements": [
+                        {"key": names.KWOK_INSTANCE_CPU_LABEL, "operator": "In", "values": self.sizes},
+                        {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": self.capacity},
+                    ],
                     "expireAfter": "Never",
                 },
             },

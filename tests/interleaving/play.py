@@ -75,7 +75,7 @@ class Play:
         )
         self.server = Server()
         self.place = Place(self.server, random.Random(seed + 2))
-        self.budget = chance.choice((1, 1, 2, 5))
+        self.budget = chance.choice((1, 1, 3, 10))
         budgets: list[dict[str, Any]] = [{"nodes": str(self.budget)}]
         judged = [(frozenset[str](), self.budget)]
         if chance.random() < 0.3:
@@ -84,6 +84,11 @@ class Play:
             judged = [(frozenset({reason}), 1), (frozenset(), 3)]
         self.oracle = Oracle(self.server, self.place, judged)
         self.oracle.say = say
+        self._thin = chance.random() < 0.2
+        if self._thin:
+            self.place.sizes = ["4"]
+        if self._thin or chance.random() < 0.5:
+            self.place.capacity = [names.CAPACITY_ON_DEMAND]  # of spot none is replaced by spot
         self.place.pool(consolidateAfter=chance.choice(("0s", "5s", "20s")), budgets=budgets)
         self.trouble = 0.0
         self.processes: list[Process] = []
@@ -200,13 +205,25 @@ class Play:
 
     def vanish(self) -> None:
         """The workload with the largest pods goes: what is left is spread thinly."""
-        max(self.place.workloads.values(), key=lambda one: (one.cpu, one.name)).replicas = 0
+        sizes = {one.cpu: one for _, one in sorted(self.place.workloads.items())}
+        sizes[min(sizes) if self._thin else max(sizes)].replicas = 0
 
     def protect(self) -> None:
         """Somebody writes do-not-disrupt on a pod."""
         pods = [one for one in self.server.all("pods") if one["spec"].get("nodeName")]
         if pods:
             self.place.protect(self.chance.choice(pods))
+
+    def blind(self) -> None:
+        """Nodes drift while pods are protected that the caches do not know of yet."""
+        leader = self.leader
+        for stream in leader.streams if leader is not None else ():
+            if stream.plural == "pods":
+                stream.late_until = STAGE.seconds + 12.0
+        for pod in self.server.all("pods"):
+            if pod["spec"].get("nodeName") and self.chance.random() < 0.7:
+                self.place.protect(pod)
+        self.drift()
 
     def guard(self) -> None:
         """A workload gets a PodDisruptionBudget, which may allow nothing."""
@@ -254,6 +271,11 @@ class Play:
             self.oracle.users.add(name)
             self.server.remove("nodeclaims", name)
 
+    def race(self) -> None:
+        """Everything has drifted, and is half empty besides: two threads want the same budget."""
+        self.shrink()
+        self.drift()
+
     def fail(self) -> None:
         """Nodes that come from now on may never be ready."""
         self.place.lazy = True
@@ -290,7 +312,9 @@ class Play:
         return 1.0
 
     def _play(self) -> None:
-        for number in range(self.chance.randint(2, 4)):
+        if self._thin:
+            self._deploy_thinly()
+        for number in () if self._thin else range(self.chance.randint(2, 4)):
             self.place.deploy(
                 Workload(
                     f"w{number}",
@@ -304,13 +328,24 @@ class Play:
             self.run(3.0)
             if all(map(self.place.running, self.server.all("pods"))) and not self.place.hands():
                 break
-        if self.chance.random() < 0.5:
+        if self._thin or self.chance.random() < 0.5:
             self._wait_an_hour()
+        if self._thin:
+            self.place.sizes = ["2", "4", "8"]
+            self.drift() if self.chance.random() < 0.2 else self.place.pool()
+            self.vanish()
+            self.run(self.chance.choice((5.0, 10.0, 30.0)))
         if self.chance.random() < 0.5:
             self.run(10.0)
         self._storm()
         if not self.oracle.wrong:
             self._rest()
+
+    def _deploy_thinly(self) -> None:
+        """Nodes that can go together only: what two of them would leave behind fits on no third."""
+        replicas = self.chance.choice((3, 4))
+        for name, cpu in (("small", 1600), ("large", 2200)):
+            self.place.deploy(Workload(name, replicas, cpu))
 
     def _wait_an_hour(self) -> None:
         """From then on nodes may be replaced by cheaper ones: they are not just bought any more."""
@@ -349,6 +384,8 @@ _HAPPENINGS: Final = (
     Play.shrink,
     Play.vanish,
     Play.vanish,
+    Play.blind,
+    Play.race,
     Play.protect,
     Play.guard,
     Play.kill,
@@ -361,4 +398,4 @@ _HAPPENINGS: Final = (
     Play.fail,
     Play.mend,
 )
-_DISTURBING: Final = (Play.lag, Play.cut, Play.kill, Play.lose_lease, Play.delete_claim, Play.scale)
+_DISTURBING: Final = (Play.lag, Play.blind, Play.cut, Play.kill, Play.lose_lease, Play.delete_claim, Play.scale)

@@ -9,6 +9,7 @@ from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import KwokCloud
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Controllers
 from provisioner.kube.client import Client
@@ -17,6 +18,18 @@ from provisioner.kube.lease import Fence, Term
 from provisioner.options import Options
 from tests.interleaving.server import Link, Server, Stream
 from tests.interleaving.threads import STAGE, Clock, Dead, Event
+
+_fresh = BudgetLedger._fresh
+
+
+def _interrupted(self: BudgetLedger) -> Any:
+    """Between the look at the budgets and what is begun by it another thread may go on; where it must not, a lock forbids it."""
+    found = _fresh(self)
+    STAGE.maybe_stand(STAGE.at_requests)
+    return found
+
+
+BudgetLedger._fresh = _interrupted  # type: ignore[method-assign]
 
 METRICS: Final = Metrics()
 SIZES: Final = ("c-2x-amd64-linux", "c-4x-amd64-linux", "c-8x-amd64-linux")
