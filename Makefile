@@ -7,6 +7,7 @@
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes.
 #   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), the state 10,000 lives of claims, Nodes and pods (1,700).
+#   make interleavings  the controllers in one process, one thread at a time: 10,000 orders of what happens, and defects that they must find.
 #   make scenarios  what users of Karpenter expect of disruption, a row each, on a real control plane with the extender and without.
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos fuzz manifests docs docs-check verify coverage lock fmt lint types arch
+.PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -66,13 +67,17 @@ bench-cluster: install ## the main job measured on a real control plane (CASE=ba
 scenarios: install ## scenarios of disruption on a real control plane, with the extender and without (EXTENDER=yes|no, ROWS="words of a name")
 	@$(BIN)/python -m tests.scenarios $(if $(EXTENDER),--extender $(EXTENDER)) $(ROWS)
 
-chaos: install ## every fault of a launch at every write of it, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
-	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py || status=1; for cloud in kwok aws; do \
+chaos: install ## every fault of a launch at every write of it, kill -9 at every write of launch, drift and consolidation, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
+	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py tests/integration/test_killed_at_every_write.py || status=1; for cloud in kwok aws; do \
 	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
 	done; exit $$status
 
 fuzz: install ## 100,000 mutated objects through the decoders, and 10,000 lives through the state (about eight minutes)
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 tests/property/test_decoding_laws.py tests/property/test_state_laws.py -k 'decoding or forgotten'
+
+interleavings: install ## 10,000 interleavings of provision, disrupt, terminate, fail and lose the lease, and every mutant (SEEDS=FIRST:END; some forty minutes)
+	$(BIN)/python -m tests.interleaving --seeds $(or $(SEEDS),0:10000) --jobs 2
+	$(PYTEST) -q -m bench tests/property/test_interleavings.py
 
 manifests: install ## write manifests/crds and the IAM policies in manifests/aws from their one source
 	@$(BIN)/dovetail manifests

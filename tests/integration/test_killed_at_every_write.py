@@ -154,7 +154,9 @@ class Deaths:
 
     def _evictions(self) -> list[str]:
         asked = changes(self.cluster.audit_log)
-        return [one.what for one in asked if "pods/eviction" in one.what and self.plot.name in one.what and one.status < 300]
+        return [
+            one.what for one in asked if "pods/eviction" in one.what and self.plot.name in one.what and one.status < 300
+        ]
 
     def _is_tidy(self) -> bool:
         """As many instances as NodeClaims, each has its own, and nothing is left of any command."""

@@ -79,8 +79,12 @@ class Oracle:
                 self._pod(change)
             case "poddisruptionbudgets":
                 self._note(
-                    "blocked", change.name, holds=change.after is not None and change.after["status"]["disruptionsAllowed"] < 1
+                    "blocked",
+                    change.name,
+                    holds=change.after is not None and change.after["status"]["disruptionsAllowed"] < 1,
                 )
+            case _:
+                pass
 
     def _may_write(self, process: Process, change: Change) -> None:
         if process.fence is None or process.fence.left() < -_SLACK or process.dead:
@@ -100,9 +104,14 @@ class Oracle:
         self._note("bound", name, holds=on and not going)
         self._note("protected", name, holds=on and protected and not going)
         before = change.before
-        if isinstance(change.by, Process) and going and before is not None and "deletionTimestamp" not in before["metadata"]:
-            if name not in self._asked:
-                self.broken(f"pod {name} was deleted, and nobody asked its budget")
+        if (
+            isinstance(change.by, Process)
+            and going
+            and before is not None
+            and "deletionTimestamp" not in before["metadata"]
+            and name not in self._asked
+        ):
+            self.broken(f"pod {name} was deleted, and nobody asked its budget")
 
     def _node(self, change: Change) -> None:
         before, after = change.before, change.after
@@ -113,7 +122,9 @@ class Oracle:
         )
         self._note("closed", change.name, holds=closed)
         if after is None:
-            left = [one for one in self._on(change.name) if self._place.running(one) or one["status"]["phase"] == "Running"]
+            left = [
+                one for one in self._on(change.name) if self._place.running(one) or one["status"]["phase"] == "Running"
+            ]
             for pod in left:
                 self.broken(f"the instance of Node {change.name} ended under pod {pod['metadata']['name']}")
             self.seen["nodes ended"] += 1
@@ -154,9 +165,8 @@ class Oracle:
                 self._committed(record, change)
         elif before is not None and after is not None and _command_of(before) and not text:
             self._called_off(change)
-        if after is not None and "deletionTimestamp" in after["metadata"]:
-            if before is None or "deletionTimestamp" not in before["metadata"]:
-                self._deleted(change)
+        if _is_going(after) and not _is_going(before):
+            self._deleted(change)
         if before is None:
             self.seen["claims"] += 1
 
@@ -204,11 +214,16 @@ class Oracle:
         """Where everything runs and nothing is late, each pod of a node that goes without a replacement has room elsewhere."""
         if not self.undisturbed or not all(map(self._place.running, self._server.objects["pods"].values())):
             return
-        nodes = {self._server.objects["nodeclaims"][name].get("status", {}).get("nodeName", "") for name in record.candidate_names}
+        nodes = {
+            self._server.objects["nodeclaims"][name].get("status", {}).get("nodeName", "")
+            for name in record.candidate_names
+        }
         for node in nodes:
             for pod in self._on(node):
                 if not self._place.fitting(pod, without=frozenset(nodes)):
-                    self.broken(f"{record.method} command {record.id} leaves pod {pod['metadata']['name']} without a place")
+                    self.broken(
+                        f"{record.method} command {record.id} leaves pod {pod['metadata']['name']} without a place"
+                    )
 
     def _called_off(self, change: Change) -> None:
         """The record was taken back, which is too late once a candidate has gone for it."""
@@ -277,12 +292,14 @@ class Oracle:
                     self.broken(f"NodeClaim {change.name} was deleted under pod {name}, whose budget allows nothing")
 
     def _may_expire(self, claim: Wire) -> bool:
-        return claim["spec"].get("expireAfter", "Never") != "Never"
+        after: str = claim["spec"].get("expireAfter", "Never")
+        return after != "Never"
 
     def _initialized(self, name: str) -> bool:
         claim = self._server.get("nodeclaims", name)
         return claim is not None and any(
-            one["type"] == names.INITIALIZED and one["status"] == "True" for one in claim.get("status", {}).get("conditions", ())
+            one["type"] == names.INITIALIZED and one["status"] == "True"
+            for one in claim.get("status", {}).get("conditions", ())
         )
 
     def _user_ends(self, claim: Wire | None) -> bool:
@@ -306,7 +323,9 @@ class Oracle:
         by_id = Counter(one["spec"].get("providerID", "") for one in nodes)
         for claim in claims:
             name, status = claim["metadata"]["name"], claim.get("status", {})
-            marks = {names.COMMAND_ANNOTATION, names.COMMAND_MEMBER_ANNOTATION} & claim["metadata"].get("annotations", {}).keys()
+            marks = {names.COMMAND_ANNOTATION, names.COMMAND_MEMBER_ANNOTATION} & claim["metadata"].get(
+                "annotations", {}
+            ).keys()
             if "deletionTimestamp" in claim["metadata"]:
                 self.broken(f"NodeClaim {name} does not end")
             elif not status.get("providerID") or by_id[status["providerID"]] != 1:
@@ -352,6 +371,10 @@ def _command_of(claim: Wire | None) -> str:
     return text
 
 
+def _is_going(thing: Wire | None) -> bool:
+    return thing is not None and "deletionTimestamp" in thing["metadata"]
+
+
 def _record_state(claim: Wire | None) -> str:
     record = command_on(_decoded(claim)) if _command_of(claim) else None
     return command_state(record.id, record.phase, claim) if record is not None else "none"
@@ -364,6 +387,3 @@ def _decoded(claim: Any) -> NodeClaim:
 
 def _is_told(claim: Wire) -> bool:
     return any(one["type"] == names.DISRUPTION_REASON for one in claim.get("status", {}).get("conditions", ()))
-
-
-

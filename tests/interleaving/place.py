@@ -105,7 +105,9 @@ class Place:
         """do-not-disrupt on a pod that is there."""
         meta = pod["metadata"]
         value = "true" if on else None
-        self.server.change("pods", meta["name"], {"metadata": {"annotations": {names.DO_NOT_DISRUPT: value}}}, NAMESPACE)
+        self.server.change(
+            "pods", meta["name"], {"metadata": {"annotations": {names.DO_NOT_DISRUPT: value}}}, NAMESPACE
+        )
 
     # ------------------------------------------------------------------ what everybody does by himself
 
@@ -154,16 +156,20 @@ class Place:
         slot = next(number for number in range(1000) if number not in taken)
         turn = workload.slots[slot] = workload.slots.get(slot, -1) + 1
         spec: Wire = {
-            "containers": [
-                {"name": "main", "resources": {"requests": {"cpu": f"{workload.cpu}m", "memory": "256Mi"}}}
-            ],
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": f"{workload.cpu}m", "memory": "256Mi"}}}],
             "schedulerName": "default-scheduler",
             "terminationGracePeriodSeconds": 30,
         }
         if workload.apart:
             term = {"labelSelector": {"matchLabels": {"app": workload.name}}, "topologyKey": names.HOSTNAME_LABEL}
             spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": workload.name, "uid": workload.name, "controller": True}
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": workload.name,
+            "uid": workload.name,
+            "controller": True,
+        }
         annotations = {names.DO_NOT_DISRUPT: "true"} if workload.protected else {}
         self.server.put(
             "pods",
@@ -297,9 +303,14 @@ class Place:
         for budget in self.server.all("poddisruptionbudgets"):
             status = self._budget_status(budget)
             if status != budget["status"]:
-                yield lambda budget=budget, status=status: self.server.put(  # type: ignore[misc]
-                    "poddisruptionbudgets", {**budget, "metadata": dict(budget["metadata"]), "status": status}
-                ) and None
+                yield (
+                    lambda budget=budget, status=status: (
+                        self.server.put(  # type: ignore[misc]
+                            "poddisruptionbudgets", {**budget, "metadata": dict(budget["metadata"]), "status": status}
+                        )
+                        and None
+                    )
+                )
 
     def _collect(self) -> Iterator[Hand]:
         known = self.server.objects["nodes"]

@@ -165,7 +165,9 @@ class Play:
     def _advance(self, end: float) -> None:
         waits = [one for one in (STAGE.wakes_at(), self.place.bound_by(), self._begin_at) if one is not None]
         soonest = min(waits, default=end)
-        target = max(soonest, STAGE.seconds + self.chance.choice((0.0, 2.0, 5.0) if self.place.calm else (0.0, 0.0, 0.3, 1.0)))
+        target = max(
+            soonest, STAGE.seconds + self.chance.choice((0.0, 2.0, 5.0) if self.place.calm else (0.0, 0.0, 0.3, 1.0))
+        )
         STAGE.seconds = min(max(target, STAGE.seconds + 0.001), end)
         leader = self.leader
         if leader is not None and self._renewing and leader.fence is not None and leader.fence.valid:
@@ -250,7 +252,9 @@ class Play:
         """A watch is late, or several."""
         leader = self.leader
         if leader is not None and leader.streams:
-            plurals = self.chance.sample(("pods", "nodes", "nodeclaims", "poddisruptionbudgets"), self.chance.randint(1, 3))
+            plurals = self.chance.sample(
+                ("pods", "nodes", "nodeclaims", "poddisruptionbudgets"), self.chance.randint(1, 3)
+            )
             for stream in leader.streams:
                 if stream.plural in plurals:
                     stream.late_until = STAGE.seconds + self.chance.choice((1.0, 4.0, 12.0))
@@ -304,7 +308,9 @@ class Play:
                 one.dead = True
                 STAGE.kill(one)
             logger.removeHandler(handler)
-        return Played(self._seed, tuple(self.oracle.wrong), self.oracle.seen, self.oracle.edges, STAGE.switches, STAGE.seconds)
+        return Played(
+            self._seed, tuple(self.oracle.wrong), self.oracle.seen, self.oracle.edges, STAGE.switches, STAGE.seconds
+        )
 
     @property
     def _patience(self) -> float:

@@ -129,9 +129,6 @@ class Process:
         self._lead.wait()
         assert self.fence is not None
         self._term.begin(self.fence)
-        self.controllers = Controllers(
-            caches, client, cloud, Silent(client, self.told), METRICS, self._options, clock
-        )
+        self.controllers = Controllers(caches, client, cloud, Silent(client, self.told), METRICS, self._options, clock)
         self.leads = True
         self.controllers.start()
-

@@ -176,7 +176,8 @@ class Server:
                 return self._delete(plural, known, sent, by)
             case "PATCH":
                 return self._patch(plural, known, sent, sub, content_type, by)
-        return refusal(405, "MethodNotAllowed", method)
+            case _:
+                return refusal(405, "MethodNotAllowed", method)
 
     def _create(self, plural: str, namespace: str, sent: Wire, by: object) -> FakeAnswer:
         name = sent["metadata"]["name"]
@@ -236,7 +237,9 @@ class Server:
                 continue
             status = copy.deepcopy(budget["status"])
             if status["disruptionsAllowed"] < 1:
-                return refusal(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+                return refusal(
+                    429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
+                )
             status["disruptionsAllowed"] -= 1
             status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = stamp()
             meta = budget["metadata"]
@@ -252,7 +255,9 @@ class Stream:
     status = 200
     headers: dict[str, str] = {}  # noqa: RUF012
 
-    def __init__(self, server: Server, plural: str, namespace: str, selector: str, version: str, timeout: float) -> None:
+    def __init__(
+        self, server: Server, plural: str, namespace: str, selector: str, version: str, timeout: float
+    ) -> None:
         self._server, self.plural, self._timeout = server, plural, timeout
         self._namespace, self._selector, self._version = namespace, selector, version
         self.arrived = Event()
@@ -372,8 +377,10 @@ class Link:
 
 def covers(budget: Wire, pod: Wire) -> bool:
     """Whether a PodDisruptionBudget counts a pod."""
-    wanted = budget["spec"]["selector"]["matchLabels"]
-    return budget["metadata"]["namespace"] == pod["metadata"]["namespace"] and wanted.items() <= pod["metadata"].get("labels", {}).items()
+    wanted: Wire = budget["spec"]["selector"]["matchLabels"]
+    labels: Wire = pod["metadata"].get("labels", {})
+    same: bool = budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    return same and wanted.items() <= labels.items()
 
 
 def merged(known: Any, patch: Any) -> Any:

@@ -35,8 +35,8 @@ class _Worker:
     """A thread of the machine, which runs one task after another."""
 
     def __init__(self, stage: "Stage") -> None:
-        self.go, self.task, self._stage = _REAL_LOCK(), None, stage
-        self.task: Task | None
+        self.go, self._stage = _REAL_LOCK(), stage
+        self.task: Task | None = None
         self.go.acquire()
         _thread.start_new_thread(self._run, ())
 
@@ -120,7 +120,9 @@ class Stage:
         task.ready, task.until = False, None
         task.worker.go.release()
         if not self._back.acquire(timeout=STUCK_SECONDS):
-            frames = "".join(line for one in sys._current_frames().values() for line in traceback.format_stack(one)[-6:])
+            frames = "".join(
+                line for one in sys._current_frames().values() for line in traceback.format_stack(one)[-6:]
+            )
             raise Deadlock(f"{task.name} does not come back:\n{frames}")
         self.current = None
 
@@ -231,8 +233,8 @@ class RLock:
     """`threading.RLock`."""
 
     def __init__(self) -> None:
-        self._lock, self._owner, self._times = Lock(), None, 0
-        self._owner: object
+        self._lock, self._times = Lock(), 0
+        self._owner: object = None
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if self._times and self._owner is STAGE.current:
@@ -318,8 +320,8 @@ class Event:
     """`threading.Event`."""
 
     def __init__(self) -> None:
-        self._set, self._waiting = False, []
-        self._waiting: list[Task]
+        self._set = False
+        self._waiting: list[Task] = []
 
     def is_set(self) -> bool:
         return self._set
@@ -422,7 +424,7 @@ def install() -> None:
     for name, made in changes.items():
         setattr(threading, name, made)
     queue.SimpleQueue = SimpleQueue  # type: ignore[misc,assignment]
-    random.Random = Seeded  # type: ignore[misc]
+    random.Random = Seeded  # type: ignore[misc,assignment]
 
 
 @contextmanager
