@@ -10,6 +10,7 @@ from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import KwokCloud
 from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.disruption import Disruption
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Controllers
 from provisioner.kube.client import Client
@@ -19,7 +20,7 @@ from provisioner.options import Options
 from tests.interleaving.server import Link, Server, Stream
 from tests.interleaving.threads import STAGE, Clock, Dead, Event
 
-_fresh = BudgetLedger._fresh
+_fresh, _ask = BudgetLedger._fresh, Disruption._ask
 
 
 def _interrupted(self: BudgetLedger) -> Any:
@@ -29,7 +30,17 @@ def _interrupted(self: BudgetLedger) -> Any:
     return found
 
 
+def _slowly(self: Disruption, method: Any, view: Any) -> Any:
+    """A method may take a while to answer: on a large cluster it does."""
+    answer = _ask(self, method, view)
+    if answer.proposals and STAGE.chance.random() < SLOW:
+        STAGE.stand(until=STAGE.seconds + STAGE.chance.choice((0.0, 1.0, 3.0)))
+    return answer
+
+
+SLOW: Final = 0.3
 BudgetLedger._fresh = _interrupted  # type: ignore[method-assign]
+Disruption._ask = _slowly  # type: ignore[method-assign]
 
 METRICS: Final = Metrics()
 SIZES: Final = ("c-2x-amd64-linux", "c-4x-amd64-linux", "c-8x-amd64-linux")
