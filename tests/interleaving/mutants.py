@@ -18,12 +18,13 @@ from provisioner.controllers.core.disruption import Disruption
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.registration import Registrar
 from provisioner.controllers.core.termination import Termination
-from provisioner.controllers.core.terminator import Ending, State, Terminator
-from provisioner.disruption import candidates, emptiness, progress, validation
+from provisioner.controllers.core.terminator import Terminator
+from provisioner.disruption import candidates, emptiness, progress, replacement, validation
 from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import ReplacementState, Verdict
+from provisioner.disruption.simulation import Simulation
 from provisioner.kube import resources
 from provisioner.kube.lease import Fence, Term
 from provisioner.state import commands as known_commands
@@ -283,14 +284,16 @@ def _emptiness() -> None:
 
 
 def _cost() -> None:
-    """Any move pays."""
+    """Any move pays: neither the rule, nor the bound of the solver, nor that of what may be launched says no."""
     _set(Rule, "refusal", lambda *_: "")
     _set(Rule, "gain", lambda *_: 1.0)
+    ask = Simulation.ask
 
+    def at_any_price(self: Simulation, some: Any, *, price_below: float | None = None, **how: Any) -> Any:
+        return ask(self, some, price_below=None, **how)
 
-def _instance_forgotten() -> None:
-    """The finalizer falls, and nobody ends the instance."""
-    _set(Terminator, "end", lambda *_, **__: Ending(State.GONE))
+    _set(Simulation, "ask", at_any_price)
+    _set(replacement, "settled", lambda _, claims, *__: claims)
 
 
 def _unregistered() -> None:
@@ -345,7 +348,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "evicted before the verdict": _evicts_early,
     "nodes with pods count as empty": _emptiness,
     "cost not compared": _cost,
-    "instance not ended": _instance_forgotten,
     "nodes never let in": _unregistered,
     "taint stays after a roll-back": _reopen,
     "refused evictions forgotten": _refused_eviction,

@@ -16,9 +16,11 @@ from tests.interleaving.server import Server
 from tests.interleaving.threads import STAGE, Dead, Deadlock
 
 MOST_SWITCHES: Final = 60_000
-MOST_SECONDS: Final = 6000.0
+MOST_SECONDS: Final = 9000.0
 QUIET_SECONDS: Final = 100.0
 """Longer than a node is spared after its command was called off, than a command waits and than a launch is given."""
+PAUSE_SECONDS: Final = 2500.0
+"""Longer than a launch is put off for pods that went elsewhere than planned, again and again."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,10 @@ class Play:
     Args:
         seed: of everything.
         say: is told what happens, for whoever looks for a reason.
+        thin: whether it is about nodes that can go together only.
     """
 
-    def __init__(self, seed: int, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, seed: int, say: Callable[[str], None] = lambda _: None, *, thin: bool = False) -> None:
         self.chance = random.Random(seed)
         self._seed, self._say = seed, say
         chance = self.chance
@@ -84,7 +87,7 @@ class Play:
             judged = [(frozenset({reason}), 1), (frozenset(), 3)]
         self.oracle = Oracle(self.server, self.place, judged)
         self.oracle.say = say
-        self._thin = chance.random() < 0.2
+        self._thin = chance.random() < 0.2 or thin
         if self._thin:
             self.place.sizes = ["4"]
         if self._thin or chance.random() < 0.5:
@@ -340,6 +343,8 @@ class Play:
             self.place.sizes = ["2", "4", "8"]
             self.drift() if self.chance.random() < 0.2 else self.place.pool()
             self.vanish()
+            if self.chance.random() < 0.6:
+                self.kill()
             self.run(self.chance.choice((5.0, 10.0, 30.0)))
         if self.chance.random() < 0.5:
             self.run(10.0)
@@ -352,6 +357,9 @@ class Play:
         replicas = self.chance.choice((3, 4))
         for name, cpu in (("small", 1600), ("large", 2200)):
             self.place.deploy(Workload(name, replicas, cpu))
+
+    def _all_run(self) -> bool:
+        return all(map(self.place.running, self.server.all("pods")))
 
     def _wait_an_hour(self) -> None:
         """From then on nodes may be replaced by cheaper ones: they are not just bought any more."""
@@ -371,7 +379,7 @@ class Play:
             self.place.protect(pod, on=False)
         quiet_since, version = STAGE.seconds, self.server.version
         begun = STAGE.seconds
-        while STAGE.seconds - quiet_since < QUIET_SECONDS:
+        while STAGE.seconds - quiet_since < (QUIET_SECONDS if self._all_run() else PAUSE_SECONDS):
             self.run(5.0)
             if self.server.version != version:
                 quiet_since, version = STAGE.seconds, self.server.version

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-SOME = 60
-MOST = 400
+SOME = 40
+THIN, MOST = 60, 400
 """Interleavings that a mutant is given."""
 
 QUICK = (
@@ -18,8 +18,6 @@ QUICK = (
     "taint check removed",
     "drain removed",
     "pods deleted instead of evicted",
-    "resume removed",
-    "healing removed",
     "nodes with pods count as empty",
 )
 """Mutants that are caught within seconds."""
@@ -58,10 +56,15 @@ def names() -> tuple[str, ...]:
     return tuple(found.split(","))
 
 
+def is_caught(mutant: str) -> bool:
+    """By some fleet, or by one whose nodes go together only."""
+    looks = (("--seeds", f"0:{THIN}", "--thin"), ("--seeds", f"0:{MOST}"))
+    return any(play(*look, "--mutant", mutant).returncode == 0 for look in looks)
+
+
 @pytest.mark.bench
 @pytest.mark.timeout(7200)
 def test_every_mutant_is_caught() -> None:
     mutants = names()
     assert len(mutants) >= 20
-    missed = [one for one in mutants if play("--seeds", f"0:{MOST}", "--mutant", one).returncode]
-    assert missed == []
+    assert [one for one in mutants if not is_caught(one)] == []
