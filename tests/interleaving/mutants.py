@@ -10,11 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis.command import Phase
-from provisioner.controllers.core import commands, drain, termination, terminator
+from provisioner.controllers.core import commands, drain
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
-from provisioner.controllers.core.disruption import Disruption
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.registration import Registrar
 from provisioner.controllers.core.termination import Termination
@@ -28,7 +27,6 @@ from provisioner.disruption.simulation import Simulation
 from provisioner.kube import resources
 from provisioner.kube.lease import Fence, Term
 from provisioner.state import commands as known_commands
-from provisioner.state.commands import Commands
 from provisioner.support.workers import DONE
 
 Mutant = Callable[[], None]
@@ -152,36 +150,14 @@ def _record_ignored() -> None:
     _set(known_commands, "command_on", lambda *_: None)
 
 
-def _two_commands() -> None:
-    """A candidate may belong to several commands."""
-
-    def begin(self: Commands, record: Any) -> Any:
-        self._drop(record.holder)
-        return self._put(known_commands.Command(record))
-
-    _set(Commands, "begin", begin)
-    _set(Disruption, "_under_way", lambda *_: frozenset())
-
-
 def _taint() -> None:
     """Whether a Node is closed is not looked at, so none is."""
     _set(commands, "is_disrupted", lambda _: True)
 
 
-def _least_time() -> None:
-    """Instances end right after the taint, before kube-scheduler has seen it."""
-    _set(terminator, "MIN_TAINTED_SECONDS", 0.0)
-    _set(termination, "MIN_TAINTED_SECONDS", 0.0)
-
-
 def _drain() -> None:
     """Nobody waits for pods."""
     _set(Termination, "_drains", lambda *_: False)
-    _set(Terminator, "_held", lambda *_: None)
-
-
-def _drain_from_caches() -> None:
-    """The last look at pods before the instance ends is one at the caches."""
     _set(Terminator, "_held", lambda *_: None)
 
 
@@ -333,11 +309,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "healing takes back live commands": _heal_commands,
     "commit record not written": _commit,
     "commit record ignored": _record_ignored,
-    "a candidate in two commands": _two_commands,
     "taint check removed": _taint,
-    "least time of the taint removed": _least_time,
     "drain removed": _drain,
-    "last list of pods removed": _drain_from_caches,
     "replacement not awaited": _replacement_first,
     "replacements left out": _no_replacement,
     "roll-back removed": _roll_back,
