@@ -43,7 +43,9 @@ test: install lint ## everything: lint, types, layers, unit, property, the real 
 	nice -n 5 $(MAKE) --no-print-directory -j2 -k --output-sync=target types arch verify-manifests quick > results/quick.txt 2>&1 & pid=$$!; \
 	trap "kill $$pid 2> /dev/null" INT TERM; \
 	$(MAKE) --no-print-directory binaries && $(BIN)/python -m tests.support.alone -n $(PROCESSES) $(BY_MODULE) tests/integration; status=$$?; \
-	wait $$pid || status=1; cat results/quick.txt; exit $$status
+	other=0; wait $$pid || other=1; cat results/quick.txt; \
+	test $$status -eq 0 || echo "tests/integration, or the build of its control plane, failed: see above"; \
+	exit $$((status | other))
 
 .PHONY: quick
 quick: install # a cache of its own kind of failures: tests/support/alone.py asks the other one

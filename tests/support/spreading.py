@@ -74,7 +74,7 @@ def rank_of(path: str) -> int:
     return LONGEST.index(module) if module in LONGEST else len(LONGEST)
 
 
-class Spreading(LoadScopeScheduling):
+class Spreading(LoadScopeScheduling):  # type: ignore[misc]
     """As `--dist loadscope`, by `unit_of`."""
 
     def _split_scope(self, nodeid: str) -> str:
