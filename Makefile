@@ -48,7 +48,7 @@ test: install lint ## everything: lint, types, layers, unit, property, the real 
 	exit $$((status | other))
 
 .PHONY: quick
-quick: install # a cache of its own kind of failures: tests/support/alone.py asks the other one
+quick: install # keeps no list of failures: tests/support/alone.py reads the one of tests/integration
 	@$(PYTEST) -q -n 2 $(BY_MODULE) -p no:cacheprovider tests/unit tests/property tests/golden
 
 .PHONY: binaries verify-manifests
