@@ -75,9 +75,9 @@ def test_a_refusal_is_shown_by(look: Look, want: bool) -> None:
     assert is_evidence(look) is want
 
 
-def waited(look: Look, seconds: float, quiet: float | None = None, **changes: int) -> Look:
+def waited(look: Look, seconds: float, quiet: float | None = None, waiting: int = 0) -> Look:
     """A look so long after the node opened, and so long after anything was done for the pods that were planned."""
-    return replace(look, open_for=seconds, quiet_for=seconds if quiet is None else quiet, **changes)
+    return replace(look, open_for=seconds, quiet_for=seconds if quiet is None else quiet, waiting=waiting)
 
 
 def test_who_gets_no_answer_is_missed_after_fifteen_seconds_and_a_fiftieth_for_each_pod_that_waited() -> None:
