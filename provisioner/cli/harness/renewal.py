@@ -15,7 +15,7 @@ from provisioner.kube.resources import NODEPOOLS
 
 NAMESPACE = "fleet"
 POOL = "general"
-GENERATION_LABEL = "bench.dovetail.dev/generation"
+GENERATION_LABEL = "example.com/generation"
 _SAMPLE_SECONDS = 3.0
 
 

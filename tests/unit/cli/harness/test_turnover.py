@@ -36,7 +36,7 @@ def test_a_node_leaves_from_what_is_seen_first_until_it_is_gone(first: dict[str,
     seen = Turnover()
     seen.saw_node(node(), 1.0)
     assert (seen.leaving(), seen.last()) == (0, None)
-    seen.saw_node(node(**first), 2.0)
+    seen.saw_node(node("n", **first), 2.0)
     seen.saw_node(node(tainted=True, deleted=True), 3.0)
     assert (seen.began(), seen.leaving(), seen.last()) == ({"n": 2.0}, 1, 2.0)
     seen.saw_node(node(tainted=True, deleted=True), 4.0, deleted=True)
