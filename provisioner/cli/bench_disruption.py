@@ -51,15 +51,15 @@ def drift(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     count, quiet, after = (6, 8.0, "30s") if bench.quick else (bench.pods * 3 // 10, 120.0, "30s")
     workload = [apart(pods("apart", count, *SMALL), names.HOSTNAME_LABEL), pods("large", count, *LARGE)]
     with fleet(bench, "drift", mode, workload, consolidate_after=after) as stage:
-        before = stage.out.counts.nodes
+        old = stage.run.observer.turnover.nodes()
         began = stage.run.clock.monotonic()
         stage.change_template()
-        _until_replaced(stage, before, began)
+        _until_replaced(stage, old, began)
         seconds, counts = stage.until_quiet(quiet, began, MOST_SECONDS)
         goal = _goals(bench, 210.0)[0]
         return [
             *_course(stage, counts, 2 * count, prefix, began),
-            Figure(f"{prefix}{ALL_REPLACED}", _replaced(stage), "nodes", at_least(before)),
+            Figure(f"{prefix}{ALL_REPLACED}", _replaced(stage, old), "nodes", at_least(len(old))),
             Figure(f"{prefix}until nothing is replaced for {quiet:g} s", seconds, "s", goal, "738 s"),
             Figure(f"{prefix}cost before", stage.out.counts.usd_per_hour, "$/h"),
             Figure(f"{prefix}cost", counts.usd_per_hour, "$/h"),
@@ -73,17 +73,15 @@ def drift_fast(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     count = 6 if bench.quick else bench.pods * 3 // 10
     workload = [apart(pods("apart", count, *SMALL), names.HOSTNAME_LABEL)]
     with fleet(bench, "drift-fast", mode, workload, consolidate_after="30s") as stage:
-        before = stage.out.counts.nodes
+        old = stage.run.observer.turnover.nodes()
         began = stage.run.clock.monotonic()
         stage.change_template()
-        counts = _until_replaced(stage, before, began)
-        gone = sorted(stage.run.observer.turnover.gone().values())
-        seconds = gone[before - 1] - began if len(gone) >= before else math.nan
+        counts = _until_replaced(stage, old, began)
         goal = _goals(bench, 80.0)[0]
         return [
             *_course(stage, counts, count, prefix, began),
-            Figure(f"{prefix}{ALL_REPLACED}", _replaced(stage), "nodes", at_least(before)),
-            Figure(f"{prefix}until every old node is gone", seconds, "s", goal, "432 s"),
+            Figure(f"{prefix}{ALL_REPLACED}", _replaced(stage, old), "nodes", at_least(len(old))),
+            Figure(f"{prefix}until every old node is gone", _all_gone(stage, old) - began, "s", goal, "432 s"),
             *_programs(bench, stage, prefix),
         ]
 
@@ -102,19 +100,18 @@ def _under_budget(bench: Bench, name: str, mode: Mode, prefix: str, workload: Do
     count = workload["spec"]["replicas"]
     documents = [budget(workload, down), workload]
     with fleet(bench, name, mode, documents, consolidate_after="30s", empty_only=True) as stage:
-        before, turnover = stage.out.counts.nodes, stage.run.observer.turnover
-        began = stage.run.clock.monotonic()
+        turnover = stage.run.observer.turnover
+        began, old = stage.run.clock.monotonic(), turnover.nodes()
         stage.until(lambda _: len(turnover.up(NAMESPACE)) == count, began, MOST_SECONDS)
         turnover.note_least(NAMESPACE)
         began = stage.run.clock.monotonic()
         stage.change_template()
-        counts = _until_replaced(stage, before, began, 420.0)
-        gone = sorted(turnover.gone().values())
-        seconds = gone[before - 1] - began if len(gone) >= before else math.nan
+        counts = _until_replaced(stage, old, began, 420.0)
+        seconds = _all_gone(stage, old) - began
         return [
             *_course(stage, counts, count, prefix, began),
             Figure(f"{prefix}{LEAST_UP}", turnover.least(NAMESPACE), "pods", at_least(count - down)),
-            Figure(f"{prefix}{ALL_REPLACED}", _replaced(stage), "nodes", at_least(before)),
+            Figure(f"{prefix}{ALL_REPLACED}", _replaced(stage, old), "nodes", at_least(len(old))),
             Figure(f"{prefix}until every old node is gone", seconds, "s", _goals(bench, 120.0)[0], "not after 420 s"),
         ]
 
@@ -174,21 +171,22 @@ def _goals(bench: Bench, *most: float) -> tuple[Goal | None, ...]:
     return tuple(None if bench.quick or bench.pods != PODS else at_most(one) for one in most)
 
 
-def _until_replaced(stage: Stage, before: int, began: float, seconds: float = MOST_SECONDS) -> Counts:
+def _until_replaced(stage: Stage, old: frozenset[str], began: float, seconds: float = MOST_SECONDS) -> Counts:
     turnover = stage.run.observer.turnover
 
     def done(counts: Counts) -> bool:
-        return (
-            len(turnover.gone()) >= before
-            and not turnover.leaving()
-            and counts.running >= counts.pods >= stage.out.pods
-        )
+        return old <= turnover.gone().keys() and counts.running >= counts.pods >= stage.out.pods
 
     return stage.until(done, began, seconds)
 
 
-def _replaced(stage: Stage) -> int:
-    return len(stage.run.observer.turnover.gone())
+def _replaced(stage: Stage, old: frozenset[str]) -> int:
+    return len(old & stage.run.observer.turnover.gone().keys())
+
+
+def _all_gone(stage: Stage, old: frozenset[str]) -> float:
+    gone = stage.run.observer.turnover.gone()
+    return max(gone[name] for name in old) if old and old <= gone.keys() else math.nan
 
 
 def _course(stage: Stage, counts: Counts, expected: int, prefix: str, began: float) -> list[Figure]:

@@ -19,6 +19,7 @@ class Turnover:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._there: set[str] = set()
         self._began: dict[str, float] = {}
         self._gone: dict[str, float] = {}
         self._up: dict[str, dict[str, float]] = {}  # namespace -> uid -> since when
@@ -31,7 +32,9 @@ class Turnover:
         name = node.metadata.name
         tainted = any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints)
         with self._lock:
+            self._there.add(name)
             if deleted:
+                self._there.discard(name)
                 self._began.setdefault(name, now)
                 self._gone[name] = now
             elif tainted or node.metadata.deletion_timestamp is not None:
@@ -70,6 +73,11 @@ class Turnover:
         """The fewest since `note_least`."""
         with self._lock:
             return self._least[namespace]
+
+    def nodes(self) -> frozenset[str]:
+        """Names of the nodes that are there, leaving or not."""
+        with self._lock:
+            return frozenset(self._there)
 
     def leaving(self) -> int:
         """Nodes that leave at the moment."""

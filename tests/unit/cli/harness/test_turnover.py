@@ -35,12 +35,12 @@ def pod(uid: str, *, node: str = "n", ready: bool = True, deleted: bool = False,
 def test_a_node_leaves_from_what_is_seen_first_until_it_is_gone(first: dict[str, bool]) -> None:
     seen = Turnover()
     seen.saw_node(node(), 1.0)
-    assert (seen.leaving(), seen.last()) == (0, None)
+    assert (seen.leaving(), seen.last(), seen.nodes()) == (0, None, frozenset({"n"}))
     seen.saw_node(node("n", **first), 2.0)
     seen.saw_node(node(tainted=True, deleted=True), 3.0)
     assert (seen.began(), seen.leaving(), seen.last()) == ({"n": 2.0}, 1, 2.0)
     seen.saw_node(node(tainted=True, deleted=True), 4.0, deleted=True)
-    assert (seen.gone(), seen.leaving(), seen.last()) == ({"n": 4.0}, 0, 4.0)
+    assert (seen.gone(), seen.leaving(), seen.last(), seen.nodes()) == ({"n": 4.0}, 0, 4.0, frozenset())
 
 
 def test_a_node_whose_disruption_is_called_off_did_not_leave() -> None:
