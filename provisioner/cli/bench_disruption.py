@@ -92,7 +92,7 @@ def drift_pdb(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     zoned = spread(pods("zoned", 12, "3500m", "4Gi"), names.ZONE_LABEL)
     return [
         *_under_budget(bench, "drift-pdb", mode, f"{prefix}36 of 40, ", plain, 4),
-        *_under_budget(bench, "drift-pdb-zones", mode, f"{prefix}11 of 12 in 3 zones, ", zoned, 1),
+        *_under_budget(bench, "drift-zones", mode, f"{prefix}11 of 12 in 3 zones, ", zoned, 1),
     ]
 
 
@@ -194,6 +194,7 @@ def _course(stage: Stage, counts: Counts, expected: int, prefix: str, began: flo
     first, last = (min(left) - began, max(left) - began) if left else (math.nan, math.nan)
     return [
         Figure(f"{prefix}{PODS_RUNNING}", counts.running, "pods", at_least(expected)),
+        Figure(f"{prefix}programs that ended and were started again", len(stage.run.programs.healed), "programs"),
         Figure(f"{prefix}nodes bought", stage.out.counts.nodes, "nodes"),
         Figure(f"{prefix}nodes that left", len(left), "nodes"),
         Figure(f"{prefix}rounds", rounds(left), "rounds"),
