@@ -207,6 +207,7 @@ def _programs(bench: Bench, stage: Stage, prefix: str) -> list[Figure]:
     goal = _goals(bench, MEGABYTES_GOAL)[0]
     return [
         Figure(f"{prefix}{CPU_USED}", stage.cpu_seconds(), "s"),
+        Figure(f"{prefix}requests of the provisioner to the API server", stage.requests(), "requests"),
         Figure(f"{prefix}memory of the provisioner, most", max(stage.megabytes), "MB PSS", goal, "157-208 MB"),
     ]
 

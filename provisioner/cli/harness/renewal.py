@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from provisioner.cli.harness import figures
 from provisioner.cli.harness.bench import Bench
 from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.running import Run, scale_out, watch
@@ -66,6 +68,13 @@ class Stage:
         body = {"spec": {"template": {"metadata": {"labels": {GENERATION_LABEL: "2"}}}}}
         self.run.client.patch(NODEPOOLS, POOL, body)
 
+    def requests(self) -> float:
+        """Of the provisioner to the API server, from its start on; `nan` where it does not say."""
+        try:
+            return figures.requests(figures.read(self.run.metrics_url))
+        except (OSError, ValueError):
+            return math.nan
+
     def cpu_seconds(self) -> float:
         """Of the provisioner, from its start on."""
         return self.run.cpu_seconds()[PROVISIONER]
@@ -76,7 +85,9 @@ def fleet(
     bench: Bench, name: str, mode: Mode, workload: list[Document], *, consolidate_after: str, empty_only: bool = False
 ) -> Iterator[Stage]:
     """A fresh cluster whose nodes were just bought for a workload."""
-    setup = dataclasses.replace(bench.setup(name, mode), heals=True)  # 600 nodes on two cores may cost a program its Lease
+    setup = dataclasses.replace(
+        bench.setup(name, mode), heals=True
+    )  # 600 nodes on two cores may cost a program its Lease
     with session(setup, bench.say, bench.progress) as run, live(bench.console) as show:
         run.apply_pools(pools(consolidate_after, empty_only=empty_only))
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
