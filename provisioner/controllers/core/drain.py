@@ -33,6 +33,7 @@ from provisioner.values.duration import DurationError, parse_duration
 LEAVING_SECONDS: Final = 120.0
 _MOST_LEAVING: Final = 10_000
 _SHORTEST_GRACE: Final = timedelta(seconds=1)
+_DISRUPTION_BUDGET: Final = "disruption budget"
 _MULTIPLE_BUDGETS: Final = "more than one PodDisruptionBudget"
 _log = logs.get_logger(__name__)
 
@@ -227,8 +228,9 @@ class Evictions:
             return DONE
         except TooManyRequests as error:
             self._metrics.eviction("429")
-            with self._lock:
-                self._held.add(uid)
+            if _DISRUPTION_BUDGET in error.message:  # else the API server is busy, and hastened by nothing
+                with self._lock:
+                    self._held.add(uid)
             self._refused(pod, messages.violates_budget(pod.key))
             _log.debug(messages.EVICTION_REFUSED, pod=pod.key, error=str(error))
             return Result(failed=True)

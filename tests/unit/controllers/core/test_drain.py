@@ -302,8 +302,11 @@ def test_a_refused_eviction_is_not_hastened_by_asking_again() -> None:
 class Budgeted(Asking):
     """Pods of one app under a PodDisruptionBudget that refuses all of them, and changes when the test says so."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(
+        self, count: int, why: str = "Cannot evict pod as it would violate the pod's disruption budget."
+    ) -> None:
         super().__init__()
+        self.server.refusal = why
         self.pods = tuple(
             pod(f"p{number}", node="n", phase="Running", ready=True, labels={"app": "web"}) for number in range(count)
         )
@@ -332,6 +335,13 @@ def test_pods_that_a_budget_refused_are_asked_as_soon_as_it_allows_them() -> Non
     held.server.refuse.clear()
     held.ask(*held.pods)
     assert held.server.done == ["POST evictions/p0"]
+
+
+def test_an_api_server_that_is_busy_is_not_asked_sooner_whatever_a_budget_allows() -> None:
+    held = Budgeted(2, "the server has received too many requests")
+    held.allow(2)
+    held.ask(*held.pods)
+    assert held.asked() == 2
 
 
 def test_a_budget_that_still_allows_nothing_hastens_nobody() -> None:
