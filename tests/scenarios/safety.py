@@ -229,7 +229,7 @@ ROWS: tuple[Row, ...] = (
         guard("web", 7),
         relabel(),
         becomes(3, 8, new=True, seconds=240),
-        evicted("web"),  # one more than there are pods, where a successor lands on the node that drains last
+        evicted("web", count=8),
         quick=True,
     ),
     row(
@@ -263,7 +263,7 @@ ROWS: tuple[Row, ...] = (
     ),
     # --- spread ------------------------------------------------------------------------------------------------------
     row(
-        "12 pods over three nodes with maxSkew 1 and one at a time: none of the nodes can be drained, and they say so",
+        "12 pods over three nodes with maxSkew 1 and one at a time become two nodes of six",
         pool(cpu=16, disruption=TIGHT),
         deploy("ballast", 3, cpu="9", topologySpreadConstraints=over(names.HOSTNAME_LABEL, "ballast")),
         pods_run(3),
@@ -273,9 +273,10 @@ ROWS: tuple[Row, ...] = (
         pdb("web", maxUnavailable=1),
         guard("web", 11),
         scale("ballast", 0),
-        event("Unconsolidatable", "topology"),
-        holds(),
-        spread("web", names.HOSTNAME_LABEL, 1, domains=3),
+        becomes(2, 12, new=False),
+        evicted("web", count=4),
+        spread("web", names.HOSTNAME_LABEL, 1, domains=2),
+        quick=True,
     ),
     row(
         "12 pods over three nodes with maxSkew 1 and one at a time survive drift of all three",
@@ -292,16 +293,16 @@ ROWS: tuple[Row, ...] = (
         spread("web", names.HOSTNAME_LABEL, 1),
     ),
     row(
-        "12 pods over three nodes of the one size that there is with maxSkew 1 and one at a time stay, and the nodes say why",
+        "12 pods over three nodes of the one size that there is with maxSkew 1 and one at a time survive drift of all three",
         pool(cpu=8, disruption=NEVER),
         deploy("web", 12, cpu="1", topologySpreadConstraints=over(names.HOSTNAME_LABEL, "web")),
         settled(3, 12),
         pdb("web", maxUnavailable=1),
         guard("web", 11),
         relabel(),
-        event("DisruptionBlocked", "because a draining node remains a topology domain"),
-        holds(10),
-        none_evicted,
+        becomes(3, 12, new=True),
+        evicted("web", count=12),
+        spread("web", names.HOSTNAME_LABEL, 1, domains=3),
     ),
     row(
         "six pods over three nodes with maxSkew 1 and one at a time survive drift of all three",
@@ -323,8 +324,12 @@ ROWS: tuple[Row, ...] = (
         settled(6, 12),
         spread("web", names.HOSTNAME_LABEL, 1, domains=6),
         scale("large", 0),
-        wait("fewer nodes", lambda scene: 0 < len(scene.claims()) < 6, 75),
-        broken="consolidation wants a legal place while the drained node is still a domain (decision 44), so such nodes never go",
+        pdb("web", maxUnavailable=1),
+        guard("web", 5),
+        becomes(3, 6, new=False),
+        evicted("web", count=3),
+        spread("web", names.HOSTNAME_LABEL, 1, domains=3),
+        holds(10),
     ),
     row(
         "12 pods over three zones with maxSkew 1 and one at a time survive drift of all three nodes",

@@ -74,6 +74,8 @@ WAIT_SECONDS: Final = 5.0
 #: A PodDisruptionBudget that allows nothing at the moment is looked at again after so long, in the caches first.
 BUDGET_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 1.0
+#: What is chosen to go is closed before the first pod of it is evicted; a command waits no longer for others that are not.
+CLOSING_SECONDS: Final = 5.0
 #: A command that is paused looks again after so long.
 PAUSED_SECONDS: Final = 0.5
 #: A node whose command was called off is left alone for so long: until then the caches have caught up.
@@ -96,6 +98,7 @@ class _Memory:
         failed: replacements that the API server refuses to create.
         looks: what all objects looked like last, and since when.
         placed: nodes that keep room for its pods, whose plans do not say so yet.
+        awaits: IDs of commands whose candidates are not closed yet, and until when that is waited for; None before the first look.
     """
 
     new: dict[str, NewClaim] = field(default_factory=dict)
@@ -103,6 +106,7 @@ class _Memory:
     failed: set[str] = field(default_factory=set)
     looks: tuple[object, float] | None = None
     placed: tuple[NodeKey, ...] = ()
+    awaits: tuple[frozenset[str], float] | None = None
 
 
 class CommandQueue:
@@ -144,6 +148,7 @@ class CommandQueue:
         self._clock, self._stale, self._timeout = clock, stale, timeout
         self._lock = threading.Lock()
         self._memories: dict[str, _Memory] = {}  # by ID of the command
+        self._open: set[str] = set()  # IDs of commands whose candidates may still take pods
         self._spared_until: dict[str, float] = {}  # claim -> monotonic
         self._cached_budgets: tuple[object, PodBudgets] | None = None
         self._backoffs: dict[str, tuple[int, float]] = {}  # pool -> failures in a row, until when
@@ -178,6 +183,7 @@ class CommandQueue:
             self._spared_until = {name: until for name, until in self._spared_until.items() if until > now}
             live = {command.record.id for command in self._cluster.commands()}
             self._memories = {key: one for key, one in self._memories.items() if key in live}
+            self._open &= live
         for command in snapshot.commands:
             self.queue.offer(command.record.holder)
         for node in snapshot.nodes:
@@ -242,6 +248,7 @@ class CommandQueue:
             return False
         with self._lock:
             self._memories[record.id] = memory
+            self._open.add(record.id)
         self._loops.decided(record.candidate_names)
         self.queue.add(record.holder)
         return True
@@ -283,6 +290,7 @@ class CommandQueue:
         self._writer.take(self._cluster.command_dropped(record))
         with self._lock:
             self._memories.pop(record.id, None)
+            self._open.discard(record.id)
 
     # ------------------------------------------------------------------ going on
 
@@ -359,12 +367,17 @@ class CommandQueue:
             record = command.record
             following = next_step(record, self._facts(record, memory, found))
             found = None
+            if following.step is not Step.MARK:
+                with self._lock:
+                    self._open.discard(record.id)
             match following.step:
                 case Step.MARK:
                     self._mark(record, following.names)
                 case Step.CREATE:
                     self._create(record, memory, following.names)
                 case Step.VALIDATE:
+                    if self._awaits_others(record, memory):
+                        return Result(requeue_after=AGAIN_SECONDS)
                     found = self._validated(record)
                 case Step.SEAL:
                     self._write(msgspec.structs.replace(record, phase=Phase.DELETING))
@@ -382,6 +395,16 @@ class CommandQueue:
                     return DONE
         return Result(requeue_after=AGAIN_SECONDS)
 
+    def _awaits_others(self, record: CommandRecord, memory: _Memory) -> bool:
+        """Whether nodes that were chosen before the first pod of this command goes would still take it, and have it evicted once more."""
+        if record.reason == names.REASON_EMPTY:
+            return False
+        now = self._clock.monotonic()
+        with self._lock:
+            wanted, until = memory.awaits or (frozenset(self._open - {record.id}), now + CLOSING_SECONDS)
+            memory.awaits = wanted, until
+            return now < until and not wanted.isdisjoint(self._open)
+
     def _known(self, holder: str) -> tuple[Command, _Memory] | None:
         """A command with what is remembered of it; None where there is none, or one that is still being begun."""
         first = self._cluster.command_held_by(holder)
@@ -393,6 +416,7 @@ class CommandQueue:
                 if not first.written:
                     return None  # its replacements are not known yet; `begin` queues it
                 memory = self._memories[first.record.id] = _Memory()
+                self._open.add(first.record.id)
                 _log.info(
                     messages.RESUMING_DISRUPTION,
                     command=first.record.id,
@@ -691,6 +715,7 @@ class CommandQueue:
         now = self._clock.monotonic()
         with self._lock:
             self._memories.pop(record.id, None)
+            self._open.discard(record.id)
             self._spared_until.update(dict.fromkeys(record.candidate_names, now + SPARED_SECONDS))
             for pool in self._pools(record) if late else ():
                 failures = self._backoffs.get(pool, (0, 0.0))[0] + 1
