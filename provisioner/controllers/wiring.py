@@ -364,6 +364,7 @@ def observability(base: Base) -> Observability:
             caches.types_of,
             base.provider.well_known_labels,
             clock,
+            buffers=caches.buffer_objects.store.list if caches.buffer_objects is not None else lambda: (),
         )
     return Observability(
         observer,
