@@ -41,6 +41,7 @@ from webhook.review import NodeAffinity, Operation, Pod, Term
 
 PREFIX = f"{names.DOVETAIL}/"
 DISABLED = "disabled"
+OWN_NAMESPACE = "dovetail-system"
 SYSTEM_NAMESPACES = ("kube-system", "kube-node-lease")
 SCHEDULER_STAMP = "schedulerName"
 LEGACY_STAMP = names.STAMP_LEGACY_LABELS.removeprefix(PREFIX)
@@ -58,7 +59,8 @@ _WINDOWS = "windows"
 _WINDOWS_ARCHITECTURES = ("amd64",)
 """What Kubernetes' Windows nodes can be."""
 
-_NODEPOOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+NODEPOOL_NAME_PATTERN = r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
+_NODEPOOL_NAME = re.compile(NODEPOOL_NAME_PATTERN)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -81,7 +83,7 @@ class Facts:
     namespace_labels: Mapping[str, str]
     defaults: Mapping[str, str] = field(default_factory=dict)
     """`data` of the ConfigMap `dovetail-defaults`; empty where there is none."""
-    own_namespace: str = "dovetail-system"
+    own_namespace: str = OWN_NAMESPACE
     scheduler_name: str = names.SCHEDULER_NAME
     scheduler_alive: bool = False
     """Whether the Lease of our scheduler is fresh, so that a pod given to it will be bound."""
@@ -103,7 +105,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class _Setting:
+class AffinitySetting:
     """A setting that becomes a required node affinity."""
 
     key: str
@@ -117,15 +119,15 @@ class _Setting:
         return self.key.removeprefix(PREFIX)
 
 
-def _one_of(key: str, label: str, *values: str) -> _Setting:
-    return _Setting(key, label, frozenset(values).__contains__, "one of " + ", ".join(values))
+def _one_of(key: str, label: str, *values: str) -> AffinitySetting:
+    return AffinitySetting(key, label, frozenset(values).__contains__, "one of " + ", ".join(values))
 
 
 AFFINITY_SETTINGS = (
     _one_of(names.STAMP_ARCH, names.ARCH_LABEL, "amd64", "arm64"),
     _one_of(names.STAMP_OS, names.OS_LABEL, "linux", "windows"),
     _one_of(names.STAMP_CAPACITY_TYPE, names.CAPACITY_TYPE_LABEL, *sorted(names.CAPACITY_TYPES)),
-    _Setting(
+    AffinitySetting(
         names.STAMP_NODEPOOL,
         names.NODEPOOL_LABEL,
         lambda value: _NODEPOOL_NAME.fullmatch(value) is not None,
@@ -143,9 +145,10 @@ POD, NAMESPACE, CLUSTER = "pod", "namespace", "cluster"
 """The levels at which settings stand, nearest first."""
 
 _SEPARATORS = re.compile(r"[;()]")
-_LONGEST_WORDS = 120
-_LONGEST_RECORD = 4096
-_ENTRY = re.compile(r"(?P<stamp>[A-Za-z-]+)=[^;()]{1,120} \((?:pod|namespace|cluster)(?:: [^;()]{1,120})?\)")
+LONGEST_WORDS = 120
+LONGEST_RECORD = 4096
+ENTRY_PATTERN = r"[A-Za-z-]+=[^;()]{1,120} \((?:pod|namespace|cluster)(?:: [^;()]{1,120})?\)"
+_ENTRY = re.compile(ENTRY_PATTERN)
 
 
 @dataclass(frozen=True)
@@ -225,7 +228,7 @@ class _Draft:
 
 def _worded(text: str) -> str:
     plain = _SEPARATORS.sub("_", text)
-    return plain if len(plain) <= _LONGEST_WORDS else f"{plain[: _LONGEST_WORDS - 3]}..."
+    return plain if len(plain) <= LONGEST_WORDS else f"{plain[: LONGEST_WORDS - 3]}..."
 
 
 def is_of_daemonset(pod: Pod) -> bool:
@@ -555,6 +558,10 @@ _DISRUPTION_ANNOTATIONS = {
 """Annotations of a pod, with the value that means do-not-disrupt. They stay: other programs may read them."""
 
 
+DEPRECATED_LABELS = frozenset({*names.LABEL_ALIASES, *_RENAMED_LABELS}) - {names.EBS_ZONE_LABEL}
+"""Node labels that have a newer name."""
+
+
 def renamed_label(key: str) -> str:
     """The present name of a node label; the key itself where it is not deprecated."""
     if key == names.EBS_ZONE_LABEL:  # another name for the zone, and no deprecated one
@@ -682,9 +689,9 @@ def _record(pod: Pod, draft: _Draft) -> bool:
     """
     annotations = pod.metadata.annotations
     entries = {
-        match["stamp"]: match[0]
-        for part in (annotations or {}).get(names.STAMPED_ANNOTATION, "")[:_LONGEST_RECORD].split("; ")
-        if (match := _ENTRY.fullmatch(part)) is not None and match["stamp"] in STAMPS
+        stamp: part
+        for part in (annotations or {}).get(names.STAMPED_ANNOTATION, "")[:LONGEST_RECORD].split("; ")
+        if _ENTRY.fullmatch(part) and (stamp := part.partition("=")[0]) in STAMPS
     }
     entries |= draft.stamped
     wanted = {**draft.annotations, names.STAMPED_ANNOTATION: "; ".join(entry for _, entry in sorted(entries.items()))}
