@@ -4,9 +4,10 @@ Before anything of a command is done its record is written on its first candidat
 that the next leader goes on with, or marks of none, which it takes back. Source: core spec 6.14.
 """
 
+import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -98,7 +99,8 @@ class _Memory:
         failed: replacements that the API server refuses to create.
         looks: what all objects looked like last, and since when.
         placed: nodes that keep room for its pods, whose plans do not say so yet.
-        awaits: IDs of commands whose candidates are not closed yet, and until when that is waited for; None before the first look.
+        awaits: IDs of commands whose candidates were not closed at the first look; None before it.
+        awaits_until: until when that is waited for (monotonic); None before anybody asked.
     """
 
     new: dict[str, NewClaim] = field(default_factory=dict)
@@ -106,7 +108,8 @@ class _Memory:
     failed: set[str] = field(default_factory=set)
     looks: tuple[object, float] | None = None
     placed: tuple[NodeKey, ...] = ()
-    awaits: tuple[frozenset[str], float] | None = None
+    awaits: frozenset[str] | None = None
+    awaits_until: float | None = None
 
 
 class CommandQueue:
@@ -149,6 +152,7 @@ class CommandQueue:
         self._lock = threading.Lock()
         self._memories: dict[str, _Memory] = {}  # by ID of the command
         self._open: set[str] = set()  # IDs of commands whose candidates may still take pods
+        self._beginning = 0  # passes whose commands are being begun
         self._spared_until: dict[str, float] = {}  # claim -> monotonic
         self._cached_budgets: tuple[object, PodBudgets] | None = None
         self._backoffs: dict[str, tuple[int, float]] = {}  # pool -> failures in a row, until when
@@ -206,6 +210,17 @@ class CommandQueue:
             return frozenset(pool for pool, (_, until) in self._backoffs.items() if until > now)
 
     # ------------------------------------------------------------------ beginning
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What is begun within was chosen together: no pod of it is evicted before all of it is begun."""
+        with self._lock:
+            self._beginning += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._beginning -= 1
 
     def begin(self, proposal: Proposal, snapshot: Snapshot) -> bool:
         """Enter a command into the state, to be carried out from now on; makes no call.
@@ -401,9 +416,15 @@ class CommandQueue:
             return False
         now = self._clock.monotonic()
         with self._lock:
-            wanted, until = memory.awaits or (frozenset(self._open - {record.id}), now + CLOSING_SECONDS)
-            memory.awaits = wanted, until
-            return now < until and not wanted.isdisjoint(self._open)
+            if memory.awaits_until is None:
+                memory.awaits_until = now + CLOSING_SECONDS
+            if now >= memory.awaits_until:
+                return False
+            if memory.awaits is None:
+                if self._beginning:
+                    return True  # more are chosen at this moment
+                memory.awaits = frozenset(self._open - {record.id})
+            return not memory.awaits.isdisjoint(self._open)
 
     def _known(self, holder: str) -> tuple[Command, _Memory] | None:
         """A command with what is remembered of it; None where there is none, or one that is still being begun."""

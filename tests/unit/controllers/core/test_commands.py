@@ -128,6 +128,22 @@ def test_no_pod_goes_before_every_node_that_was_chosen_is_closed(stages: Make, m
     assert (stage.goes("a"), stage.taints("b")) == (True, [names.DISRUPTED_TAINT.key])
 
 
+def test_no_pod_goes_before_everything_that_was_chosen_with_it_is_begun(stages: Make) -> None:
+    stage = stages()
+    stage.cloud.there.add("kwok://b")
+    stage.drifted("a", WEB)
+    stage.put("b")
+    b = next(one.key for one in stage.world.cluster.snapshot().nodes if one.key.name == "b")
+    moved = Proposal("Drifted", "drift", ("a",), placements={str(b): (WEB,)})
+    with stage.commands.together():
+        assert stage.commands.begin(moved, stage.world.cluster.snapshot())
+        stage.settle()
+        assert (stage.taints("a"), stage.goes("a")) == ([names.DISRUPTED_TAINT.key], False)
+    stage.world.clock.advance(AGAIN_SECONDS)
+    stage.settle()
+    assert stage.goes("a")
+
+
 def test_a_node_that_cannot_be_closed_holds_the_others_for_seconds_only(
     stages: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
