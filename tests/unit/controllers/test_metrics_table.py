@@ -65,7 +65,8 @@ def scraped() -> dict[str, tuple[str, frozenset[str]]]:
     ]
     full = Condition(type="Provisioning", status="True", reason="FitsOnNodes", last_transition_time=NOON)
     buffer = CapacityBuffer(
-        metadata=ObjectMeta(name="room", namespace="shop", **ending), status=CapacityBufferStatus(conditions=(full,))
+        metadata=ObjectMeta(name="room", namespace="shop", deletion_timestamp=NOON),
+        status=CapacityBufferStatus(conditions=(full,)),
     )
     observer = Observer(
         cluster.snapshot,

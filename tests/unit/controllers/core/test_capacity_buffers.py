@@ -127,11 +127,14 @@ class Stage:
 
 def test_a_buffer_that_changes_asks_for_one_plan() -> None:
     stage = Stage(replicas=2, **POD_TEMPLATE)
-    for changed in (lambda: None, lambda: stage.put(replicas=5, **POD_TEMPLATE), lambda: stage.watch.store.remove(KEY)):
-        changed()
+    for step in ("new", "larger", "gone"):
+        if step == "larger":
+            stage.put(replicas=5, **POD_TEMPLATE)
+        elif step == "gone":
+            stage.watch.store.remove(KEY)
         stage.again.clear()
         stage.buffers.reconcile(KEY)
-        assert stage.again == [f"buffer/{KEY}"]
+        assert stage.again == [f"buffer/{KEY}"], step
 
 
 def test_room_is_launched_once_and_kept_and_nobody_is_told_of_pods_that_do_not_exist() -> None:
