@@ -377,6 +377,7 @@ ROWS: tuple[Row, ...] = (
         becomes(3, 6, new=False),
         evicted("web", count=3),
         spread("web", names.HOSTNAME_LABEL, 1, domains=3),
+        settled(3, 6),
         holds(10),
     ),
     row(
