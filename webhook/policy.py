@@ -4,7 +4,7 @@ It has the settings, the levels and the record of `webhook.stamping`, so pods lo
 what one does. The policy comes first (the API server asks policies before webhooks); the webhook then finds nothing left to add.
 
 Left to the webhook, because a policy cannot know it or say it: the scheduler (no Lease in CEL), tolerations of NodePools (one parameter object
-only), deprecated labels, and warnings for values that are not supported, which stamp nothing here as there.
+only), shares on demand (it counts no pods), deprecated labels, and warnings for values that are not supported, which stamp nothing here as there.
 
 Values of patches are maps: kube-apiserver 1.36 panics on a list of `Object` values.
 

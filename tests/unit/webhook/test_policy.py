@@ -2,7 +2,12 @@
 
 from webhook import policy, registration, stamping
 
-LEFT_TO_THE_WEBHOOK = {stamping.SCHEDULER_STAMP, stamping.TOLERATIONS_STAMP, stamping.LEGACY_STAMP}
+LEFT_TO_THE_WEBHOOK = {
+    stamping.SCHEDULER_STAMP,
+    stamping.TOLERATIONS_STAMP,
+    stamping.LEGACY_STAMP,
+    stamping.SHARE_STAMP,
+}
 
 
 def test_every_stamp_is_made_by_the_policy_or_left_to_the_webhook_on_purpose() -> None:
