@@ -348,9 +348,9 @@ ROWS: tuple[Row, ...] = (
         pdb("web", maxUnavailable=1),
         guard("web", 11),
         relabel(),
-        becomes(3, 12, new=True),
+        renewed(pods=12, seconds=300),  # three nodes; nominations alone may cost a fourth
         evicted("web", count=12),
-        spread("web", names.HOSTNAME_LABEL, 1, domains=3),
+        spread("web", names.HOSTNAME_LABEL, 1),
     ),
     row(
         "six pods over three nodes with maxSkew 1 and one at a time survive drift of all three",
