@@ -35,8 +35,10 @@ from provisioner.state.misses import (
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_disrupted, is_going
+from provisioner.support.bounded import forget_oldest
 
 _MOST_SCHEDULERS: Final = 64
+_MOST_SURGING: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -105,6 +107,7 @@ class Plans:
             None  # when the plans of closed doors were made, ascending; None: to be counted
         )
         self._progress = Progress()
+        self._surging: dict[str, None] = {}  # UIDs, see `surges`
         self._acted_at: dict[str, float] = {}  # scheduler name -> when it last bound or judged a pod
 
     # ------------------------------------------------------------------ claims
@@ -255,6 +258,8 @@ class Plans:
             self._note_scheduler(known, pod, now)
         if not alive or pod.node_name:
             self.misses.gone(pod.uid)
+        if not alive:
+            self.surges_no_more(pod.uid)
         one = self.assignments.of_pod(pod.uid)
         if one is None:
             if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod)):
@@ -280,6 +285,31 @@ class Plans:
         if not pod.node_name and known is not None and known.nominated_node_name and not pod.nominated_node_name:
             return [NominationLost(one.key.name, pod)] if one.key.of_claim else []
         return []
+
+    # ------------------------------------------------------------------ surges
+
+    def surges(self, pod: Pod) -> tuple[NodeKey | None, list[Effect]]:
+        """A pod needs no other place, since its successor comes while it still runs, and is planned by itself: its room is free for that.
+
+        Returns:
+            The node that keeps no room for it any more, and what follows.
+        """
+        self._surging[pod.uid] = None
+        forget_oldest(self._surging, _MOST_SURGING)
+        one = self.assignments.of_pod(pod.uid)
+        if one is None:
+            return None, []
+        return one.key, self._end(one, effects.ABSORBED)
+
+    def surges_no_more(self, uid: str) -> bool:
+        """It is evicted after all, or gone; whether it was one."""
+        known = uid in self._surging
+        self._surging.pop(uid, None)
+        return known
+
+    def needs_no_place(self, uid: str) -> bool:
+        """Whether a pod of a node that goes has a place, or a successor that is planned by itself."""
+        return uid in self._surging or self.assignments.of_pod(uid) is not None
 
     # ------------------------------------------------------------------ time
 

@@ -34,7 +34,7 @@ NAMESPACE = "dovetail-system"
 Document = dict[str, Any]
 
 
-PARTS = ("base", "components/kwok", "components/aws", "scheduler")
+PARTS = ("base", "components/kwok", "components/aws", "components/surge", "scheduler")
 """Kustomizations with resources of their own."""
 
 
@@ -449,6 +449,9 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("get create patch", "", "configmaps"): "what AWS taught it, over restarts; discounts",
         ("get", "", "services"): "the address of the cluster's DNS",
         ("get", "apps", "daemonsets"): "whether the VPC CNI hands out prefixes",
+    },
+    ("dovetail-provisioner", "components/surge"): {
+        ("patch", "apps", "deployments"): "a restart before the only pod is evicted",
     },
     ("dovetail-webhook", "base"): {
         (READ, "", "namespaces"): "what a namespace asks for",

@@ -113,6 +113,18 @@ OWN: Final = (
         "`true` pauses the disruption of nodes of the NodePool, including commands that have begun. Interruptions and deletions by users continue.",
     ),
     Key(
+        names.SURGE,
+        "Deployment annotation",
+        "you",
+        "`true` starts the new pod of a Deployment with one replica before the old one is evicted (component `surge`).",
+    ),
+    Key(
+        names.SURGED_FOR,
+        "Deployment annotation",
+        "provisioner",
+        "UID of the pod for which the Deployment was restarted last, and when.",
+    ),
+    Key(
         names.STAMPED_ANNOTATION,
         "Pod annotation",
         "webhook",
@@ -226,6 +238,12 @@ KARPENTER: Final = (
         names.UNREGISTERED_TAINT.key, "Node taint", "node's start-up", "The Node has joined but is not registered yet."
     ),
     Key(names.EXCLUDE_BALANCERS_LABEL, "Node label", "provisioner", "Load balancers exclude the Node while it drains."),
+    Key(
+        names.HOSTNAME_LABEL,
+        "Node label",
+        "kubelet",
+        "The provisioner removes it when a Node starts to drain, so that topology spread over hostnames no longer counts the Node.",
+    ),
     Key(
         names.TERMINATION_FINALIZER,
         "Node and NodeClaim finalizer",

@@ -122,6 +122,7 @@ class Evictions:
 
     Args:
         pause: which NodePools are paused: pods of nodes that a command of ours disrupts are not asked then. The drain offers them again.
+        holds: whether a pod waits for its successor; asked last. The drain offers it again.
     """
 
     def __init__(
@@ -134,8 +135,9 @@ class Evictions:
         *,
         workers: int,
         pause: Callable[[], Pause] = lambda: NOTHING,
+        holds: Callable[[Pod, NodeClaim | None, datetime | None], bool] = lambda *_: False,
     ) -> None:
-        self._pause = pause
+        self._pause, self._holds = pause, holds
         self._cluster, self._client, self._recorder, self._metrics, self._clock = (
             cluster,
             client,
@@ -219,7 +221,9 @@ class Evictions:
             return DONE
         if not is_evictable(pod, self._clock.now()):
             return DONE  # the drain asks again when that changes
-        if self._is_paused(pod):
+        node = self._cluster.node(pod.node_name)
+        claim = self._cluster.claim_of(node) if node is not None else None
+        if self._is_paused(claim) or self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE
         try:
             self._client.evict(pod.name, pod.namespace, pod.uid)
@@ -250,9 +254,7 @@ class Evictions:
         self._recorder.publish(pod_reference(pod), *messages.evicted(reason))
         return DONE
 
-    def _is_paused(self, pod: Pod) -> bool:
-        node = self._cluster.node(pod.node_name)
-        claim = self._cluster.claim_of(node) if node is not None else None
+    def _is_paused(self, claim: NodeClaim | None) -> bool:
         if claim is None or not is_marked(claim) or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
             return False
         return bool(self._pause().why(claim.pool))

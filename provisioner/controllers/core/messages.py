@@ -10,6 +10,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.disruption.acceptance import THRESHOLD
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Proposal, Score
+from provisioner.disruption.surge import Refusal
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.values.message import ConditionMessage, EventMessage
 
@@ -98,6 +99,32 @@ def deleted_at_deadline(seconds: int, deadline: datetime) -> EventMessage:
         "Disrupted",
         f"Deleted the pod with a grace period of {seconds} s because its node is terminated at {deadline:%Y-%m-%dT%H:%M:%SZ}",
     )
+
+
+def surge_started(deployment: str) -> EventMessage:
+    """The Deployment, as namespace/name, was restarted before its pod is evicted."""
+    return EventMessage(
+        "Normal",
+        "SurgeStarted",
+        f"Restarted Deployment {deployment} so that its new pod is available before this pod is removed from its node",
+    )
+
+
+_NO_SURGE: Final = {
+    Refusal.REPLICAS: "the Deployment does not have exactly one replica; use a PodDisruptionBudget instead",
+    Refusal.RECREATE: "spec.strategy.type of the Deployment is Recreate; set it to RollingUpdate",
+    Refusal.MAX_SURGE: "spec.strategy.rollingUpdate.maxSurge of the Deployment is 0; set it to 1 or more",
+    Refusal.PAUSED: "the rollout of the Deployment is paused; resume it",
+    Refusal.OWNER: "only Deployments can be restarted; use more replicas and a PodDisruptionBudget instead",
+    Refusal.FORBIDDEN: "the provisioner may not patch Deployments; add the component manifests/components/surge",
+    Refusal.INVALID: "the API server rejected the restart of the Deployment",
+    Refusal.LATE: "its new pod was not available in time",
+}
+
+
+def surge_refused(why: Refusal) -> EventMessage:
+    """The pod is evicted though its owner asks for a surge."""
+    return EventMessage("Warning", "SurgeNotPossible", f"Evicting the pod without a surge: {_NO_SURGE[why]}")
 
 
 # ------------------------------------------------------------------ events: NodePools
@@ -658,6 +685,10 @@ FAILED_TO_UPDATE_NODECLAIM_STATUS: Final = "Failed to update the status of a Nod
 EVICTION_REFUSED: Final = "Eviction refused"
 EVICTION_FAILED: Final = "Eviction failed; retrying"
 FAILED_TO_DELETE_POD: Final = "Failed to delete a pod; retrying"
+
+# surge.py
+RESTARTED_DEPLOYMENT: Final = "Restarted a Deployment before its pod is evicted"
+SURGE_DELAYED: Final = "Cannot find out whether a pod is evicted with a surge; retrying"
 
 # drift.py
 SKIPPED_DRIFT_CHECK: Final = "Skipped the drift check of a NodeClaim"
