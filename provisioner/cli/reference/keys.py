@@ -67,7 +67,7 @@ OWN: Final = (
         names.NODE_PENALTY,
         "NodePool annotation",
         "you",
-        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.005.",
+        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.01.",
     ),
     Key(
         names.PLAN_COST,
