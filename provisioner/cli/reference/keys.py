@@ -64,6 +64,12 @@ OWN: Final = (
         "How nodes are chosen for pending pods: `cost` or `greedy`; overrides --packing.",
     ),
     Key(
+        names.MAX_USD_PER_HOUR,
+        "NodePool annotation",
+        "you",
+        "USD per hour that all nodes of the NodePool may cost together. An instance type counts with the highest price that its node can have in the NodePool.",
+    ),
+    Key(
         names.NODE_PENALTY,
         "NodePool annotation",
         "you",
