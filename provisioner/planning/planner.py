@@ -150,7 +150,7 @@ def propose(
             nodes, stage, steps = _Stages(model, prices, seed, expired).run(iterations)
             proposal = replace(proposal, steps=proposal.steps + steps)
             worth = weighed(prepared, model.kept) + sum(map(model.weight, nodes))
-            if worth < best:
+            if stage != SCHEDULING and worth < best:
                 best, made = worth, model.designed(setting, nodes)
                 proposal = replace(proposal, stage=stage, kept=model.kept, nodes=made)
     return proposal
