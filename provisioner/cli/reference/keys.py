@@ -63,6 +63,12 @@ OWN: Final = (
         "you",
         "`rewrite` replaces deprecated node labels and annotations of the pod with the current ones.",
     ),
+    Key(
+        names.RECREATE_UNSCHEDULED,
+        "Pod annotation",
+        "you",
+        "`true` lets the provisioner delete the pod, so that its controller creates it again, if its scheduler has processed no pod for a minute.",
+    ),
     Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod unchanged."),
     Key(
         names.HOSTNAME_DOMAINS,
