@@ -83,10 +83,16 @@ OWN: Final = (
         "How nodes are chosen for pending pods: `cost` or `greedy`; overrides --packing.",
     ),
     Key(
+        names.MAX_USD_PER_HOUR,
+        "NodePool annotation",
+        "you",
+        "USD per hour that all nodes of the NodePool may cost together. An instance type counts with the highest price that its node can have in the NodePool.",
+    ),
+    Key(
         names.NODE_PENALTY,
         "NodePool annotation",
         "you",
-        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.005.",
+        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.01.",
     ),
     Key(
         names.PLAN_COST,
