@@ -26,6 +26,8 @@ EXCLUDE_BALANCERS_VALUE: Final = "karpenter"
 # Labels of Karpenter.
 NODEPOOL_LABEL: Final = "karpenter.sh/nodepool"
 CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
+PROVISIONER_NAME: Final = "karpenter.sh/provisioner-name"
+"""Label of the nodes of a NodePool that was made from a Provisioner, and the annotation of that NodePool which says so."""
 INITIALIZED_LABEL: Final = "karpenter.sh/initialized"
 REGISTERED_LABEL: Final = "karpenter.sh/registered"
 DO_NOT_SYNC_TAINTS_LABEL: Final = "karpenter.sh/do-not-sync-taints"

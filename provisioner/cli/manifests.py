@@ -28,7 +28,12 @@ class _Dumper(yaml.SafeDumper):
 
 def text_of(document: Document) -> str:
     """The YAML of one document; the same document gives the same text."""
-    return HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+    return HEADER + plain_yaml(document)
+
+
+def plain_yaml(document: Document) -> str:
+    """The YAML of one document as manifests usually are, without a header."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
