@@ -20,6 +20,8 @@ COLUMNS: Final = (
     Column("Age", ".metadata.creationTimestamp", "date"),
     Column("Message", '.status.conditions[?(@.type=="Translated")].message', wide=True),
 )
+TRANSLATED: Final = "Translated"
+"""Type of the one condition."""
 _OPEN: Final[dict[str, Any]] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -109,6 +111,16 @@ class TranslationStatus(Object, frozen=True, kw_only=True):
     """What became of it."""
 
     conditions: Annotated[tuple[Condition, ...], Schema("Whether it is translated, and into what.")] = ()
+
+
+class OldObject(Object, frozen=True, kw_only=True):
+    """A Provisioner or AWSNodeTemplate as it is read: its spec as it stands there."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = field(default_factory=dict)
+    status: TranslationStatus = TranslationStatus()
 
 
 class Provisioner(Object, frozen=True, kw_only=True):
