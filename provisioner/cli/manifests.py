@@ -1,4 +1,4 @@
-"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, and the IAM policies in manifests/aws."""
+"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, those of old versions, and the IAM policies in manifests/aws."""
 
 import pathlib
 from collections.abc import Mapping
@@ -7,6 +7,8 @@ from typing import Final
 import click
 import yaml
 
+from provisioner.apis.conversion.definitions import CONVERT_PATH
+from provisioner.apis.conversion.definitions import documents as old_versions
 from provisioner.apis.crds import Document, documents
 from provisioner.cli.infrastructure import MarksError, cloudformation, permissions_table, spliced, terraform
 
@@ -14,6 +16,8 @@ HEADER: Final = "# Generated from provisioner/apis by `make manifests`; do not e
 DIRECTORY: Final = pathlib.Path("manifests")
 DEFINITIONS: Final = pathlib.Path("crds")
 INFRASTRUCTURE: Final = pathlib.Path("aws")
+CONVERSION: Final = pathlib.Path("components", "conversion")
+SERVICE, NAMESPACE = "dovetail-webhook", "dovetail-system"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -43,6 +47,8 @@ def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
         MarksError: a file that is written in part by people is missing, or has no place for our part.
     """
     made = {DEFINITIONS / name: text_of(document) for name, document in documents().items()}
+    hook = {"service": {"name": SERVICE, "namespace": NAMESPACE, "path": CONVERT_PATH, "port": 443}}
+    made |= {CONVERSION / name: text_of(document) for name, document in old_versions(hook).items()}
     made[INFRASTRUCTURE / "terraform" / "policies.tf"] = terraform()
     for name, block in (("cloudformation.yaml", cloudformation()), ("README.md", permissions_table())):
         path = INFRASTRUCTURE / name
