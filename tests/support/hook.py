@@ -34,12 +34,12 @@ class Hook:
         self.metrics = f"http://127.0.0.1:{plane.ports['webhook-metrics']}"
         self.client = Client(connect(str(plane.kubeconfig), user_agent="test"), SystemClock())
 
-    def start(self) -> None:
+    def start(self, *flags: str) -> None:
         """Start it and wait until pods are stamped."""
         arguments = ["--kubeconfig", str(self.plane.kubeconfig), "--bind", self.address]
         arguments += ["--metrics-bind", self.metrics.removeprefix("http://")]
         arguments += ["--register-url", f"https://{self.address}", "--cert-dir", str(self._directory)]
-        arguments += ["--scheduler-lease", "kube-system/kube-scheduler", "--namespace", HOME]
+        arguments += ["--scheduler-lease", "kube-system/kube-scheduler", "--namespace", HOME, *flags]
         command = [sys.executable, "-m", "provisioner.cli.main", "webhook", *arguments]
         root = str(Path(__file__).parents[2])
         eventually(self._has_default_account, "the default service account is there")
