@@ -100,6 +100,13 @@ COMMAND_ANNOTATION: Final = "dovetail.dev/command"
 COMMAND_MEMBER_ANNOTATION: Final = "dovetail.dev/command-member"
 REPLACES_ANNOTATION: Final = "dovetail.dev/replaces"
 
+# Ours: old API versions.
+KEPT_V1: Final = "dovetail.dev/v1"
+KEPT_V1BETA1: Final = "dovetail.dev/v1beta1"
+TRANSLATE: Final = "dovetail.dev/translate"
+TRANSLATED_FROM: Final = "dovetail.dev/translated-from"
+TRANSLATED_HASH: Final = "dovetail.dev/translated-hash"
+
 # Ours: stamping. Annotations on a pod, labels on a namespace.
 STAMPED_ANNOTATION: Final = "dovetail.dev/stamped"
 STAMP_ARCH: Final = "dovetail.dev/arch"

@@ -34,7 +34,7 @@ NAMESPACE = "dovetail-system"
 Document = dict[str, Any]
 
 
-PARTS = ("base", "components/kwok", "components/aws", "scheduler")
+PARTS = ("base", "components/kwok", "components/aws", "components/conversion", "scheduler")
 """Kustomizations with resources of their own."""
 
 
@@ -450,6 +450,20 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("get", "", "services"): "the address of the cluster's DNS",
         ("get", "apps", "daemonsets"): "whether the VPC CNI hands out prefixes",
     },
+    ("dovetail-provisioner", "components/conversion"): {
+        ("list", KARPENTER, "provisioners"): "old objects",
+        ("list", CLASSES, "awsnodetemplates"): "the same",
+        ("patch", KARPENTER, "provisioners/status"): "what became of them",
+        ("patch", CLASSES, "awsnodetemplates/status"): "the same",
+        ("get create patch", KARPENTER, "nodepools"): "what they become",
+        ("get create patch", CLASSES, "ec2nodeclasses"): "the same",
+        ("list", LEASES, "leases"): "whether Karpenter runs",
+        ("get", "", "configmaps"): "since when the component is there",
+    },
+    ("dovetail-webhook", "components/conversion"): {
+        ("get patch", "apiextensions.k8s.io", "customresourcedefinitions"): "caBundle",
+        ("list", LEASES, "leases"): "whether Karpenter runs",
+    },
     ("dovetail-webhook", "base"): {
         (READ, "", "namespaces"): "what a namespace asks for",
         (READ, KARPENTER, "nodepools"): "the taints that pods for a NodePool tolerate",
@@ -498,7 +512,10 @@ FINALIZERS = {
 }
 """Asked for by the OwnerReferencesPermissionEnforcement admission plugin, not by a request."""
 
-BY_PATH = {Use("get", "networking.k8s.io", "servicecidrs"), Use("get", "apps", "daemonsets")}
+BY_PATH = {
+    *(Use("get", "networking.k8s.io", "servicecidrs"), Use("get", "apps", "daemonsets")),
+    *(Use("get", KARPENTER, "nodepools"), Use("get", CLASSES, "ec2nodeclasses")),
+}
 """Asked for by raw requests, for fields that no decoded object keeps."""
 
 OUTSIDE = {
@@ -508,6 +525,16 @@ OUTSIDE = {
     Use("create", "", "secrets"),
 }
 """What the webhook makes outside of a cluster (`--register-url`); in a cluster the manifests made it."""
+
+BY_TABLE = {
+    *(
+        Use(verb, group, kind)
+        for verb in ("create", "patch")
+        for group, kind in ((KARPENTER, "nodepools"), (CLASSES, "ec2nodeclasses"))
+    ),
+    *(Use("patch", KARPENTER, "provisioners/status"), Use("patch", CLASSES, "awsnodetemplates/status")),
+}
+"""Written by `controllers/ec2/translation.py`, which looks the kind up."""
 
 KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 """The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""
@@ -522,7 +549,9 @@ PROVIDER_CODE = {
 @pytest.mark.parametrize(
     ("account", "paths", "not_in_code", "not_in_cluster"),
     [
-        pytest.param("dovetail-provisioner", PROVISIONER_CODE, FINALIZERS | BY_PATH, set(), id="provisioner"),
+        pytest.param(
+            "dovetail-provisioner", PROVISIONER_CODE, FINALIZERS | BY_PATH | BY_TABLE, set(), id="provisioner"
+        ),
         pytest.param("dovetail-webhook", ["webhook", "certs"], set(), OUTSIDE, id="webhook"),
         pytest.param("dovetail-scheduler", ["extender"], KUBE_SCHEDULER, set(), id="extender and scheduler"),
     ],
@@ -552,6 +581,8 @@ def test_nobody_may_create_a_secret_and_a_lease_only_by_its_name() -> None:
     }
     assert creates == {
         ("nodeclaims", False),
+        ("nodepools", False),
+        ("ec2nodeclasses", False),
         ("pods/eviction", False),
         ("events", False),
         ("nodes", False),

@@ -33,8 +33,8 @@ Path = tuple[str, ...]
 Values = dict[str, Any]
 """What stands at the places of a part, by the last word of the place; what is absent is left out."""
 
-KEPT_V1: Final = "dovetail.dev/v1"
-KEPT_BETA: Final = "dovetail.dev/v1beta1"
+KEPT_V1: Final = names.KEPT_V1
+KEPT_BETA: Final = names.KEPT_V1BETA1
 """What the other version says of an object; JSON by the name of the part."""
 
 _LATEST: Final = {family: f"{family.lower()}@latest" for family in ec2.FAMILIES if family != ec2.CUSTOM}

@@ -73,6 +73,7 @@ def _reference(*, immutable: bool) -> Document:
                 "type": "string",
                 "description": "API group of the node class, and any version of it.",
                 "pattern": "^[^/]+(/[^/]+)?$",
+                "maxLength": 316,
             },
             "kind": {"type": "string", "description": "Kind of the node class.", "minLength": 1},
             "name": {"type": "string", "description": "Name of the node class.", "minLength": 1},

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from provisioner.apis import names
 from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.alpha_types import TRANSLATED, OldObject
 from provisioner.apis.conversion.definitions import PROVISIONER, V1
@@ -33,9 +34,7 @@ from provisioner.values.message import ConditionMessage
 
 MARKER: Final = "dovetail-conversion"
 """ConfigMap of the component; what is older than it waits to be asked for."""
-TRANSLATED_FROM: Final = "dovetail.dev/translated-from"
-TRANSLATED_HASH: Final = "dovetail.dev/translated-hash"
-TRANSLATE: Final = "dovetail.dev/translate"
+TRANSLATED_FROM, TRANSLATED_HASH, TRANSLATE = names.TRANSLATED_FROM, names.TRANSLATED_HASH, names.TRANSLATE
 SECONDS: Final = 5.0
 REST_SECONDS: Final = 30.0
 MAX_CONDITION: Final = 30_000

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from provisioner.apis import cel
 from provisioner.apis.conversion.beta import KEPT_V1, ConversionError, convert, kept_kubelet, to_beta, to_v1
-from provisioner.apis.conversion.definitions import BETA, two_versions
+from provisioner.apis.conversion.definitions import BETA, documents, two_versions
 from provisioner.apis.conversion.ownership import owner_of
-from provisioner.apis.openapi import defaulted
+from provisioner.apis.openapi import defaulted, violations
 
 KUBELET = "compatibility.karpenter.sh/v1beta1-kubelet-conversion"
 
@@ -134,3 +135,30 @@ OWNERS = {
 @pytest.mark.parametrize(("labels", "annotations", "owner"), OWNERS.values(), ids=OWNERS)
 def test_who_keeps_a_definition(labels: dict[str, str], annotations: dict[str, str], owner: str) -> None:
     assert owner_of(labels, annotations) == owner
+
+
+def rules(schema: Any) -> list[str]:
+    """Every CEL rule of a schema."""
+    if isinstance(schema, dict):
+        own = [one["rule"] for one in schema.get("x-kubernetes-validations", ())]
+        return own + [rule for value in schema.values() for rule in rules(value)]
+    return [rule for value in schema for rule in rules(value)] if isinstance(schema, list) else []
+
+
+def test_every_rule_of_the_old_versions_is_understood_offline() -> None:
+    found = [rule for one in documents({}).values() for rule in rules(one) if "oldSelf" not in rule]
+    assert len(found) > 50
+    for rule in found:
+        cel.compiled(rule)
+
+
+def test_custom_images_have_to_be_named() -> None:
+    spec = {
+        "amiFamily": "Custom",
+        "role": "r",
+        "subnetSelectorTerms": [{"id": "subnet-1"}],
+        "securityGroupSelectorTerms": [{"id": "sg-1"}],
+    }
+    one = {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "metadata": {"name": "c"}, "spec": spec}
+    (found,) = violations(BETA["EC2NodeClass"], defaulted(BETA["EC2NodeClass"], one))
+    assert "amiSelectorTerms is required" in str(found)
