@@ -1,4 +1,4 @@
-"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, those of old versions, and the IAM policies in manifests/aws."""
+"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, those of old versions, the admission policy, and the IAM policies in manifests/aws."""
 
 import pathlib
 from collections.abc import Mapping
@@ -11,13 +11,16 @@ from provisioner.apis.conversion.definitions import CONVERT_PATH
 from provisioner.apis.conversion.definitions import documents as old_versions
 from provisioner.apis.crds import Document, documents
 from provisioner.cli.infrastructure import MarksError, cloudformation, permissions_table, spliced, terraform
+from webhook import policy
 
 HEADER: Final = "# Generated from provisioner/apis by `make manifests`; do not edit.\n"
+POLICY_HEADER: Final = "# Generated from webhook/policy.py by `make manifests`; do not edit.\n"
 DIRECTORY: Final = pathlib.Path("manifests")
 DEFINITIONS: Final = pathlib.Path("crds")
 INFRASTRUCTURE: Final = pathlib.Path("aws")
 CONVERSION: Final = pathlib.Path("components", "conversion")
 SERVICE, NAMESPACE = "dovetail-webhook", "dovetail-system"
+POLICY: Final = pathlib.Path("components") / "admission-policy" / "policy.yaml"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -30,9 +33,9 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow=flow, indentless=False)
 
 
-def text_of(document: Document) -> str:
-    """The YAML of one document; the same document gives the same text."""
-    return HEADER + plain_yaml(document)
+def text_of(*documents: Document, header: str = HEADER) -> str:
+    """The YAML of documents; the same documents give the same text."""
+    return header + "---\n".join(map(plain_yaml, documents))
 
 
 def plain_yaml(document: Document) -> str:
@@ -49,6 +52,7 @@ def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
     made = {DEFINITIONS / name: text_of(document) for name, document in documents().items()}
     hook = {"service": {"name": SERVICE, "namespace": NAMESPACE, "path": CONVERT_PATH, "port": 443}}
     made |= {CONVERSION / name: text_of(document) for name, document in old_versions(hook).items()}
+    made[POLICY] = text_of(policy.policy(), policy.binding(), header=POLICY_HEADER)
     made[INFRASTRUCTURE / "terraform" / "policies.tf"] = terraform()
     for name, block in (("cloudformation.yaml", cloudformation()), ("README.md", permissions_table())):
         path = INFRASTRUCTURE / name
@@ -89,7 +93,7 @@ def stale(directory: pathlib.Path) -> list[str]:
     help="Directory of the manifests.",
 )
 def command(check: bool, directory: pathlib.Path) -> None:
-    """Write the CustomResourceDefinitions of our kinds, and the IAM policies of the controllers."""
+    """Write the CustomResourceDefinitions of our kinds, the admission policy, and the IAM policies of the controllers."""
     if check:
         if problems := stale(directory):
             raise click.ClickException("\n".join([*problems, "run `make manifests` and commit the result"]))

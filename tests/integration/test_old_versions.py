@@ -128,7 +128,7 @@ class Stage:
     """The cluster and its programs."""
 
     def __init__(self, cluster: DevCluster, directory: Path) -> None:
-        self.cluster, self.hook, self.seen = cluster, Hook(cluster, directory), Played()
+        self.cluster, self.hook, self.seen = cluster, Hook(cluster, directory, "--conversion"), Played()
 
     def get(self, *what: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.cluster.kubectl("get", *what, "-o", "json"))
@@ -149,7 +149,7 @@ class Stage:
         )
         for name in ("rbac", "since"):
             self.cluster.kubectl("apply", "-f", str(COMPONENT / f"{name}.yaml"))
-        self.hook.start("--conversion")
+        self.hook.start()
 
     def start(self, aws: AwsCluster, region: str) -> None:
         seed(aws, region)
