@@ -21,6 +21,7 @@ from tests.support.verdict_cases import CASES, CLASS, Case, Document, budgets, c
 from tests.unit.webhook.test_app import SOURCE
 from tests.unit.webhook.test_review import body
 from webhook.app import Admission, create_app
+from webhook.conversion import Conversion
 from webhook.review import MAX_WARNING_BYTES, MAX_WARNINGS
 from webhook.validation import MAX_AT_ONCE, MAX_OBJECT_BYTES, Surroundings, Validation, opinion
 
@@ -48,7 +49,9 @@ class Beside:
 
 
 def client(beside: Beside) -> FlaskClient:
-    return create_app(Admission(SOURCE, FakeClock()), Validation(beside, FakeClock()), list).test_client()
+    return create_app(
+        Admission(SOURCE, FakeClock()), Validation(beside, FakeClock()), Conversion(FakeClock()), list
+    ).test_client()
 
 
 def review(document: Document, old: Document | None = None, **changes: Any) -> bytes:
