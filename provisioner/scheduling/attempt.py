@@ -11,7 +11,6 @@ from typing import Final
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.scheduling.binding_order import can_be_bound
 from provisioner.scheduling.bins import Bins
-from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
@@ -147,8 +146,8 @@ class Setting:
         for one, start in waiting.items():
             for d, amount in self.needs[one]:
                 load[d] -= amount * (len(one.pods) - start)
-        rooms = [offer.room[row] for offer in self.offers for row in members(offer.base.rows)]
-        largest = list(map(max, *rooms)) if len(rooms) > 1 else [0] * len(load)
+        points = [point for offer in self.offers for point in offer.base.points]  # nowhere is there more than at these
+        largest = [max(most) for most in zip(*points, strict=True)] if points else [0] * len(load)
         return max((-(-amount // most) for amount, most in zip(load, largest, strict=True) if most > 0), default=0)
 
     def buys(self, node_filter: NodeFilter, need: Need) -> bool:
