@@ -1,6 +1,7 @@
 """The Flask application: `/mutate`, `/validate`, `/healthz`, `/readyz`. It fails open: whatever goes wrong here, the object is admitted."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from flask import Flask, Response, request
@@ -8,7 +9,8 @@ from flask import Flask, Response, request
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from webhook import messages, stamping
-from webhook.review import MAX_BODY_BYTES, ReviewError, decode_pod, decode_review, encode_reply
+from webhook.review import MAX_BODY_BYTES, Request, ReviewError, decode_pod, decode_review, encode_reply
+from webhook.shares import Owner, Seat, Share
 from webhook.stamping import Decision, Facts
 from webhook.validation import Validation
 
@@ -44,6 +46,10 @@ class FactSource(Protocol):
         """The facts for a pod of a namespace, or None where the namespace is not known."""
         ...
 
+    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
+        """What the next pod of an owner is for (`webhook.shares`), or None where pods are not counted."""
+        ...
+
 
 class Admission:
     """Answers one AdmissionReview after another; thread-safe, no state of its own."""
@@ -69,7 +75,7 @@ class Admission:
         if not asked.creates_pod:
             REVIEWS.labels("other-kind").inc()
             return encode_reply(asked.uid)
-        outcome, decision = self._decide(asked.namespace, asked.object)
+        outcome, decision = self._decide(asked)
         REVIEWS.labels(outcome).inc()
         for stamp in decision.stamped:
             STAMPS.labels(stamp).inc()
@@ -82,12 +88,19 @@ class Admission:
         SECONDS.observe(self._clock.monotonic() - started)
         return reply
 
-    def _decide(self, namespace: str, pod: bytes) -> tuple[str, Decision]:
+    def _decide(self, asked: Request) -> tuple[str, Decision]:
+        namespace = asked.namespace
         try:
             facts = self._facts.of(namespace)
             if facts is None:
                 return "namespace-unknown", _NOTHING
-            decision = stamping.decide(decode_pod(pod), facts)
+            pod = decode_pod(asked.object)
+            counted = stamping.share_of(pod, facts)
+            if counted is not None:
+                owner, share = counted
+                seat = self._facts.seat(owner, share, asked.uid, keep=not asked.dry_run)
+                facts = replace(facts, seat=seat, review=asked.uid)
+            decision = stamping.decide(pod, facts)
             return decision.outcome.value, decision
         except ReviewError as error:
             _log.warning(messages.FAILED_TO_READ_POD, namespace=namespace, error=str(error))

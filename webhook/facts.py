@@ -5,14 +5,26 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
 from provisioner.apis.karpenter import NodePool
 from provisioner.kube.config import Api
-from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES, KWOKNODECLASSES, LEASES, NAMESPACES, NODEPOOLS
+from provisioner.kube.resources import (
+    CONFIGMAPS,
+    EC2NODECLASSES,
+    KWOKNODECLASSES,
+    LEASES,
+    NAMESPACES,
+    NODEPOOLS,
+    Bare,
+    Resource,
+)
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
+from webhook.shares import Owner, Seat, Share, ShareLedger
 from webhook.stamping import Facts
 from webhook.validation import Surroundings
 
@@ -20,6 +32,7 @@ NAMESPACE_WAIT_SECONDS = 0.1
 MAX_WAITING = 4
 """How many reviews may wait for a namespace at a time; half of the threads stay free for all others."""
 LEASE_FIELD_DEFAULT_SECONDS = 15
+_SHARED_PODS: Resource[Bare] = Resource("", "v1", "pods", "Pod", True, msgspec.json.Decoder(Bare).decode)
 
 
 class ClusterFacts:
@@ -31,6 +44,7 @@ class ClusterFacts:
         own_namespace: where Dovetail runs and its ConfigMap `dovetail-defaults` lies.
         scheduler_lease: namespace and name of our scheduler's leader election Lease.
         scheduler_name: what is stamped as `schedulerName`.
+        count_pods: whether pods with a share on demand are watched; without that, shares are not applied.
     """
 
     def __init__(
@@ -40,6 +54,8 @@ class ClusterFacts:
         own_namespace: str,
         scheduler_lease: tuple[str, str],
         scheduler_name: str = names.SCHEDULER_NAME,
+        *,
+        count_pods: bool = False,
     ) -> None:
         self._own_namespace, self._scheduler_name = own_namespace, scheduler_name
         self._lease_key = "/".join(scheduler_lease)
@@ -61,6 +77,13 @@ class ClusterFacts:
             field_selector=f"metadata.name={scheduler_lease[1]}", clock=clock, rng=chance,
         )  # fmt: skip
 
+        self._shares = ShareLedger(clock)
+        self._shared: Reflector[Bare] | None = None
+        if count_pods:  # only those that were stamped and run or may run
+            self._shared = Reflector(
+                connection, _SHARED_PODS, handlers=[self._shares], label_selector=names.ON_DEMAND_SHARE_LABEL,
+                field_selector="status.phase!=Succeeded,status.phase!=Failed", clock=clock, rng=chance,
+            )  # fmt: skip
         self._pools: Reflector[NodePool] = Reflector(connection, NODEPOOLS, handlers=[], clock=clock, rng=chance)
         self._classes: tuple[Reflector[Any], ...] = (
             Reflector(connection, EC2NODECLASSES, handlers=[], clock=clock, rng=chance),
@@ -73,6 +96,7 @@ class ClusterFacts:
             (f"ConfigMap {self._defaults_key}", self._defaults),
             (f"Lease {self._lease_key}", self._leases),
             ("NodePools", self._pools),
+            *((("pods with a share on demand", self._shared),) if self._shared is not None else ()),
         )
 
     def start(self) -> None:
@@ -91,11 +115,13 @@ class ClusterFacts:
 
     def reasons_not_ready(self) -> list[str]:
         """The caches that have not been filled yet, as sentences with what keeps them from it."""
+        # a cluster without NodePools, or a role that may not read them or pods, takes away one stamp and nothing else
+        optional = (self._pools, self._shared)
         reasons = [
             f"the cache of {name} is not synced yet" + (f" ({reflector.error})" if reflector.error is not None else "")
             for name, reflector in self._reflectors()
-            if not reflector.synced.is_set() and not (reflector is self._pools and reflector.error is not None)
-        ]  # a cluster without NodePools, or a role that may not read them, takes away tolerations and nothing else
+            if not reflector.synced.is_set() and not (reflector in optional and reflector.error is not None)
+        ]
         if self._heartbeat.in_doubt():  # a pod would be left with the default scheduler; it takes two seconds
             reasons.append(f"Lease {self._lease_key}: waiting to see whether it is renewed")
         return reasons
@@ -121,6 +147,12 @@ class ClusterFacts:
             scheduler_alive=self._heartbeat.alive(),
             taints_of=self._taints_of if self._pools.synced.is_set() else None,
         )
+
+    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
+        """What the next pod of an owner is for; None while pods are not counted."""
+        if self._shared is None or not self._shared.synced.is_set():
+            return None
+        return self._shares.seat(owner, share, review, keep=keep)
 
     def surroundings(self) -> Surroundings:
         """What is known now of the objects that a validated one stands beside; where a cache is not filled, nothing."""

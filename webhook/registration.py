@@ -124,27 +124,37 @@ def webhook_configuration(
         {
             **_hook(HOOK_NAME, client_config, MATCH_CONDITIONS),
             "reinvocationPolicy": "IfNeeded",
-            "rules": [
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE"],
-                    "resources": ["pods"],
-                    "scope": "Namespaced",
-                }
-            ],
-            "namespaceSelector": {
-                "matchExpressions": [
-                    {
-                        "key": "kubernetes.io/metadata.name",
-                        "operator": "NotIn",
-                        "values": [*stamping.SYSTEM_NAMESPACES, own_namespace],
-                    },
-                    {"key": names.STAMP_SWITCH, "operator": "NotIn", "values": [stamping.DISABLED]},
-                ]
-            },
+            "rules": pod_rules(),
+            "namespaceSelector": namespace_selector(own_namespace),
         },
     )
+
+
+def pod_rules() -> list[dict[str, Any]]:
+    """Pods, when they are created."""
+    return [
+        {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["pods"],
+            "scope": "Namespaced",
+        }
+    ]
+
+
+def namespace_selector(own_namespace: str) -> dict[str, Any]:
+    """The namespaces whose pods are stamped: neither the system's, nor ours, nor those that opted out."""
+    return {
+        "matchExpressions": [
+            {
+                "key": "kubernetes.io/metadata.name",
+                "operator": "NotIn",
+                "values": [*stamping.SYSTEM_NAMESPACES, own_namespace],
+            },
+            {"key": names.STAMP_SWITCH, "operator": "NotIn", "values": [stamping.DISABLED]},
+        ]
+    }
 
 
 def validating_configuration(client_config: dict[str, Any], name: str = CONFIGURATION_NAME) -> dict[str, Any]:

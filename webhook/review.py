@@ -49,6 +49,7 @@ class OwnerReference(_Wire, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 
@@ -201,6 +202,7 @@ class Request(_Wire, frozen=True):
     namespace: str = ""
     resource: GroupVersionResource = GroupVersionResource()
     sub_resource: str = ""
+    dry_run: bool = False
     object: msgspec.Raw = msgspec.Raw(b"null")
     old_object: msgspec.Raw = msgspec.Raw(b"null")
 

@@ -82,6 +82,7 @@ class Config:
     scheduler_lease: tuple[str, str]
     scheduler_name: str
     identity: str
+    on_demand_shares: bool = False
 
     @property
     def names(self) -> Names | None:
@@ -121,7 +122,10 @@ class WebhookProgram:
         clock = SystemClock()
         connection = connect(config.kubeconfig, user_agent=USER_AGENT, pool_size=4, qps=20, burst=40, clock=clock)
         self._config = config
-        self.facts = ClusterFacts(connection, clock, config.namespace, config.scheduler_lease, config.scheduler_name)
+        self.facts = ClusterFacts(
+            connection, clock, config.namespace, config.scheduler_lease, config.scheduler_name,
+            count_pods=config.on_demand_shares,
+        )  # fmt: skip
         self.rotation = Rotation(
             Client(connection, clock), connection, clock, config.rotation(), config.cert_dir, config.identity
         )
@@ -250,6 +254,11 @@ class _ObjectName(click.ParamType[str]):
 )
 @click.option("--scheduler-name", type=_ObjectName(), default=names.SCHEDULER_NAME, help="schedulerName to stamp.")
 @click.option(
+    "--on-demand-shares",
+    is_flag=True,
+    help="Apply dovetail.dev/on-demand: count the pods of an owner, which requires the permissions to list and watch pods.",
+)
+@click.option(
     "--identity",
     type=_ObjectName(),
     envvar="POD_NAME",
@@ -272,6 +281,7 @@ def command(
     register_url: str,
     scheduler_lease: tuple[str, str],
     scheduler_name: str,
+    on_demand_shares: bool,
     identity: str | None,
     log_level: str,
     log_format: logs.Format,
@@ -299,6 +309,7 @@ def command(
             register_url=register_url,
             scheduler_lease=scheduler_lease,
             scheduler_name=scheduler_name,
+            on_demand_shares=on_demand_shares,
             identity=identity or f"{socket.gethostname().lower()}-{bind[1]}",
         )
         prepare(config)

@@ -9,6 +9,7 @@ Nothing is stamped without an opt-in. The settings, each as an annotation on the
 | `dovetail.dev/os` | `linux`, `windows`, or a list | required node affinity on `kubernetes.io/os` |
 | `dovetail.dev/capacity-type` | `spot`, `on-demand`, `reserved`, or a list | ... on `karpenter.sh/capacity-type` |
 | `dovetail.dev/nodepool` | a NodePool's name, or a list | ... on `karpenter.sh/nodepool`, and tolerations of the taints of these NodePools |
+| `dovetail.dev/on-demand` | `30%` (in labels `30pct`), or a number of pods | that share of the owner's pods requires on-demand (or reserved) nodes, the others prefer spot (`webhook.shares`) |
 | `dovetail.dev/spread` | `zone` | topology spread over zones, ScheduleAnyway, for pods without one of their own |
 | `dovetail.dev/protect-jobs` | `enabled` or `disabled` | `karpenter.sh/do-not-disrupt: "true"` on pods of Jobs |
 | `dovetail.dev/scheduler` | `enabled` or `disabled` | our scheduler's name, over `default-scheduler` only, while it is alive |
@@ -36,17 +37,20 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.values.taints import Taint, Toleration, tolerates
-from webhook import review
+from webhook import review, shares
 from webhook.review import NodeAffinity, Operation, Pod, Term
+from webhook.shares import Owner, Seat, Share, Side
 
 PREFIX = f"{names.DOVETAIL}/"
 DISABLED = "disabled"
+OWN_NAMESPACE = "dovetail-system"
 SYSTEM_NAMESPACES = ("kube-system", "kube-node-lease")
 SCHEDULER_STAMP = "schedulerName"
 LEGACY_STAMP = names.STAMP_LEGACY_LABELS.removeprefix(PREFIX)
 TOLERATIONS_STAMP = "tolerations"
 SPREAD_STAMP = names.STAMP_SPREAD.removeprefix(PREFIX)
 PROTECT_STAMP = "do-not-disrupt"
+SHARE_STAMP = names.STAMP_ON_DEMAND.removeprefix(PREFIX)
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """What the API server admits of all keys and values of one object."""
@@ -58,7 +62,12 @@ _WINDOWS = "windows"
 _WINDOWS_ARCHITECTURES = ("amd64",)
 """What Kubernetes' Windows nodes can be."""
 
-_NODEPOOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+NODEPOOL_NAME_PATTERN = r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
+_NODEPOOL_NAME = re.compile(NODEPOOL_NAME_PATTERN)
+_NOT_INTERRUPTED = tuple(sorted({names.CAPACITY_ON_DEMAND, names.CAPACITY_RESERVED}))
+_SHARING = frozenset({("ReplicaSet", "apps"), ("StatefulSet", "apps"), ("Job", "batch")})
+"""Controllers whose pods are alike, by kind and group."""
+_SPOT_WEIGHT = 100
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -81,12 +90,16 @@ class Facts:
     namespace_labels: Mapping[str, str]
     defaults: Mapping[str, str] = field(default_factory=dict)
     """`data` of the ConfigMap `dovetail-defaults`; empty where there is none."""
-    own_namespace: str = "dovetail-system"
+    own_namespace: str = OWN_NAMESPACE
     scheduler_name: str = names.SCHEDULER_NAME
     scheduler_alive: bool = False
     """Whether the Lease of our scheduler is fresh, so that a pod given to it will be bound."""
     taints_of: Callable[[str], Sequence[Taint] | None] | None = None
     """The taints of a NodePool by its name, None for one that is not there; None as a whole while NodePools cannot be read."""
+    seat: Seat | None = None
+    """What the pod is for, by the share that `share_of` found; None while pods are not counted."""
+    review: str = ""
+    """The uid of the admission review."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +116,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class _Setting:
+class AffinitySetting:
     """A setting that becomes a required node affinity."""
 
     key: str
@@ -117,15 +130,15 @@ class _Setting:
         return self.key.removeprefix(PREFIX)
 
 
-def _one_of(key: str, label: str, *values: str) -> _Setting:
-    return _Setting(key, label, frozenset(values).__contains__, "one of " + ", ".join(values))
+def _one_of(key: str, label: str, *values: str) -> AffinitySetting:
+    return AffinitySetting(key, label, frozenset(values).__contains__, "one of " + ", ".join(values))
 
 
 AFFINITY_SETTINGS = (
     _one_of(names.STAMP_ARCH, names.ARCH_LABEL, "amd64", "arm64"),
     _one_of(names.STAMP_OS, names.OS_LABEL, "linux", "windows"),
     _one_of(names.STAMP_CAPACITY_TYPE, names.CAPACITY_TYPE_LABEL, *sorted(names.CAPACITY_TYPES)),
-    _Setting(
+    AffinitySetting(
         names.STAMP_NODEPOOL,
         names.NODEPOOL_LABEL,
         lambda value: _NODEPOOL_NAME.fullmatch(value) is not None,
@@ -135,7 +148,7 @@ AFFINITY_SETTINGS = (
 
 STAMPS = frozenset(
     {setting.name for setting in AFFINITY_SETTINGS}
-    | {SCHEDULER_STAMP, LEGACY_STAMP, TOLERATIONS_STAMP, SPREAD_STAMP, PROTECT_STAMP}
+    | {SCHEDULER_STAMP, LEGACY_STAMP, TOLERATIONS_STAMP, SPREAD_STAMP, PROTECT_STAMP, SHARE_STAMP}
 )
 """Every stamp, by its name in the record and in metrics."""
 
@@ -143,9 +156,10 @@ POD, NAMESPACE, CLUSTER = "pod", "namespace", "cluster"
 """The levels at which settings stand, nearest first."""
 
 _SEPARATORS = re.compile(r"[;()]")
-_LONGEST_WORDS = 120
-_LONGEST_RECORD = 4096
-_ENTRY = re.compile(r"(?P<stamp>[A-Za-z-]+)=[^;()]{1,120} \((?:pod|namespace|cluster)(?:: [^;()]{1,120})?\)")
+LONGEST_WORDS = 120
+LONGEST_RECORD = 4096
+ENTRY_PATTERN = r"[A-Za-z-]+=[^;()]{1,120} \((?:pod|namespace|cluster)(?:: [^;()]{1,120})?\)"
+_ENTRY = re.compile(ENTRY_PATTERN)
 
 
 @dataclass(frozen=True)
@@ -225,7 +239,7 @@ class _Draft:
 
 def _worded(text: str) -> str:
     plain = _SEPARATORS.sub("_", text)
-    return plain if len(plain) <= _LONGEST_WORDS else f"{plain[: _LONGEST_WORDS - 3]}..."
+    return plain if len(plain) <= LONGEST_WORDS else f"{plain[: LONGEST_WORDS - 3]}..."
 
 
 def is_of_daemonset(pod: Pod) -> bool:
@@ -290,6 +304,23 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     )
 
 
+def share_of(pod: Pod, facts: Facts) -> tuple[Owner, Share] | None:
+    """Whose pods are to be counted before `decide`, and for what share; None where nothing is to be counted."""
+    settings = _Settings(pod, facts)
+    if is_exempt(pod, facts) or _opted_out(settings, _Draft()):
+        return None
+    found = settings.find(names.STAMP_ON_DEMAND)
+    controller = _controller_of(pod)
+    if found is None or not found.value or controller is None or _speaks_of_capacity(pod, settings):
+        return None
+    owner = Owner(facts.namespace, controller.uid)
+    try:
+        share = shares.parse(found.value)
+    except ValueError:
+        return None  # `decide` tells
+    return None if _decided(pod, owner) else (owner, share)
+
+
 def _opted_out(settings: _Settings, draft: _Draft) -> bool:
     out = False
     for found in settings.opt_outs():
@@ -333,8 +364,13 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
             draft.note(setting.name, ",".join(fitting), found)
             if setting.label == names.NODEPOOL_LABEL:
                 _tolerate(pod, fitting, found, facts, draft)
+    seat = _seated(pod, settings, facts, draft)
+    if seat is not None and seat.side is Side.ON_DEMAND:
+        wanted[names.CAPACITY_TYPE_LABEL] = _NOT_INTERRUPTED
     if wanted:
         draft.operations.extend(_affinity_operations(pod, wanted))
+    if seat is not None and seat.side is Side.SPOT:
+        draft.operations.append(_prefer_spot(pod, bool(wanted)))
 
 
 def _quoted(values: list[str]) -> str:
@@ -426,6 +462,82 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
         else:
             for expression in missing:
                 yield review.add(*path, "-", value=expression)
+
+
+# --- the share on demand --------------------------------------------------------------------------------------------
+
+
+def _controller_of(pod: Pod) -> review.OwnerReference | None:
+    """The controller of the pod, if it makes pods that are alike."""
+    for owner in pod.metadata.owner_references or ():
+        group = owner.api_version.partition("/")[0]
+        if owner.controller is True and owner.uid and (owner.kind, group) in _SHARING:
+            return owner
+    return None
+
+
+def _speaks_of_capacity(pod: Pod, settings: _Settings) -> bool:
+    """Whether something nearer decides on the capacity type: the pod's own spec, or the setting for all pods."""
+    label = names.CAPACITY_TYPE_LABEL
+    terms = _required_terms(pod)
+    wish = settings.find(names.STAMP_CAPACITY_TYPE)
+    return (
+        _selects(pod, label)
+        or (terms is not None and not any(_missing(term, label, ("",)) for term in terms))
+        or (wish is not None and bool(wish.value))
+    )
+
+
+def _decided(pod: Pod, owner: Owner) -> bool:
+    """Whether the pod was given its side before: the API server asks again after another webhook changed the pod."""
+    return owner.gave((pod.metadata.annotations or {}).get(names.ON_DEMAND_TICKET, ""))
+
+
+def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat | None:
+    """What the pod is for, where a share says so; its label and annotations are drafted."""
+    found = settings.find(names.STAMP_ON_DEMAND)
+    controller, problem, share = _controller_of(pod), "", Share()
+    owner = Owner(facts.namespace, "" if controller is None else controller.uid)
+    if found is None or not found.value or (controller is not None and _decided(pod, owner)):
+        return None
+    try:
+        share = shares.parse(found.value)
+    except ValueError as error:
+        problem = str(error)
+    if controller is None:
+        problem = problem or "no ReplicaSet, StatefulSet or Job controls the pod"
+    elif _speaks_of_capacity(pod, settings):
+        problem = problem or f"{names.CAPACITY_TYPE_LABEL} is set for the pod already"
+    elif facts.seat is None:
+        problem = problem or "the webhook is not counting pods (--on-demand-shares)"
+    if problem or facts.seat is None or controller is None:
+        draft.warnings.append(f"dovetail: {found}: {problem}. The share was not applied")
+        return None
+    seat, labels = facts.seat, pod.metadata.labels
+    if labels is None:
+        draft.operations.append(review.add("metadata", "labels", value={names.ON_DEMAND_SHARE_LABEL: seat.side.value}))
+    else:
+        draft.operations.append(review.add("metadata", "labels", names.ON_DEMAND_SHARE_LABEL, value=seat.side.value))
+    draft.annotations[names.ON_DEMAND_TICKET] = owner.ticket(seat, facts.review)
+    if controller.kind == "ReplicaSet" and names.POD_DELETION_COST not in (pod.metadata.annotations or {}):
+        draft.annotations[names.POD_DELETION_COST] = str(-seat.rank)  # the least goes first when it is scaled down
+    draft.note(SHARE_STAMP, seat.side.value, found, f"{share} on demand")
+    return seat
+
+
+def _prefer_spot(pod: Pod, required: bool) -> Operation:
+    """The preference, into an affinity that may just have been made for requirements."""
+    affinity = pod.spec.affinity
+    node_affinity = None if affinity is None else affinity.node_affinity
+    term = {"matchExpressions": [_expression(names.CAPACITY_TYPE_LABEL, (names.CAPACITY_SPOT,))]}
+    preference = {"weight": _SPOT_WEIGHT, "preference": term}
+    if node_affinity is not None and node_affinity.preferred is not None:
+        return review.add("spec", "affinity", "nodeAffinity", _PREFERRED, "-", value=preference)
+    if node_affinity is not None or required:
+        return review.add("spec", "affinity", "nodeAffinity", _PREFERRED, value=[preference])
+    if affinity is not None:
+        return review.add("spec", "affinity", "nodeAffinity", value={_PREFERRED: [preference]})
+    return review.add("spec", "affinity", value={"nodeAffinity": {_PREFERRED: [preference]}})
 
 
 # --- tolerations, spread, disruption --------------------------------------------------------------------------------
@@ -555,6 +667,10 @@ _DISRUPTION_ANNOTATIONS = {
 """Annotations of a pod, with the value that means do-not-disrupt. They stay: other programs may read them."""
 
 
+DEPRECATED_LABELS = frozenset({*names.LABEL_ALIASES, *_RENAMED_LABELS}) - {names.EBS_ZONE_LABEL}
+"""Node labels that have a newer name."""
+
+
 def renamed_label(key: str) -> str:
     """The present name of a node label; the key itself where it is not deprecated."""
     if key == names.EBS_ZONE_LABEL:  # another name for the zone, and no deprecated one
@@ -682,9 +798,9 @@ def _record(pod: Pod, draft: _Draft) -> bool:
     """
     annotations = pod.metadata.annotations
     entries = {
-        match["stamp"]: match[0]
-        for part in (annotations or {}).get(names.STAMPED_ANNOTATION, "")[:_LONGEST_RECORD].split("; ")
-        if (match := _ENTRY.fullmatch(part)) is not None and match["stamp"] in STAMPS
+        stamp: part
+        for part in (annotations or {}).get(names.STAMPED_ANNOTATION, "")[:LONGEST_RECORD].split("; ")
+        if _ENTRY.fullmatch(part) and (stamp := part.partition("=")[0]) in STAMPS
     }
     entries |= draft.stamped
     wanted = {**draft.annotations, names.STAMPED_ANNOTATION: "; ".join(entry for _, entry in sorted(entries.items()))}

@@ -435,7 +435,7 @@ def _kept(annotations: dict[str, str]) -> Mapping[str, str]:
     kept = {
         sys.intern(key): value
         for key, value in annotations.items()
-        if key.startswith(_KEPT_ANNOTATIONS) or key in _KEPT_ANNOTATION_KEYS
+        if (key.startswith(_KEPT_ANNOTATIONS) and key != names.ON_DEMAND_TICKET) or key in _KEPT_ANNOTATION_KEYS
     }
     return kept or _NO_ANNOTATIONS
 

@@ -1,4 +1,4 @@
-"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, and the IAM policies in manifests/aws."""
+"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, the admission policy, and the IAM policies in manifests/aws."""
 
 import pathlib
 from collections.abc import Mapping
@@ -9,11 +9,14 @@ import yaml
 
 from provisioner.apis.crds import Document, documents
 from provisioner.cli.infrastructure import MarksError, cloudformation, permissions_table, spliced, terraform
+from webhook import policy
 
 HEADER: Final = "# Generated from provisioner/apis by `make manifests`; do not edit.\n"
+POLICY_HEADER: Final = "# Generated from webhook/policy.py by `make manifests`; do not edit.\n"
 DIRECTORY: Final = pathlib.Path("manifests")
 DEFINITIONS: Final = pathlib.Path("crds")
 INFRASTRUCTURE: Final = pathlib.Path("aws")
+POLICY: Final = pathlib.Path("components") / "admission-policy" / "policy.yaml"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -26,9 +29,10 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow=flow, indentless=False)
 
 
-def text_of(document: Document) -> str:
-    """The YAML of one document; the same document gives the same text."""
-    return HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+def text_of(*documents: Document, header: str = HEADER) -> str:
+    """The YAML of documents; the same documents give the same text."""
+    made = (yaml.dump(one, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True) for one in documents)
+    return header + "---\n".join(made)
 
 
 def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
@@ -38,6 +42,7 @@ def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
         MarksError: a file that is written in part by people is missing, or has no place for our part.
     """
     made = {DEFINITIONS / name: text_of(document) for name, document in documents().items()}
+    made[POLICY] = text_of(policy.policy(), policy.binding(), header=POLICY_HEADER)
     made[INFRASTRUCTURE / "terraform" / "policies.tf"] = terraform()
     for name, block in (("cloudformation.yaml", cloudformation()), ("README.md", permissions_table())):
         path = INFRASTRUCTURE / name
@@ -78,7 +83,7 @@ def stale(directory: pathlib.Path) -> list[str]:
     help="Directory of the manifests.",
 )
 def command(check: bool, directory: pathlib.Path) -> None:
-    """Write the CustomResourceDefinitions of our kinds, and the IAM policies of the controllers."""
+    """Write the CustomResourceDefinitions of our kinds, the admission policy, and the IAM policies of the controllers."""
     if check:
         if problems := stale(directory):
             raise click.ClickException("\n".join([*problems, "run `make manifests` and commit the result"]))

@@ -366,7 +366,7 @@ def observability(base: Base) -> Observability:
     return Observability(
         observer,
         Transitions(base.recorder, clock),
-        SchedulerLiveness(cluster.waiting, base.recorder, clock),
+        SchedulerLiveness(cluster.waiting, base.recorder, clock, base.client),
         OverlayStatus(base.client, caches.overlays, clock, caches.overlay_objects),
     )
 

@@ -28,6 +28,7 @@ from tests.support.kube import FakeAnswer, FakeApi, bookmark, event, page, refus
 from tests.support.mutants import DOCUMENTS, document, mutant
 from webhook.app import Admission
 from webhook.review import ReviewError
+from webhook.shares import Owner, Seat, Share, Side
 from webhook.stamping import Facts
 
 MUTANTS = 100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 5_000
@@ -127,7 +128,12 @@ def _is_json(text: bytes) -> bool:
 
 class _Everywhere:
     def of(self, namespace: str) -> Facts | None:
-        return Facts(namespace, {"dovetail.dev/arch": "arm64", "dovetail.dev/scheduler": "enabled"})
+        wishes = {"dovetail.dev/arch": "arm64", "dovetail.dev/scheduler": "enabled", "dovetail.dev/on-demand": "30pct"}
+        return Facts(namespace, wishes)
+
+    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
+        del owner, review, keep
+        return Seat(Side.SPOT, 1, share.of(1))
 
 
 def test_every_review_is_answered_unless_its_uid_cannot_be_read() -> None:

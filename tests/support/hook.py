@@ -27,8 +27,8 @@ IN_ARM64 = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
 class Hook:
     """The running program and what a test does with it."""
 
-    def __init__(self, plane: DevCluster, directory: Path) -> None:
-        self.plane = plane
+    def __init__(self, plane: DevCluster, directory: Path, *flags: str) -> None:
+        self.plane, self._flags = plane, flags
         self._directory = directory
         self.address = f"127.0.0.1:{plane.ports['webhook']}"
         self.metrics = f"http://127.0.0.1:{plane.ports['webhook-metrics']}"
@@ -39,7 +39,7 @@ class Hook:
         arguments = ["--kubeconfig", str(self.plane.kubeconfig), "--bind", self.address]
         arguments += ["--metrics-bind", self.metrics.removeprefix("http://")]
         arguments += ["--register-url", f"https://{self.address}", "--cert-dir", str(self._directory)]
-        arguments += ["--scheduler-lease", "kube-system/kube-scheduler", "--namespace", HOME]
+        arguments += ["--scheduler-lease", "kube-system/kube-scheduler", "--namespace", HOME, *self._flags]
         command = [sys.executable, "-m", "provisioner.cli.main", "webhook", *arguments]
         root = str(Path(__file__).parents[2])
         eventually(self._has_default_account, "the default service account is there")

@@ -587,6 +587,17 @@ def test_applying_again_takes_nothing_that_programs_wrote(kind: str) -> None:
         assert "annotations" not in one["metadata"]
 
 
+def test_without_the_webhook_nothing_of_it_is_left() -> None:
+    patches = yaml.safe_load((MANIFESTS / "components" / "without-webhook" / "kustomization.yaml").read_text("utf-8"))
+    deleted = [yaml.safe_load(one["patch"]) for one in patches["patches"]]
+    assert all(one["$patch"] == "delete" for one in deleted)
+    serving = ("webhook", "dovetail-certs")
+    ours = [one for one in load("base") if any(word in one["metadata"]["name"] for word in serving)]
+    assert {(one["kind"], one["metadata"]["name"]) for one in deleted} == {
+        (one["kind"], one["metadata"]["name"]) for one in ours
+    }
+
+
 def test_the_read_only_webhook_may_write_nothing() -> None:
     text = (MANIFESTS / "components" / "webhook-read-only" / "rbac.yaml").read_text(encoding="utf-8")
     roles = list(yaml.safe_load_all(text))

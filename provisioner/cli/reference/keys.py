@@ -21,6 +21,19 @@ OWN: Final = (
     Key(names.STAMP_OS, "Pod annotation, Namespace label", "you", "Operating systems that the pod requires."),
     Key(names.STAMP_CAPACITY_TYPE, "Pod annotation, Namespace label", "you", "Capacity types that the pod requires."),
     Key(
+        names.STAMP_ON_DEMAND,
+        "Pod annotation, Namespace label",
+        "you",
+        "Share of the pods of one owner (`30%`, in labels `30pct`) or number of them that require on-demand nodes; the others prefer spot.",
+    ),
+    Key(
+        names.ON_DEMAND_SHARE_LABEL,
+        "Pod label",
+        "webhook",
+        "Which of the two the pod is: `on-demand` or `spot`. The webhook counts pods by it.",
+    ),
+    Key(names.ON_DEMAND_TICKET, "Pod annotation", "webhook", "The admission review that decided; counts a pod once."),
+    Key(
         names.STAMP_NODEPOOL,
         "Pod annotation, Namespace label",
         "you",
@@ -49,6 +62,12 @@ OWN: Final = (
         "Pod annotation, Namespace label",
         "you",
         "`rewrite` replaces deprecated node labels and annotations of the pod with the current ones.",
+    ),
+    Key(
+        names.RECREATE_UNSCHEDULED,
+        "Pod annotation",
+        "you",
+        "`true` lets the provisioner delete the pod, so that its controller creates it again, if its scheduler has processed no pod for a minute.",
     ),
     Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod unchanged."),
     Key(

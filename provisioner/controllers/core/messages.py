@@ -76,6 +76,16 @@ def scheduler_not_running(scheduler: str, seconds: float) -> EventMessage:
     )
 
 
+def recreated(scheduler: str, seconds: float) -> EventMessage:
+    """To a pod that is deleted so that its controller makes it again."""
+    return EventMessage(
+        "Warning",
+        "RecreatedUnscheduled",
+        f'Deleted the pod: scheduler "{scheduler}" has processed no pod for {seconds:.0f} s, '
+        "and the controller of the pod creates it again",
+    )
+
+
 def evicted(reason: str) -> EventMessage:
     """`reason` is why the node is disrupted."""
     return EventMessage("Normal", "Evicted", f"Evicted pod: {reason}")
@@ -746,6 +756,7 @@ REFUSED_REPORTS: Final = "Refused reports"
 
 # scheduler_liveness.py
 SCHEDULER_IS_SILENT: Final = "A scheduler has processed no pod for a minute while pods wait for it; check that it runs"
+FAILED_TO_RECREATE_POD: Final = "Failed to delete a pod whose scheduler is silent; retrying"
 NO_PODS_WAIT_FOR_SILENT_SCHEDULER: Final = "No pods wait for the silent scheduler anymore"
 
 # static_capacity.py

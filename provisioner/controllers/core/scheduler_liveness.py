@@ -3,10 +3,14 @@
 `spec.schedulerName` cannot be changed: a pod that was given to a scheduler that is gone waits in silence, without a condition
 and without an event. A scheduler that lives writes one or the other for some pod; where it wrote nothing for a minute while pods
 waited all that time, they are counted and told. Only what is seen here counts, by our own clock: no Lease, no other machine's time.
+
+Pods that opt in (`dovetail.dev/recreate-unscheduled: "true"`) are deleted, if they have a controller that makes them again: the webhook
+gives the new ones to no scheduler that is not alive. A deletion demands the very pod that was seen here, at its version, so one that is
+bound in the meantime stays.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final, Protocol
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
@@ -14,12 +18,16 @@ from provisioner.controllers.changes import Change, PodChanged
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.events import Told
 from provisioner.controllers.references import pod_reference
+from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
+from provisioner.kube.resources import PODS, Resource
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 
 SILENCE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
+MAX_DELETIONS: Final = 20
+"""Pods that are deleted in one look, so that a mistake is slow."""
 
 WITHOUT_SCHEDULER = metrics.gauge(
     "dovetail_pods_without_scheduler",
@@ -27,7 +35,23 @@ WITHOUT_SCHEDULER = metrics.gauge(
     ("scheduler",),
 )
 
+RECREATED = metrics.counter(
+    "dovetail_pods_recreated_total",
+    "Pods deleted because their scheduler has processed no pod for a minute, so that their controller creates them again.",
+    ("scheduler",),
+)
+
 _log = logs.get_logger(__name__)
+
+
+class Deleter(Protocol):
+    """What deletes one version of one pod; `provisioner.kube.client.Client` does."""
+
+    def delete(
+        self, resource: Resource[Any], name: str, namespace: str = "", *, uid: str = "", resource_version: str = ""
+    ) -> None:
+        """Delete it, or raise Conflict, NotFound or another ApiError."""
+        ...
 
 
 class SchedulerLiveness:
@@ -37,6 +61,7 @@ class SchedulerLiveness:
         waiting: every unbound, ungated, living pod.
         recorder: for the pods' events.
         clock: measures the silence.
+        client: deletes pods that opted in.
         scheduler: whose pods are watched over.
     """
 
@@ -45,9 +70,11 @@ class SchedulerLiveness:
         waiting: Callable[[], Iterable[Pod]],
         recorder: Recorder,
         clock: Clock,
+        client: Deleter,
         scheduler: str = names.SCHEDULER_NAME,
     ) -> None:
         self._waiting, self._recorder, self._clock, self._scheduler = waiting, recorder, clock, scheduler
+        self._client = client
         self._sign_at = clock.monotonic()
         self._since: dict[str, float] = {}
         self._told = Told()
@@ -85,12 +112,37 @@ class SchedulerLiveness:
                 )
             else:
                 _log.info(messages.NO_PODS_WAIT_FOR_SILENT_SCHEDULER, scheduler=self._scheduler)
+        self._recreate(left)
         message = messages.scheduler_not_running(self._scheduler, SILENCE_SECONDS)
         for pod, _ in self._told.due(((pod, message.text) for pod in left), now):
             self._recorder.publish(pod_reference(pod), *message, ttl=0)
 
+    def _recreate(self, left: Iterable[Pod]) -> None:
+        wanted = sorted(filter(_may_be_recreated, left), key=lambda pod: self._since[pod.uid])
+        for pod in wanted[:MAX_DELETIONS]:
+            try:
+                self._client.delete(PODS, pod.name, pod.namespace, uid=pod.uid, resource_version=pod.resource_version)
+            except (NotFound, Conflict):
+                continue  # gone, or something was written: it is looked at again
+            except ApiError as error:
+                _log.warning(messages.FAILED_TO_RECREATE_POD, pod=pod.key, error=str(error))
+                return
+            RECREATED.labels(self._scheduler).inc()
+            self._recorder.publish(pod_reference(pod), *messages.recreated(self._scheduler, SILENCE_SECONDS), ttl=0)
+
     def _is_unseen(self, pod: Pod) -> bool:
         return pod.shape.scheduler_name == self._scheduler and not pod.scheduled_reason and not pod.scheduled
+
+
+def _may_be_recreated(pod: Pod) -> bool:
+    """Whether the pod opted in, is bound nowhere, and somebody makes it again."""
+    return (
+        pod.annotations.get(names.RECREATE_UNSCHEDULED) == "true"
+        and pod.owner is not None
+        and pod.owner.kind != "Node"
+        and not pod.node_name
+        and pod.deleted is None
+    )
 
 
 def _seen_to(pod: Pod) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+import pytest
 from flask.testing import FlaskClient
 
 from provisioner.support import metrics
@@ -12,6 +13,7 @@ from tests.support.kube import deep
 from tests.unit.webhook.test_review import body
 from webhook.app import Admission, create_app
 from webhook.review import MAX_BODY_BYTES
+from webhook.shares import Owner, Seat, Share, Side
 from webhook.stamping import Facts
 from webhook.validation import Surroundings, Validation
 
@@ -21,12 +23,17 @@ class Source:
 
     def __init__(self, namespaces: dict[str, Facts | Exception]) -> None:
         self._namespaces = namespaces
+        self.asked: list[tuple[Owner, Share, str, bool]] = []
 
     def of(self, namespace: str) -> Facts | None:
         found = self._namespaces.get(namespace)
         if isinstance(found, Exception):
             raise found
         return found
+
+    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
+        self.asked.append((owner, share, review, keep))
+        return Seat(Side.SPOT, 7, 7)
 
 
 class Nothing:
@@ -42,6 +49,7 @@ SOURCE = Source(
         "shop": Facts("shop", ARM64, scheduler_alive=True),
         "held": Facts("held", ARM64, scheduler_alive=False),
         "wrong": Facts("wrong", {"dovetail.dev/arch": "vax"}),
+        "shared": Facts("shared", {"dovetail.dev/on-demand": "30pct"}),
         "broken": RuntimeError("cache is broken"),
     }
 )
@@ -147,3 +155,13 @@ def test_health_and_readiness() -> None:
     assert client().get("/readyz").status_code == 200
     answer = client(["cache: cold", "certificate: none"]).get("/readyz")
     assert (answer.status_code, answer.data) == (503, b"cache: cold\ncertificate: none\n")
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_pod_of_an_owner_with_a_share_is_counted_unless_it_will_not_be_made(dry: bool) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": True}
+    pod = {"metadata": {"ownerReferences": [owner]}, "spec": {"containers": []}}
+    SOURCE.asked.clear()
+    _, reply = post(body(namespace="shared", object=pod, dryRun=dry))
+    assert SOURCE.asked == [(Owner("shared", "r"), Share(percent=30), "u1", not dry)]
+    assert "/metadata/labels" in [one["path"] for one in json.loads(base64.b64decode(reply["response"]["patch"]))]

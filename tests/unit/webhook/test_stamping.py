@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from provisioner.values.taints import Taint
 from tests.support import jsonpatch
 from webhook.review import decode_pod
-from webhook.stamping import MAX_ANNOTATION_BYTES, MAX_TOLERATIONS, Decision, Facts, StampOutcome, decide
+from webhook.shares import Owner, Seat, Share, Side
+from webhook.stamping import (
+    MAX_ANNOTATION_BYTES,
+    MAX_TOLERATIONS,
+    SHARE_STAMP,
+    Decision,
+    Facts,
+    StampOutcome,
+    decide,
+    share_of,
+)
 
 FACTS = Facts(namespace="shop", namespace_labels={}, scheduler_alive=True)
 ARCH = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
@@ -599,6 +609,113 @@ def test_no_protection_for(document: dict[str, Any]) -> None:
 def test_a_job_with_words_of_its_own_gets_no_say_in_the_record() -> None:
     record = record_of(stamped(of({**JOB, "name": "a); os=linux (pod"}), PROTECT))
     assert record == "do-not-disrupt=true (cluster: pod of Job a__ os=linux _pod)"
+
+
+# --- the share on demand
+
+
+REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "r", "controller": True}
+SHARED = replace(FACTS, namespace_labels={"dovetail.dev/on-demand": "30pct"}, review="t1")
+ON_DEMAND, SPOT = (replace(SHARED, seat=Seat(side, 2, 4)) for side in (Side.ON_DEMAND, Side.SPOT))
+PREFERS_SPOT = {
+    "weight": 100,
+    "preference": expressions({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}),
+}
+NOT_INTERRUPTED = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand", "reserved"]}
+
+
+def owned(
+    annotations: dict[str, str] | None = None, owner: dict[str, Any] = REPLICA_SET, **spec: Any
+) -> dict[str, Any]:
+    document = pod(annotations, **spec)
+    document["metadata"]["ownerReferences"] = [owner]
+    return document
+
+
+def test_a_pod_that_runs_on_demand_requires_it() -> None:
+    after = stamped(owned(), ON_DEMAND)
+    assert terms_of(after) == [expressions(NOT_INTERRUPTED)]
+    assert after["metadata"]["labels"] == {"dovetail.dev/on-demand-share": "on-demand"}
+    assert after["metadata"]["annotations"] == {
+        "dovetail.dev/on-demand-ticket": "r.2.t1",
+        "controller.kubernetes.io/pod-deletion-cost": "-4",
+        "dovetail.dev/stamped": "on-demand=on-demand (namespace: 30% on demand)",
+    }
+
+
+INTO_PREFERENCES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "no affinity": ({}, {}),
+    "an empty affinity": ({"affinity": {}}, {}),
+    "an affinity between pods": ({"affinity": {"podAffinity": {"x": 1}}}, {}),
+    "an empty node affinity": ({"affinity": {"nodeAffinity": {}}}, {}),
+    "a requirement": ({"affinity": required(expressions(ZONE))}, {}),
+    "another stamp's requirement": ({}, {ARCH_KEY: "arm64"}),
+    "a requirement, and another stamp's": ({"affinity": required(expressions(ZONE))}, {ARCH_KEY: "arm64"}),
+}
+
+
+@pytest.mark.parametrize(("spec", "annotations"), INTO_PREFERENCES.values(), ids=INTO_PREFERENCES)
+def test_the_others_prefer_spot_beside(spec: dict[str, Any], annotations: dict[str, str]) -> None:
+    after = stamped(owned(annotations, **spec), SPOT)
+    assert after["spec"]["affinity"]["nodeAffinity"][PREFERRED] == [PREFERS_SPOT]
+    assert after["metadata"]["labels"] == {"dovetail.dev/on-demand-share": "spot"}
+
+
+def test_a_preference_of_the_pod_is_kept() -> None:
+    before = owned(affinity={"nodeAffinity": {PREFERRED: PREFERENCE}})
+    assert stamped(before, SPOT)["spec"]["affinity"]["nodeAffinity"][PREFERRED] == [*PREFERENCE, PREFERS_SPOT]
+
+
+def test_a_second_look_at_the_same_admission_changes_and_counts_nothing() -> None:
+    for facts in (ON_DEMAND, SPOT):
+        once = stamped(owned(), facts)
+        again = replace(facts, seat=None, review="t2")  # the API server's second review has another uid
+        assert decision_for(once, again).operations == ()
+        assert decision_for(once, again).warnings == ()
+        assert share_of(decode_pod(msgspec.json.encode(once)), again) is None
+
+
+def test_what_was_copied_from_a_pod_into_a_template_is_decided_anew() -> None:
+    copied = stamped(owned(), SPOT)
+    copied["metadata"]["ownerReferences"] = [{**REPLICA_SET, "uid": "other"}]
+    assert share_of(decode_pod(msgspec.json.encode(copied)), SHARED) == (Owner("shop", "other"), Share(percent=30))
+    after = stamped(copied, ON_DEMAND)
+    assert after["metadata"]["labels"] == {"dovetail.dev/on-demand-share": "on-demand"}
+    assert after["metadata"]["annotations"]["dovetail.dev/on-demand-ticket"] == "other.2.t1"
+
+
+def test_a_deletion_cost_of_the_pod_is_kept_and_only_replica_sets_read_one() -> None:
+    mine = {"controller.kubernetes.io/pod-deletion-cost": "9"}
+    assert stamped(owned(mine), SPOT)["metadata"]["annotations"].items() >= mine.items()
+    after = stamped(owned(owner={**REPLICA_SET, "kind": "StatefulSet"}), SPOT)
+    assert "controller.kubernetes.io/pod-deletion-cost" not in after["metadata"]["annotations"]
+
+
+UNSHARED = {
+    "the pod chose": (owned(nodeSelector={"karpenter.sh/capacity-type": "spot"}), SPOT, "is set for the pod already"),
+    "every term chose": (owned(affinity=required(expressions(NOT_INTERRUPTED))), SPOT, "is set for the pod already"),
+    "a stamp for all pods": (owned({"dovetail.dev/capacity-type": "spot"}), SPOT, "is set for the pod already"),
+    "no controller": (pod(), SPOT, "no ReplicaSet, StatefulSet or Job controls the pod"),
+    "a controller of another kind": (owned(owner={**REPLICA_SET, "kind": "Other"}), SPOT, "controls the pod"),
+    "no share": (owned({"dovetail.dev/on-demand": "most"}), SPOT, "'most' is neither a percentage"),
+    "nobody counts": (owned(), SHARED, "--on-demand-shares"),
+}
+
+
+@pytest.mark.parametrize(("document", "facts", "text"), UNSHARED.values(), ids=UNSHARED)
+def test_a_share_is_not_applied(document: dict[str, Any], facts: Facts, text: str) -> None:
+    decision = decision_for(document, facts)
+    assert SHARE_STAMP not in decision.stamped
+    assert [text in one for one in decision.warnings] == [True]
+    if "--on-demand-shares" not in text:
+        assert share_of(decode_pod(msgspec.json.encode(document)), facts) is None
+
+
+def test_whose_pods_are_counted() -> None:
+    wanted = share_of(decode_pod(msgspec.json.encode(owned({"dovetail.dev/on-demand": "2"}))), FACTS)
+    assert wanted == (Owner("shop", "r"), Share(count=2))
+    assert share_of(decode_pod(msgspec.json.encode(owned())), FACTS) is None
+    assert share_of(decode_pod(msgspec.json.encode(owned({STAMP_KEY: "disabled"}))), SHARED) is None
 
 
 # --- topology keys

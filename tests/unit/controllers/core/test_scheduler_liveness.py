@@ -1,14 +1,23 @@
 """Pods whose scheduler is gone: when they are counted and told, and when not."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.controllers.changes import Change, NodeChanged, PodChanged
-from provisioner.controllers.core.scheduler_liveness import LOOK_SECONDS, SILENCE_SECONDS, SchedulerLiveness
+from provisioner.controllers.core.scheduler_liveness import (
+    LOOK_SECONDS,
+    MAX_DELETIONS,
+    SILENCE_SECONDS,
+    SchedulerLiveness,
+)
+from provisioner.kube.errors import ApiError, Conflict
+from provisioner.kube.resources import Resource
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import FakeClock
 from tests.support.cluster import World, bound, node, pod
@@ -29,8 +38,21 @@ class Bench:
         self.clock = FakeClock()
         self.pods = list(pods)
         self.recorder = TinyServer(World()).recorder
-        self.liveness = SchedulerLiveness(lambda: self.pods, self.recorder, self.clock)
+        self.deleted: list[str] = []
+        self.refusal: ApiError | None = None
+        self.liveness = SchedulerLiveness(lambda: self.pods, self.recorder, self.clock, self)
         self.liveness.look()
+
+    def delete(
+        self, resource: Resource[Any], name: str, namespace: str = "", *, uid: str = "", resource_version: str = ""
+    ) -> None:
+        assert (resource.plural, namespace) == ("pods", "default")
+        assert uid
+        assert resource_version
+        if self.refusal is not None:
+            raise self.refusal
+        self.deleted.append(name)
+        self.pods = [one for one in self.pods if one.name != name]
 
     def after(self, seconds: float) -> list[str]:
         """Names of the pods that are told of by then, by a look every second."""
@@ -107,3 +129,36 @@ def test_a_pod_that_has_just_come_is_given_its_minute() -> None:
     bench.pods = [ours("a")]
     assert bench.after(SILENCE_SECONDS - 1) == []
     assert bench.after(LOOK_SECONDS * 2) == ["a"]
+
+
+OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="r", controller=True)
+
+
+def opted_in(name: str, **changes: Any) -> Pod:
+    annotations = {"dovetail.dev/recreate-unscheduled": "true"}
+    found = {"annotations": annotations, "owner": OWNER, "resource_version": "7"} | changes
+    return msgspec.structs.replace(ours(name), **found)
+
+
+def test_pods_that_opted_in_are_deleted_and_told() -> None:
+    bench = Bench(opted_in("a"), opted_in("b", annotations={}), opted_in("c", owner=None))
+    bench.after(SILENCE_SECONDS - 1)
+    assert bench.deleted == []
+    bench.after(LOOK_SECONDS + 1)
+    assert bench.deleted == ["a"]
+    assert [name for _, name, _, reason in bench.recorder.events if reason == "RecreatedUnscheduled"] == ["a"]
+
+
+def test_no_more_than_a_few_are_deleted_at_a_time() -> None:
+    bench = Bench(*(opted_in(f"p{at}") for at in range(3 * MAX_DELETIONS)))
+    bench.after(SILENCE_SECONDS)
+    assert len(bench.deleted) <= MAX_DELETIONS
+    bench.after(LOOK_SECONDS)
+    assert MAX_DELETIONS <= len(bench.deleted) <= 2 * MAX_DELETIONS
+
+
+def test_a_pod_that_was_written_meanwhile_stays_and_the_others_go_on() -> None:
+    bench = Bench(opted_in("a"))
+    bench.refusal = Conflict(409, "Conflict", "the pod was bound")
+    bench.after(SILENCE_SECONDS + LOOK_SECONDS + 1)
+    assert "RecreatedUnscheduled" not in [reason for *_, reason in bench.recorder.events]

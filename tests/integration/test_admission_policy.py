@@ -1,0 +1,281 @@
+"""The admission policy on a real API server stamps pods as the webhook's decision says: tables, and pods at random.
+
+Pods are dry-run requests. What the policy cannot do (webhook/policy.py lists it) is not asked for here.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.errors import ApiError
+from provisioner.support.clock import SystemClock
+from tests.support import jsonpatch
+from tests.support.definitions import send
+from tests.support.eventually import eventually
+from webhook.policy import binding, policy
+from webhook.review import decode_pod
+from webhook.stamping import Facts, decide
+
+pytestmark = pytest.mark.plane
+
+Document = dict[str, Any]
+SEEDS: Final = 400
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+NAMESPACES: Final[dict[str, dict[str, str]]] = {
+    "policy-plain": {},
+    "policy-labels": {
+        "dovetail.dev/arch": "arm64_amd64",
+        "dovetail.dev/os": "linux",
+        "dovetail.dev/spread": "zone",
+        "dovetail.dev/protect-jobs": "enabled",
+    },
+    "policy-odd": {"dovetail.dev/arch": "sparc", "dovetail.dev/capacity-type": "spot", "dovetail.dev/stamp": "enabled"},
+    "policy-out": {"dovetail.dev/stamp": "off", "dovetail.dev/arch": "amd64"},
+}
+DEFAULTS: Final[tuple[dict[str, str], ...]] = (
+    {},
+    {"arch": " amd64 ", "nodepool": "general", "protect-jobs": "enabled", "capacity-type": "on-demand,spot"},
+    {"os": "windows,linux", "spread": "zone"},
+    {"arch": "amd64", "stamp": "disabled"},
+)
+POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
+CONFIG_MAP: Final = "/api/v1/namespaces/dovetail-system/configmaps"
+
+
+@pytest.fixture(scope="module")
+def client(plane: DevCluster) -> Iterator[Client]:
+    """A client of a cluster with the policy, bound to a ConfigMap without defaults; both are taken away again."""
+    client = Client(connect(str(plane.kubeconfig), user_agent="dovetail-tests"), SystemClock())
+    for name, labels in {**NAMESPACES, "dovetail-system": {}}.items():
+        created(client, "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        account = f"/api/v1/namespaces/{name}/serviceaccounts"
+        created(client, account, {"metadata": {"name": "default"}})
+    created(client, CONFIG_MAP, {"metadata": {"name": "dovetail-defaults"}})
+    created(client, POLICIES, policy())
+    created(client, BINDINGS, binding())
+    yield client
+    for path in (f"{BINDINGS}/dovetail-stamping", f"{POLICIES}/dovetail-stamping", f"{CONFIG_MAP}/dovetail-defaults"):
+        client.raw("DELETE", path)
+
+
+def created(client: Client, path: str, body: Document) -> None:
+    """Create an object that may be there."""
+    try:
+        send(client, "POST", path, body, dry=False)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+
+
+def defaulted(client: Client, data: dict[str, str]) -> None:
+    """Set the defaults, and wait until the policy goes by them."""
+    send(
+        client,
+        "PUT",
+        f"{CONFIG_MAP}/dovetail-defaults",
+        {"metadata": {"name": "dovetail-defaults"}, "data": {**data, "probe": "x"}},
+        dry=False,
+    )
+    # a pod whose stamps depend on nothing but the defaults tells which of them the API server's cache holds
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "probe", "uid": "u", "controller": True}
+    probe = pod({"dovetail.dev/os": "linux"}, {"app": "x"})
+    probe["metadata"]["ownerReferences"] = [job]
+    want = expected(probe, "policy-plain", data)
+    eventually(
+        lambda: seen(send(client, "POST", "/api/v1/namespaces/policy-plain/pods", probe)) == want,
+        "a pod by the new defaults",
+    )
+
+
+def pod(annotations: dict[str, str], labels: dict[str, str] | None = None, **spec: Any) -> Document:
+    """A pod without anything that the API server would add."""
+    metadata: Document = {"generateName": "web-"}
+    if annotations:
+        metadata["annotations"] = annotations
+    if labels:
+        metadata["labels"] = labels
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "x"}], **spec}}
+
+
+def seen(document: Document) -> Document:
+    """What stamps change in a pod, without what the API server makes of it."""
+    spec, metadata = document["spec"], document["metadata"]
+    spread = spec.get("topologySpreadConstraints") or []
+    return {
+        "annotations": metadata.get("annotations") or {},
+        "affinity": spec.get("affinity") or {},
+        "spread": spread,
+        "selector": spec.get("nodeSelector") or {},
+    }
+
+
+def expected(document: Document, namespace: str, defaults: dict[str, str]) -> Document:
+    """The same of the pod that the webhook would make."""
+    facts = Facts(namespace=namespace, namespace_labels=NAMESPACES[namespace], defaults=defaults)
+    return seen(jsonpatch.apply(document, decide(decode_pod(msgspec.json.encode(document)), facts).operations))
+
+
+def chosen(draw: random.Random, *values: Any) -> Any:
+    """One of the values."""
+    return draw.choice(values)
+
+
+def random_term(draw: random.Random) -> Document:
+    """A node selector term, perhaps an empty one."""
+    keys = (
+        "kubernetes.io/arch",
+        "beta.kubernetes.io/arch",
+        "kubernetes.io/os",
+        "topology.kubernetes.io/zone",
+        "karpenter.sh/nodepool",
+    )
+    term: Document = {}
+    some = [
+        {
+            "key": key,
+            "operator": operator,
+            **({"values": chosen(draw, ["windows"], ["linux"], ["a", "b"])} if operator != "Exists" else {}),
+        }
+        for key in draw.sample(keys, draw.randrange(3))
+        for operator in [chosen(draw, "In", "NotIn", "Exists")]
+    ]
+    if draw.random() < 0.1:
+        some.append({"key": "node.kubernetes.io/windows-build", "operator": chosen(draw, "Exists", "DoesNotExist")})
+    if some:
+        term["matchExpressions"] = some
+    if draw.random() < 0.15:
+        term["matchFields"] = [{"key": "metadata.name", "operator": chosen(draw, "In", "NotIn"), "values": ["n1"]}]
+    return term
+
+
+def random_pod(draw: random.Random) -> Document:
+    """A pod that the API server admits, mostly."""
+    annotations = {
+        key: chosen(draw, *values)
+        for key, values in {
+            "dovetail.dev/arch": ("arm64", " amd64 , arm64,", "sparc", "", ",", "amd64,amd64"),
+            "dovetail.dev/os": ("linux", "windows", "linux,windows"),
+            "dovetail.dev/capacity-type": ("spot", "reserved,spot", "SPOT"),
+            "dovetail.dev/nodepool": ("general", "team-a.example", "General"),
+            "dovetail.dev/spread": ("zone", "rack", ""),
+            "dovetail.dev/protect-jobs": ("enabled", "disabled", "yes"),
+            "dovetail.dev/stamp": ("enabled", "disabled", ""),
+            "dovetail.dev/stamped": (
+                "arch=amd64 (pod); os=linux (cluster: why)",
+                "nonsense",
+                "x=y (pod); arch",
+                "os=linux (moon)",
+            ),
+            "karpenter.sh/do-not-disrupt": ("true", "1h"),
+        }.items()
+        if draw.random() < (0.4 if key not in ("dovetail.dev/stamp", "karpenter.sh/do-not-disrupt") else 0.1)
+    }
+    labels = {key: "v" for key in ("app", "statefulset.kubernetes.io/pod-name", "tier") if draw.random() < 0.5}
+    if draw.random() < 0.05:
+        labels["dovetail.dev/stamp"] = chosen(draw, "disabled", "enabled", "off")
+    spec: Document = {}
+    if draw.random() < 0.4:
+        node: Document = {}
+        if draw.random() < 0.7:
+            node[REQUIRED] = {"nodeSelectorTerms": [random_term(draw) for _ in range(draw.randrange(1, 4))]}
+        if draw.random() < 0.3:
+            node["preferredDuringSchedulingIgnoredDuringExecution"] = [
+                {"weight": 1, "preference": {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "Exists"}]}}
+            ]
+        spec["affinity"] = chosen(
+            draw,
+            {"nodeAffinity": node},
+            {"nodeAffinity": node, "podAntiAffinity": {REQUIRED: [{"topologyKey": "x/y"}]}},
+            {},
+        )
+    if draw.random() < 0.3:
+        spec["nodeSelector"] = {
+            chosen(
+                draw,
+                "kubernetes.io/arch",
+                "beta.kubernetes.io/os",
+                "kubernetes.io/os",
+                "team",
+                "karpenter.sh/provisioner-name",
+            ): chosen(draw, "amd64", "windows", "linux")
+        }
+    if draw.random() < 0.1:
+        spec["os"] = {"name": chosen(draw, "linux", "windows")}
+    if draw.random() < 0.1:
+        spec["securityContext"] = chosen(draw, {}, {"windowsOptions": {}}, {"windowsOptions": {"runAsUserName": "x"}})
+    if draw.random() < 0.2:
+        key = chosen(
+            draw, "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone", "kubernetes.io/hostname"
+        )
+        spec["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"a": "b"}},
+            }
+        ]
+    if draw.random() < 0.1:
+        spec["schedulerName"] = chosen(draw, "volcano", "dovetail-scheduler", "default-scheduler")
+    document = pod(annotations, labels, **spec)
+    if draw.random() < 0.4:
+        kind = chosen(draw, "Job", "ReplicaSet")
+        document["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": chosen(draw, "batch/v1", "apps/v1"),
+                "kind": kind,
+                "name": chosen(draw, "nightly", "n" * 130, "a); os=linux (pod"),
+                "uid": "u",
+                "controller": chosen(draw, True, False),
+            }
+        ]
+    return document
+
+
+def test_pods_at_random_are_stamped_as_the_webhook_would(client: Client) -> None:
+    stamped = refused = 0
+    for part, data in enumerate(DEFAULTS):
+        defaulted(client, data)
+        for seed in range(part, SEEDS, len(DEFAULTS)):
+            draw = random.Random(seed)
+            document, namespace = random_pod(draw), draw.choice(sorted(NAMESPACES))
+            want = expected(document, namespace, data)
+            try:
+                answer = send(client, "POST", f"/api/v1/namespaces/{namespace}/pods", document)
+            except ApiError as error:
+                if error.status != 422:
+                    raise
+                refused += 1
+                continue
+            assert seen(answer) == want, seed
+            stamped += want != seen(document)
+            facts = Facts(namespace=namespace, namespace_labels=NAMESPACES[namespace], defaults=data)
+            assert decide(decode_pod(msgspec.json.encode(answer)), facts).operations == (), seed
+    print(f"{SEEDS} pods: {stamped} stamped, {refused} refused by the API server")
+    assert stamped > SEEDS / 4
+    assert refused < SEEDS / 4
+
+
+def test_a_pod_as_large_as_they_get_is_stamped_within_the_budget_of_cel(client: Client) -> None:
+    defaulted(client, DEFAULTS[1])
+    terms = [
+        {
+            "matchExpressions": [
+                {"key": f"example.com/{at}", "operator": "In", "values": ["a", "b", "c"]} for at in range(10)
+            ]
+        }
+        for _ in range(40)
+    ]
+    containers = [{"name": f"c{at}", "image": "x"} for at in range(20)]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+    document = pod({f"a{at}": "x" * 5000 for at in range(20)}, affinity=affinity, containers=containers)
+    answer = send(client, "POST", "/api/v1/namespaces/policy-labels/pods", document)
+    assert seen(answer) == expected(document, "policy-labels", DEFAULTS[1])
+    assert "arch=amd64,arm64 (namespace)" in answer["metadata"]["annotations"]["dovetail.dev/stamped"]

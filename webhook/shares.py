@@ -1,0 +1,247 @@
+"""How many pods of one owner must run on demand, and which of them a new pod is: counted from watched pods and from what was just admitted.
+
+`dovetail.dev/on-demand: "30%"` (or a number of pods) on the pods of a ReplicaSet, StatefulSet or Job. A pod that is to run on demand gets a requirement,
+the others a preference for spot. Every such pod gets a label that says which it is, so that only these pods are watched, and an annotation with the
+review that decided, so that an admission is not counted again when its pod appears.
+
+Each replica counts what it admitted itself at once and what others admitted when the watch shows it. So n replicas that decide at the same time are wrong by
+n pods at most, and the next pods make up for it.
+"""
+
+import enum
+import math
+import re
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from provisioner.apis import names
+from provisioner.kube.resources import Bare
+from provisioner.kube.watch import EventKind
+from provisioner.support.clock import Clock
+
+ADMITTED_SECONDS: Final = 10.0
+"""How long an admitted pod counts that the watch has not shown: it may have been refused by somebody else, such as a quota."""
+MAX_ADMITTED: Final = 20_000
+"""Admissions that are remembered at a time; the oldest are forgotten first."""
+MAX_COUNT: Final = 1_000_000
+
+_PERCENT = re.compile(r"([0-9]{1,3})(?:%|pct)", re.ASCII)
+_PLACE = re.compile(r"\.([0-9]{1,7})\.[^.]*$", re.ASCII)
+_COUNT = re.compile(r"[0-9]{1,7}", re.ASCII)
+
+
+class Side(enum.StrEnum):
+    """What a pod of an owner with a share is for; the value of the label."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many pods of one owner must run on demand.
+
+    Attributes:
+        percent: of all its pods, rounded up; None where `count` says how many.
+        count: pods.
+    """
+
+    percent: int | None = None
+    count: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.percent}%" if self.percent is not None else str(self.count)
+
+    def of(self, pods: int) -> int:
+        """How many of so many pods must run on demand."""
+        return min(pods, self.count) if self.percent is None else math.ceil(pods * self.percent / 100)
+
+    def rank(self, side: Side, place: int) -> int:
+        """The number of pods at which an owner that only grows gets its `place`th pod (from 1) of a side."""
+        if self.percent is None:
+            return place if side is Side.ON_DEMAND else self.count + place
+        part = self.percent if side is Side.ON_DEMAND else 100 - self.percent
+        if part == 0:
+            return place
+        return (place - 1) * 100 // part + 1 if side is Side.ON_DEMAND else -(-place * 100 // part)
+
+
+def parse(text: str) -> Share:
+    """A share: "30%" (in labels "30pct"), or a number of pods.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if found := _PERCENT.fullmatch(text):
+        percent = int(found[1])
+        if percent <= 100:
+            return Share(percent=percent)
+    elif _COUNT.fullmatch(text) and int(text) <= MAX_COUNT:
+        return Share(count=int(text))
+    raise ValueError(f"{text!r} is neither a percentage from 0% to 100% nor a number of pods")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of pods; a name in an owner reference of another namespace is another owner."""
+
+    namespace: str
+    uid: str
+
+    def ticket(self, seat: "Seat", review: str) -> str:
+        """What the pod is told of its admission; copied into a template, it is another owner's and worth nothing.
+
+        Args:
+            seat: that the pod was given.
+            review: uid of the admission review, which is another one when the API server asks again.
+        """
+        return f"{self.uid}.{seat.place}.{review}"
+
+    def gave(self, ticket: str) -> bool:
+        """Whether a pod with this ticket was decided on as a pod of this owner."""
+        return ticket.startswith(f"{self.uid}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one pod is for.
+
+    Attributes:
+        side: on demand, or spot where there is some.
+        place: among the pods of its side, from 1; the lowest that was free, so that a successor takes the place of its predecessor.
+        rank: the higher, the sooner the pod should go when its owner shrinks.
+    """
+
+    side: Side
+    place: int
+    rank: int
+
+
+class _Places:
+    """The places that the pods of one side have; two pods may have one place for a moment. Amortised O(1)."""
+
+    def __init__(self) -> None:
+        self.pods = 0
+        self._taken: dict[int, int] = {}
+        self._lowest = 1  # nothing below is free
+
+    def free(self) -> int:
+        """The lowest free place."""
+        while self._lowest in self._taken:
+            self._lowest += 1
+        return self._lowest
+
+    def take(self, place: int) -> None:
+        self.pods += 1
+        self._taken[place] = self._taken.get(place, 0) + 1
+
+    def leave(self, place: int) -> None:
+        self.pods -= 1
+        left = self._taken.get(place, 1) - 1
+        if left:
+            self._taken[place] = left
+        else:
+            self._taken.pop(place, None)
+            self._lowest = min(self._lowest, max(1, place))
+
+
+class _Count(NamedTuple):
+    """What one pod counts as."""
+
+    owner: Owner
+    side: Side
+    place: int
+
+
+class ShareLedger:
+    """The pods with a share by owner: those that a watch shows (it is the handler of that watch) and those just admitted. Thread-safe.
+
+    Cost: O(1) a review and an event, amortised.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._owners: dict[Owner, dict[Side, _Places]] = {}
+        self._admitted: OrderedDict[str, tuple[float, _Count]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """The owners of which something is known."""
+        return len(self._owners)
+
+    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool = True) -> Seat:
+        """What the next pod of an owner is for.
+
+        Args:
+            owner: of the pod.
+            share: how many of its pods must run on demand.
+            review: uid of the admission review.
+            keep: whether the pod will be made; otherwise nothing is remembered.
+        """
+        with self._lock:
+            self._forget()
+            sides = self._owners.get(owner) or {side: _Places() for side in Side}
+            on_demand = sides[Side.ON_DEMAND].pods
+            side = Side.ON_DEMAND if on_demand < share.of(on_demand + sides[Side.SPOT].pods + 1) else Side.SPOT
+            place = sides[side].free()
+            if keep:
+                if len(self._admitted) >= MAX_ADMITTED:
+                    self._drop(next(iter(self._admitted)))
+                count = _Count(owner, side, place)
+                self._admitted[review] = (self._clock.monotonic() + ADMITTED_SECONDS, count)
+                self._add(count)
+            return Seat(side, place, share.rank(side, place))
+
+    def on_event(self, kind: EventKind, old: Bare | None, new: Bare | None) -> None:
+        """Take in one change of a pod."""
+        del kind  # what was there and what is there says it all
+        with self._lock:
+            before, after = (None if pod is None else _counted(pod) for pod in (old, new))
+            if before != after:
+                if after is not None:
+                    self._add(after)
+                if before is not None:
+                    self._remove(before)
+            if new is not None and old is None:
+                self._drop(new.metadata.annotations.get(names.ON_DEMAND_TICKET, "").rpartition(".")[2])
+
+    def on_sync(self) -> None:
+        """Nothing: the events of the first list were taken in."""
+
+    def _forget(self) -> None:
+        now = self._clock.monotonic()
+        while self._admitted:
+            review, (until, _) = next(iter(self._admitted.items()))
+            if until > now:
+                return
+            self._drop(review)
+
+    def _drop(self, review: str) -> None:
+        found = self._admitted.pop(review, None)
+        if found is not None:
+            self._remove(found[1])
+
+    def _add(self, count: _Count) -> None:
+        sides = self._owners.setdefault(count.owner, {side: _Places() for side in Side})
+        sides[count.side].take(count.place)
+
+    def _remove(self, count: _Count) -> None:
+        sides = self._owners[count.owner]
+        sides[count.side].leave(count.place)
+        if not any(places.pods for places in sides.values()):
+            del self._owners[count.owner]
+
+
+def _counted(pod: Bare) -> _Count | None:
+    """What a pod counts as; None for one that ends or has no share."""
+    metadata = pod.metadata
+    label = metadata.labels.get(names.ON_DEMAND_SHARE_LABEL)
+    if metadata.deletion_timestamp is not None or label not in tuple(Side):
+        return None
+    place = _PLACE.search(metadata.annotations.get(names.ON_DEMAND_TICKET, ""))
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return _Count(Owner(metadata.namespace, owner.uid), Side(label), 0 if place is None else int(place[1]))
+    return None
