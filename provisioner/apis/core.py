@@ -297,13 +297,33 @@ class WorkloadStatus(Object, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
+class RollingUpdate(Object, frozen=True, kw_only=True):
+    """How a Deployment replaces its pods; numbers, or percentages of the replicas."""
+
+    max_surge: int | str | None = None
+
+
+class DeploymentStrategy(Object, frozen=True, kw_only=True):
+    """How a Deployment comes to new pods."""
+
+    type: str = "RollingUpdate"
+    rolling_update: RollingUpdate | None = None
+
+
+class DeploymentSpec(WorkloadSpec, frozen=True, kw_only=True):
+    """What a Deployment has besides."""
+
+    strategy: DeploymentStrategy = DeploymentStrategy()
+    paused: bool = False
+
+
 class Deployment(Object, frozen=True, kw_only=True):
     """apps/v1 Deployment."""
 
     api_version: str = field(default_factory=lambda: "apps/v1")
     kind: str = field(default_factory=lambda: "Deployment")
     metadata: ObjectMeta = ObjectMeta()
-    spec: WorkloadSpec = WorkloadSpec()
+    spec: DeploymentSpec = DeploymentSpec()
     status: WorkloadStatus = WorkloadStatus()
 
 

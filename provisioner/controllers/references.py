@@ -25,7 +25,9 @@ class Named(Protocol):
 def reference_of(about: Named) -> ObjectReference:
     """An object of Karpenter's API."""
     meta = about.metadata
-    return ObjectReference(api_version=about.api_version, kind=about.kind, name=meta.name, uid=meta.uid)
+    return ObjectReference(
+        api_version=about.api_version, kind=about.kind, name=meta.name, namespace=meta.namespace, uid=meta.uid
+    )
 
 
 def node_reference(node: Node) -> ObjectReference:

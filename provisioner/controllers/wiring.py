@@ -42,6 +42,7 @@ from provisioner.controllers.core.provisioning import Provisioner
 from provisioner.controllers.core.registration import Registrar
 from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
 from provisioner.controllers.core.static_capacity import StaticCapacity
+from provisioner.controllers.core.surge import Surges
 from provisioner.controllers.core.termination import Termination
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.core.transitions import Transitions
@@ -213,6 +214,7 @@ def ends(base: Base, writing: Writers, uncertain: Callable[[NodeClaim], bool]) -
         clock,
         workers=options.workers(10, 100),
         pause=base.caches.pause,
+        holds=Surges(cluster, client, writing.claims, writing.plans, base.recorder, clock).holds,
     )
     taints = DisruptedTaints(client, clock, told=writing.claims.node_written)
     terminator = Terminator(
@@ -362,6 +364,7 @@ def observability(base: Base) -> Observability:
             caches.types_of,
             base.provider.well_known_labels,
             clock,
+            buffers=caches.buffer_objects.store.list if caches.buffer_objects is not None else lambda: (),
         )
     return Observability(
         observer,

@@ -422,7 +422,7 @@ class Attempt:
         hosts = {
             count
             for count, host in topology.hosts.items()
-            if host.held and above(host, placing.domains, placing.machines(host))
+            if host.held and above(host, placing.usable, placing.machines(host))
         }
         return (
             hosts
@@ -466,7 +466,7 @@ class Attempt:
         """Of broken hostname spreads, the most pods on a machine with which the emptiest one would do."""
         placing, skews = self.placing, self._setting.skews
         return {
-            count: host.emptiest(host.eligible & placing.domains) + skews.get(count, 1)
+            count: host.emptiest(host.eligible & placing.usable) + skews.get(count, 1)
             for count, host in placing.topology.hosts.items()
             if count in broken
         }

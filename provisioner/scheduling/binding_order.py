@@ -114,7 +114,7 @@ class _Order:
         for host, skew, own, least in plan.spreads:
             lowest = 0
             if self._placing.machines(host) >= least:
-                lowest = host.emptiest(host.eligible & self._placing.domains)
+                lowest = host.emptiest(host.eligible & self._placing.usable)
             if host.counts.get(place, 0) + own > lowest + skew:
                 return False
         first = plan.bootstraps and not self._placing.anywhere(plan)

@@ -374,7 +374,7 @@ class Explainer:
             away |= ~host.with_at_least(1)
             named["away"].add(host.count.key)
         for host, skew, own, _ in plan.spreads:
-            floor = host.emptiest(host.eligible & placing.domains)
+            floor = host.emptiest(host.eligible & placing.usable)
             spread |= host.with_at_least(floor + skew + (0 if own else 1))
             named["spread"].add(host.count.key)
         for ap in plan.axes:

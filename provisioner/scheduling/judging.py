@@ -363,7 +363,7 @@ def _on_host(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
     for host, skew, _, least in plan.spreads:
         if host.eligible != -1 and not host.eligible & low:
             return f"topology spread over {host.count.key}: the node does not count"
-        lowest = 0 if placing.machines(host) < least else host.emptiest(host.eligible & placing.domains)
+        lowest = 0 if placing.machines(host) < least else host.emptiest(host.eligible & placing.usable)
         if host.counts.get(place, 0) > lowest + skew:
             return f"topology spread over {host.count.key}"
     return ""

@@ -178,7 +178,10 @@ class Placing:
 
     @property
     def domains(self) -> int:
-        """The places that make domains; those that leave do so until they are gone, and are not counted as domains then."""
+        """The places that make domains of any label but the hostname; those that leave do so until they are gone, and are not counted then.
+
+        By hostname they are none: their Nodes lose that label before their first pod is evicted (decision 44).
+        """
         return self.usable | self.lingering
 
     def open_empty(self, account: Account, state: State) -> int:
@@ -1257,7 +1260,7 @@ class Placing:
         for host, skew, _, least in run.plan.spreads:
             known = self.machines(host)
             there = self._filled(run, host)
-            ceiling = there.lowest + skew if host.eligible & self.domains else new
+            ceiling = there.lowest + skew if host.eligible & self.usable else new
             if host.count in self.cautious or least - known > run.left:
                 ceiling = min(ceiling, skew)
             highest = min(highest, ceiling, self.ceilings.get(host.count, highest))
@@ -1294,7 +1297,7 @@ class Placing:
 
     def _filled(self, run: Run, host: HostCounter) -> "_Filled":
         """What the places that are there already have of the pods of one count, and could have."""
-        places = host.eligible & self.domains
+        places = host.eligible & self.usable
         candidates = self._candidates_at_all(run) & places
         full = places & ~candidates
         lowest = host.emptiest(full) if full else _MUCH
@@ -1323,7 +1326,7 @@ class Placing:
         for host, _, _, min_domains in spreads:
             careful = host.count in self.cautious and not self.closing
             few = min_domains > 1 and self.machines(host) < min_domains
-            floors.append(0 if careful or few else host.emptiest(host.eligible & self.domains))
+            floors.append(0 if careful or few else host.emptiest(host.eligible & self.usable))
         return floors
 
     def machines(self, host: HostCounter) -> int:

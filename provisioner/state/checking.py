@@ -48,6 +48,7 @@ def rebuilt(cluster: Cluster) -> Cluster:
     for command in cluster._commands.frozen():  # of two that name one candidate the first one known counts
         fresh._commands._put(command)
     fresh._plans._claims, fresh._plans.misses = cluster._plans._claims, cluster._plans.misses
+    fresh._plans._surging = cluster._plans._surging
     fresh._plans.assignments = _assignments_of(cluster._plans.assignments)
     for pod in fresh._pods.all():
         fresh._refresh_pending(pod.uid)

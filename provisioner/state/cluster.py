@@ -81,7 +81,7 @@ class Cluster:
         self._views: Ordered[NodeKey, NodeView] = Ordered()
         self._pending: Ordered[str, Pod] = Ordered()
         self._usage = PoolUsage()
-        self._leaving = Leaving(self._protection, lambda uid: self._plans.assignments.of_pod(uid) is not None)
+        self._leaving = Leaving(self._protection, self._plans.needs_no_place)
         self._crowded: set[NodeKey] = set()  # nodes with less room than they keep
         self._due: dict[NodeKey, tuple[Mapping[str, str], tuple[Taint, ...], int, Resources]] = {}
         self._typed: dict[
@@ -273,6 +273,19 @@ class Cluster:
         """
         with self._lock:
             return self._plans.assign(key, pods, self._clock.monotonic())
+
+    def surges(self, pod: Pod) -> tuple[NodeKey | None, list[Effect]]:
+        """A pod of a node that goes is replaced before it goes; see `Plans.surges`."""
+        with self._lock:
+            found = self._plans.surges(pod)
+            self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
+            return found
+
+    def surges_no_more(self, pod: Pod) -> None:
+        """It is evicted like any other."""
+        with self._lock:
+            if self._plans.surges_no_more(pod.uid):
+                self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
 
     def expire(self) -> list[Effect]:
         """End the assignments whose time is over, whose pods were missed, and whose room others took; call every second."""

@@ -70,6 +70,13 @@ def pdb(app: str, **spec: Any) -> Step:
     return step
 
 
+def surging(app: str, **rolling: Any) -> Step:
+    """The Deployment asks for its new pod first; `rolling` are fields of its rollingUpdate."""
+    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling or {"maxSurge": 1, "maxUnavailable": 0}}
+    annotations = {names.SURGE: "true"}
+    return change("Deployment", app, {"metadata": {"annotations": annotations}, "spec": {"strategy": strategy}})
+
+
 def put(document: Document) -> Step:
     """Any object."""
     return lambda scene: scene.put(document)

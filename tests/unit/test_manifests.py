@@ -34,7 +34,7 @@ NAMESPACE = "dovetail-system"
 Document = dict[str, Any]
 
 
-PARTS = ("base", "components/kwok", "components/aws", "components/conversion", "scheduler")
+PARTS = ("base", "components/kwok", "components/aws", "components/conversion", "components/surge", "scheduler")
 """Kustomizations with resources of their own."""
 
 
@@ -463,6 +463,9 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     ("dovetail-webhook", "components/conversion"): {
         ("get patch", "apiextensions.k8s.io", "customresourcedefinitions"): "caBundle",
         ("list", LEASES, "leases"): "whether Karpenter runs",
+    },
+    ("dovetail-provisioner", "components/surge"): {
+        ("patch", "apps", "deployments"): "a restart before the only pod is evicted",
     },
     ("dovetail-webhook", "base"): {
         (READ, "", "namespaces"): "what a namespace asks for",

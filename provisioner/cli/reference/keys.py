@@ -83,10 +83,16 @@ OWN: Final = (
         "How nodes are chosen for pending pods: `cost` or `greedy`; overrides --packing.",
     ),
     Key(
+        names.MAX_USD_PER_HOUR,
+        "NodePool annotation",
+        "you",
+        "USD per hour that all nodes of the NodePool may cost together. An instance type counts with the highest price that its node can have in the NodePool.",
+    ),
+    Key(
         names.NODE_PENALTY,
         "NodePool annotation",
         "you",
-        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.005.",
+        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.01.",
     ),
     Key(
         names.PLAN_COST,
@@ -111,6 +117,18 @@ OWN: Final = (
         "NodePool annotation",
         "you",
         "`true` pauses the disruption of nodes of the NodePool, including commands that have begun. Interruptions and deletions by users continue.",
+    ),
+    Key(
+        names.SURGE,
+        "Deployment annotation",
+        "you",
+        "`true` starts the new pod of a Deployment with one replica before the old one is evicted (component `surge`).",
+    ),
+    Key(
+        names.SURGED_FOR,
+        "Deployment annotation",
+        "provisioner",
+        "UID of the pod for which the Deployment was restarted last, and when.",
     ),
     Key(
         names.STAMPED_ANNOTATION,
@@ -256,6 +274,12 @@ KARPENTER: Final = (
         names.UNREGISTERED_TAINT.key, "Node taint", "node's start-up", "The Node has joined but is not registered yet."
     ),
     Key(names.EXCLUDE_BALANCERS_LABEL, "Node label", "provisioner", "Load balancers exclude the Node while it drains."),
+    Key(
+        names.HOSTNAME_LABEL,
+        "Node label",
+        "kubelet",
+        "The provisioner removes it when a Node starts to drain, so that topology spread over hostnames no longer counts the Node.",
+    ),
     Key(
         names.TERMINATION_FINALIZER,
         "Node and NodeClaim finalizer",

@@ -104,7 +104,8 @@ class CapacityBuffers:
         """Resolve one buffer and say what became of it."""
         buffer = self._objects.store.get(key) if self._objects is not None else None
         if buffer is None or not is_ours(buffer):
-            self._take(key, ())
+            if self._take(key, ()):
+                self._plan_again(f"buffer/{key}")
             return DONE
         template, problem = Template(PodTemplateSpec()), None
         pods: tuple[Pod, ...] = ()
@@ -118,6 +119,7 @@ class CapacityBuffers:
             _log.warning(messages.BUFFER_NOT_READ, capacitybuffer=key, error=str(error))
             return Result(failed=True)  # what is known of it holds
         self._take(key, pods)
+        self._plan_again(f"buffer/{key}")  # once, though nothing changed: pods may have taken the room
         try:
             self._write(buffer, template, problem, len(pods))
         except NotFound:
@@ -125,19 +127,19 @@ class CapacityBuffers:
         except ApiError as error:
             _log.warning(messages.BUFFER_STATUS_NOT_WRITTEN, capacitybuffer=key, error=str(error))
             return Result(failed=True)
-        self._plan_again(f"buffer/{key}")
         return Result(requeue_after=RECHECK_SECONDS)
 
-    def _take(self, key: str, pods: tuple[Pod, ...]) -> None:
+    def _take(self, key: str, pods: tuple[Pod, ...]) -> bool:
+        """Lend these from now on; whether they are others than before."""
         with self._lock:
             if pods == self._resolved.get(key, ()):
-                return
+                return False
             if pods:
                 self._resolved[key] = pods
             else:
                 self._resolved.pop(key, None)
             self._virtual = tuple(pod for _, some in sorted(self._resolved.items()) for pod in some)
-        self._plan_again(f"buffer/{key}")
+            return True
 
     def _template(self, buffer: CapacityBuffer) -> Template:
         spec, namespace = buffer.spec, buffer.metadata.namespace

@@ -4,9 +4,10 @@ Before anything of a command is done its record is written on its first candidat
 that the next leader goes on with, or marks of none, which it takes back. Source: core spec 6.14.
 """
 
+import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -74,6 +75,8 @@ WAIT_SECONDS: Final = 5.0
 #: A PodDisruptionBudget that allows nothing at the moment is looked at again after so long, in the caches first.
 BUDGET_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 1.0
+#: What is chosen to go is closed before the first pod of it is evicted; a command waits no longer for others that are not.
+CLOSING_SECONDS: Final = 5.0
 #: A command that is paused looks again after so long.
 PAUSED_SECONDS: Final = 0.5
 #: A node whose command was called off is left alone for so long: until then the caches have caught up.
@@ -96,6 +99,8 @@ class _Memory:
         failed: replacements that the API server refuses to create.
         looks: what all objects looked like last, and since when.
         placed: nodes that keep room for its pods, whose plans do not say so yet.
+        awaits: IDs of commands whose candidates were not closed at the first look; None before it.
+        awaits_until: until when that is waited for (monotonic); None before anybody asked.
     """
 
     new: dict[str, NewClaim] = field(default_factory=dict)
@@ -103,6 +108,8 @@ class _Memory:
     failed: set[str] = field(default_factory=set)
     looks: tuple[object, float] | None = None
     placed: tuple[NodeKey, ...] = ()
+    awaits: frozenset[str] | None = None
+    awaits_until: float | None = None
 
 
 class CommandQueue:
@@ -144,6 +151,8 @@ class CommandQueue:
         self._clock, self._stale, self._timeout = clock, stale, timeout
         self._lock = threading.Lock()
         self._memories: dict[str, _Memory] = {}  # by ID of the command
+        self._open: set[str] = set()  # IDs of commands whose candidates may still take pods
+        self._beginning = 0  # passes whose commands are being begun
         self._spared_until: dict[str, float] = {}  # claim -> monotonic
         self._cached_budgets: tuple[object, PodBudgets] | None = None
         self._backoffs: dict[str, tuple[int, float]] = {}  # pool -> failures in a row, until when
@@ -178,6 +187,7 @@ class CommandQueue:
             self._spared_until = {name: until for name, until in self._spared_until.items() if until > now}
             live = {command.record.id for command in self._cluster.commands()}
             self._memories = {key: one for key, one in self._memories.items() if key in live}
+            self._open &= live
         for command in snapshot.commands:
             self.queue.offer(command.record.holder)
         for node in snapshot.nodes:
@@ -200,6 +210,17 @@ class CommandQueue:
             return frozenset(pool for pool, (_, until) in self._backoffs.items() if until > now)
 
     # ------------------------------------------------------------------ beginning
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What is begun within was chosen together: no pod of it is evicted before all of it is begun."""
+        with self._lock:
+            self._beginning += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._beginning -= 1
 
     def begin(self, proposal: Proposal, snapshot: Snapshot) -> bool:
         """Enter a command into the state, to be carried out from now on; makes no call.
@@ -242,6 +263,7 @@ class CommandQueue:
             return False
         with self._lock:
             self._memories[record.id] = memory
+            self._open.add(record.id)
         self._loops.decided(record.candidate_names)
         self.queue.add(record.holder)
         return True
@@ -283,6 +305,7 @@ class CommandQueue:
         self._writer.take(self._cluster.command_dropped(record))
         with self._lock:
             self._memories.pop(record.id, None)
+            self._open.discard(record.id)
 
     # ------------------------------------------------------------------ going on
 
@@ -359,12 +382,17 @@ class CommandQueue:
             record = command.record
             following = next_step(record, self._facts(record, memory, found))
             found = None
+            if following.step is not Step.MARK:
+                with self._lock:
+                    self._open.discard(record.id)
             match following.step:
                 case Step.MARK:
                     self._mark(record, following.names)
                 case Step.CREATE:
                     self._create(record, memory, following.names)
                 case Step.VALIDATE:
+                    if self._awaits_others(record, memory):
+                        return Result(requeue_after=AGAIN_SECONDS)
                     found = self._validated(record)
                 case Step.SEAL:
                     self._write(msgspec.structs.replace(record, phase=Phase.DELETING))
@@ -382,6 +410,22 @@ class CommandQueue:
                     return DONE
         return Result(requeue_after=AGAIN_SECONDS)
 
+    def _awaits_others(self, record: CommandRecord, memory: _Memory) -> bool:
+        """Whether nodes that were chosen before the first pod of this command goes would still take it, and have it evicted once more."""
+        if record.reason == names.REASON_EMPTY:
+            return False
+        now = self._clock.monotonic()
+        with self._lock:
+            if memory.awaits_until is None:
+                memory.awaits_until = now + CLOSING_SECONDS
+            if now >= memory.awaits_until:
+                return False
+            if memory.awaits is None:
+                if self._beginning:
+                    return True  # more are chosen at this moment
+                memory.awaits = frozenset(self._open - {record.id})
+            return not memory.awaits.isdisjoint(self._open)
+
     def _known(self, holder: str) -> tuple[Command, _Memory] | None:
         """A command with what is remembered of it; None where there is none, or one that is still being begun."""
         first = self._cluster.command_held_by(holder)
@@ -393,6 +437,7 @@ class CommandQueue:
                 if not first.written:
                     return None  # its replacements are not known yet; `begin` queues it
                 memory = self._memories[first.record.id] = _Memory()
+                self._open.add(first.record.id)
                 _log.info(
                     messages.RESUMING_DISRUPTION,
                     command=first.record.id,
@@ -691,6 +736,7 @@ class CommandQueue:
         now = self._clock.monotonic()
         with self._lock:
             self._memories.pop(record.id, None)
+            self._open.discard(record.id)
             self._spared_until.update(dict.fromkeys(record.candidate_names, now + SPARED_SECONDS))
             for pool in self._pools(record) if late else ():
                 failures = self._backoffs.get(pool, (0, 0.0))[0] + 1

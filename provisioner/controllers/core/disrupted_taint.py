@@ -47,6 +47,14 @@ def _taints_patch(node: Node, taints: tuple[Any, ...]) -> list[dict[str, Any]]:
     return operations
 
 
+def _without_hostname(node: Node) -> list[dict[str, Any]]:
+    """A Node without the label of a spread constraint's topologyKey is no domain of it; with it, it is one until it is gone, tainted or not."""
+    key = names.HOSTNAME_LABEL
+    if key not in node.metadata.labels:
+        return []
+    return [{"op": "remove", "path": f"/metadata/labels/{key.replace('/', '~1')}"}]
+
+
 class NodeFacts(Object, frozen=True, kw_only=True):
     """Whose a Node is, and what keeps pods off it: a Node without its status, which its kubelet may write as it likes."""
 
@@ -94,7 +102,8 @@ class DisruptedTaints:
 
         Args:
             node: as it is known; it is read again where it has changed.
-            ending: whether it also gets the label that takes it out of external load balancers, in the same write.
+            ending: it ends whatever happens: in the same write it gets the label that takes it out of external load balancers,
+                and loses its hostname label, so that kube-scheduler counts it no more where pods are spread over hosts.
 
         Raises:
             NotFound: the Node is gone.
@@ -109,6 +118,7 @@ class DisruptedTaints:
             if ending:
                 label = {names.EXCLUDE_BALANCERS_LABEL: names.EXCLUDE_BALANCERS_VALUE}
                 operations = operations + merged("/metadata/labels", current.metadata.labels, label)
+                operations += _without_hostname(current)
             return operations
 
         try:

@@ -344,12 +344,13 @@ class Disruption:
 
     def _begin(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> list[Proposal]:
         """Begin what budgets allow."""
-        return self._ledger.admit(
-            proposals,
-            lambda one: one.candidates,
-            lambda one: one.reason,
-            lambda one: self._commands.begin(one, snapshot),
-        )
+        with self._commands.together():
+            return self._ledger.admit(
+                proposals,
+                lambda one: one.candidates,
+                lambda one: one.reason,
+                lambda one: self._commands.begin(one, snapshot),
+            )
 
     def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
         return frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands))

@@ -10,6 +10,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.disruption.acceptance import THRESHOLD
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Proposal, Score
+from provisioner.disruption.surge import Refusal
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.values.message import ConditionMessage, EventMessage
 
@@ -98,6 +99,32 @@ def deleted_at_deadline(seconds: int, deadline: datetime) -> EventMessage:
         "Disrupted",
         f"Deleted the pod with a grace period of {seconds} s because its node is terminated at {deadline:%Y-%m-%dT%H:%M:%SZ}",
     )
+
+
+def surge_started(deployment: str) -> EventMessage:
+    """The Deployment, as namespace/name, was restarted before its pod is evicted."""
+    return EventMessage(
+        "Normal",
+        "SurgeStarted",
+        f"Restarted Deployment {deployment} so that its new pod is available before this pod is removed from its node",
+    )
+
+
+_NO_SURGE: Final = {
+    Refusal.REPLICAS: "the Deployment does not have exactly one replica; use a PodDisruptionBudget instead",
+    Refusal.RECREATE: "spec.strategy.type of the Deployment is Recreate; set it to RollingUpdate",
+    Refusal.MAX_SURGE: "spec.strategy.rollingUpdate.maxSurge of the Deployment is 0; set it to 1 or more",
+    Refusal.PAUSED: "the rollout of the Deployment is paused; resume it",
+    Refusal.OWNER: "only Deployments can be restarted; use more replicas and a PodDisruptionBudget instead",
+    Refusal.FORBIDDEN: "the provisioner may not patch Deployments; add the component manifests/components/surge",
+    Refusal.INVALID: "the API server rejected the restart of the Deployment",
+    Refusal.LATE: "its new pod was not available in time",
+}
+
+
+def surge_refused(why: Refusal) -> EventMessage:
+    """The pod is evicted though its owner asks for a surge."""
+    return EventMessage("Warning", "SurgeNotPossible", f"Evicting the pod without a surge: {_NO_SURGE[why]}")
 
 
 # ------------------------------------------------------------------ events: NodePools
@@ -344,6 +371,16 @@ def pool_held_back(nodes: int, why: str) -> EventMessage:
     return EventMessage("Warning", "GrowthLimited", f"{nodes} {'node waits' if nodes == 1 else 'nodes wait'}: {why}")
 
 
+def pool_out_of_money(pods: int, why: str) -> EventMessage:
+    """To a NodePool of which the money limit keeps pods waiting."""
+    return EventMessage(
+        "Warning",
+        "GrowthLimited",
+        f"{pods} {'pod waits' if pods == 1 else 'pods wait'} because of the annotation {names.MAX_USD_PER_HOUR}: {why}; "
+        "raise it, or remove workloads",
+    )
+
+
 def replacement_held_back(reason: str, why: str) -> str:
     """Why a node that needs a replacement stays for now."""
     return f"Cannot launch a replacement ({reason}): {why}"
@@ -524,6 +561,22 @@ def pool_invalid(problems: str) -> ConditionMessage:
 VALIDATION_SUCCEEDED: Final = ConditionMessage(names.VALIDATION_SUCCEEDED, names.TRUE)
 
 
+def spending(spent: float, most: float, *, reached: bool) -> ConditionMessage:
+    """What the nodes of a NodePool with a money limit cost, and whether it leaves room for another one."""
+    status = names.TRUE if reached else names.FALSE
+    rest = "no further node fits" if reached else "further nodes fit"
+    text = f"nodes cost ${spent:.4f} of ${most:g} per hour; {rest}"
+    return ConditionMessage(names.SPENDING_LIMIT_REACHED, status, names.SPENDING_LIMIT_REACHED, text)
+
+
+SPENDING_UNKNOWN: Final = ConditionMessage(
+    names.SPENDING_LIMIT_REACHED,
+    names.UNKNOWN,
+    names.SPENDING_LIMIT_REACHED,
+    "the prices of the instance types are not known",
+)
+
+
 def overlay_invalid(reason: str, problem: str) -> ConditionMessage:
     """A NodeOverlay that is not applied."""
     return ConditionMessage(names.VALIDATION_SUCCEEDED, names.FALSE, reason, problem)
@@ -658,6 +711,10 @@ FAILED_TO_UPDATE_NODECLAIM_STATUS: Final = "Failed to update the status of a Nod
 EVICTION_REFUSED: Final = "Eviction refused"
 EVICTION_FAILED: Final = "Eviction failed; retrying"
 FAILED_TO_DELETE_POD: Final = "Failed to delete a pod; retrying"
+
+# surge.py
+RESTARTED_DEPLOYMENT: Final = "Restarted a Deployment before its pod is evicted"
+SURGE_DELAYED: Final = "Cannot find out whether a pod is evicted with a surge; retrying"
 
 # drift.py
 SKIPPED_DRIFT_CHECK: Final = "Skipped the drift check of a NodeClaim"

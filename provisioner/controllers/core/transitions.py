@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from provisioner.apis import names
 from provisioner.apis.meta import Condition, condition
 from provisioner.controllers.changes import (
+    CapacityBufferChanged,
     Change,
     Changed,
     NodeChanged,
@@ -62,7 +63,7 @@ class Transitions:
     def heard(self, change: Change) -> None:
         """One change of an object; those without conditions are none of ours. Nodes are counted, their kubelets tell of them."""
         match change:
-            case NodeClaimChanged() | NodePoolChanged() | NodeClassChanged():
+            case NodeClaimChanged() | NodePoolChanged() | NodeClassChanged() | CapacityBufferChanged():
                 self._note(change, tell=True)
             case NodeChanged():
                 self._note(change, tell=False)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
@@ -53,6 +54,7 @@ class Observer:
         claims, pools: likewise.
         types_of: instance types of a NodePool, by name.
         well_known: the provider's well-known labels; they become labels of the node families.
+        buffers: every CapacityBuffer that the caches hold.
     """
 
     def __init__(
@@ -65,7 +67,10 @@ class Observer:
         types_of: Callable[[str], Mapping[str, InstanceType]],
         well_known: frozenset[str],
         clock: Clock,
+        *,
+        buffers: Callable[[], Iterable[CapacityBuffer]] = lambda: (),
     ) -> None:
+        self._buffers = buffers
         self._snapshot, self._nodes, self._pods = snapshot, nodes, pods
         self._claims, self._pools, self._types_of = claims, pools, types_of
         self._well_known, self._clock = well_known, clock
@@ -100,7 +105,7 @@ class Observer:
         _COST_ERRORS.inc(len(unpriced - self._unpriced))
         self._unpriced = unpriced
         yield from costs
-        yield from condition_lines([*self._claims(), *self._pools(), *nodes.values()], now)
+        yield from condition_lines([*self._claims(), *self._pools(), *nodes.values(), *self._buffers()], now)
         pods = list(self._pods())
         yield from self.times.lines(pods)
         views = {view.name: view for view in snapshot.nodes if view.name}

@@ -9,7 +9,12 @@ from provisioner.controllers.references import Named
 from provisioner.support.exposition import header, labels_text, line
 from provisioner.support.metrics import counter, histogram
 
-KINDS: Final[Mapping[str, str]] = {"NodeClaim": "nodeclaim", "NodePool": "nodepool", "Node": "node"}
+KINDS: Final[Mapping[str, str]] = {
+    "NodeClaim": "nodeclaim",
+    "NodePool": "nodepool",
+    "Node": "node",
+    "CapacityBuffer": "capacitybuffer",
+}
 """Kinds with families of their own, and how these are called."""
 
 BUCKETS: Final = tuple(0.5 * 2**step for step in range(15))

@@ -1,14 +1,15 @@
 """Nodes of dynamic pools that are no longer what their NodePool or NodeClass asks for: replaced first, then drained. Pure. Source: core spec 6.7."""
 
 from collections.abc import Container, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, candidates
+from provisioner.disruption.drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation import Answer, Simulation
 from provisioner.disruption.view import MethodAnswer, View
@@ -24,15 +25,19 @@ MOST_IN_VAIN: Final = 50
 _DEAR: Final = 2.0
 """Several nodes that replace one cost at most so many times as much."""
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
+WAVE: Final = timedelta(seconds=3)
+"""Verdicts about nodes of a NodePool come one after another; the first of them waits no longer for the others."""
+_LULL: Final = timedelta(seconds=2)
+"""After the last verdict that no object foretells; conditions tell whole seconds."""
 
 
 def propose(view: View) -> MethodAnswer:
     """Every drifted node that its pool's budget allows, each with what takes its pods; the longest drifted first, empty ones before all.
 
-    Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice.
+    Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice. So nodes that drift
+    together begin together: what is not known to be drifted yet would take pods of those before it.
 
-    A node that only several can replace, since its pods may not be together on a new one for a while, goes when nothing of its pool is on
-    its way: those after it find the new ones there.
+    A node that only several can replace goes when nothing of its pool is on its way: those after it find the new ones there.
 
     Differs: Karpenter proposes one node a pass, and begins each pass with the same one, though it failed; here the whole budget is
     spent in one pass, so a pool that cannot be replaced keeps back nobody else.
@@ -47,6 +52,7 @@ def propose(view: View) -> MethodAnswer:
     drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
     blocked = list(found.blocked)
     allowance = Allowance(view, names.REASON_DRIFTED)
+    awaited = _unjudged(view)
     closed = {str(one.node.key) for one in drifted}
     simulation: Simulation | None = None  # none while budgets allow nothing: it asks about all pods that wait
     anywhere: Simulation | None = None
@@ -55,7 +61,7 @@ def propose(view: View) -> MethodAnswer:
     in_vain = 0
     unreached: set[str] = set()
     for one in sorted(drifted, key=lambda one: one.key not in view.first):
-        if allowance.lacks(one.node.pool):
+        if one.node.pool in awaited or allowance.lacks(one.node.pool):
             continue
         if len(proposals) >= MOST or in_vain >= MOST_IN_VAIN:
             unreached.add(one.key)
@@ -84,7 +90,7 @@ def propose(view: View) -> MethodAnswer:
     return MethodAnswer(
         tuple(proposals),
         (*blocked, *allowance.blocked),
-        soonest(found.recheck_at, allowance.recheck_at),
+        soonest(found.recheck_at, allowance.recheck_at, *awaited.values()),
         eligible=len(drifted),
         unreached=frozenset(unreached & view.first or unreached),  # whoever waits longest
     )
@@ -98,6 +104,48 @@ def concerns(snapshot: Snapshot) -> bool:
 def has_drifted(claim: NodeClaim) -> bool:
     """Whether the claim's condition Drifted is True."""
     return is_true(claim.status.conditions, names.DRIFTED)
+
+
+def _unjudged(view: View) -> dict[str, datetime]:
+    """NodePools of which more nodes are about to be found drifted, with the time until when that is waited for.
+
+    A change of a NodePool tells by itself whom it concerns. What else drifts (a class, an image, a type that is gone) is known when its
+    verdicts have ceased to come.
+
+    Cost: O(nodes), and a comparison for each node of a NodePool whose first verdict is younger than `WAVE`.
+    """
+    now = view.snapshot.at
+    told: dict[str, list[tuple[datetime, str]]] = {}
+    for node in view.snapshot.nodes:
+        found = condition(node.claim.status.conditions, names.DRIFTED) if node.claim is not None else None
+        if found is not None and found.status == "True":
+            told.setdefault(node.pool, []).append((found.last_transition_time or _FIRST, found.reason))
+    young = {name: min(some)[0] for name, some in told.items() if min(some)[0] <= now < min(some)[0] + WAVE}
+    if not young:
+        return {}
+    pools = {one.pool.name: one.pool for one in view.snapshot.pools}
+    coming = {
+        node.pool
+        for node in view.snapshot.nodes
+        if node.pool in young
+        and node.pool in pools
+        and node.claim is not None
+        and _is_due(node.claim, pools[node.pool])
+    }
+    by_itself = (NODE_POOL, REQUIREMENTS)
+    awaited: dict[str, datetime] = {}
+    for name, first in young.items():
+        others = [since for since, reason in told[name] if reason not in by_itself]
+        if name in coming:
+            awaited[name] = first + WAVE
+        elif others and now < max(others) + _LULL:
+            awaited[name] = min(first + WAVE, max(others) + _LULL)
+    return awaited
+
+
+def _is_due(claim: NodeClaim, pool: NodePool) -> bool:
+    """Whether the claim has drifted and does not say so yet."""
+    return claim.metadata.deletion_timestamp is None and not has_drifted(claim) and bool(pool_drift(claim, pool))
 
 
 def is_drifted(one: Candidate) -> bool:
@@ -137,8 +185,8 @@ def _dear(one: Candidate, result: Result, moving: Container[str]) -> str:
         return ""
     if one.usd_per_hour > 0 and result.usd_per_hour > _DEAR * one.usd_per_hour:
         return (
-            f"Its pods would need {new} nodes for ${result.usd_per_hour:.2f} per hour while it drains, instead of one for "
-            f"${one.usd_per_hour:.2f}, because a draining node remains a topology domain"
+            f"Its pods would need {new} nodes for ${result.usd_per_hour:.2f} per hour, instead of one for "
+            f"${one.usd_per_hour:.2f}"
         )
     if one.node.pool in moving:
         return (

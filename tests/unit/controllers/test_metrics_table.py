@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import provisioner
 from provisioner.apis import names
+from provisioner.apis.buffer import CapacityBuffer, CapacityBufferStatus
+from provisioner.apis.meta import Condition, ObjectMeta
 from provisioner.apis.pods import Pod
 from provisioner.controllers.changes import PodChanged
 from provisioner.controllers.metrics import Metrics
@@ -61,6 +63,11 @@ def scraped() -> dict[str, tuple[str, frozenset[str]]]:
         msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, **ending))
         for one in cluster.claims()
     ]
+    full = Condition(type="Provisioning", status="True", reason="FitsOnNodes", last_transition_time=NOON)
+    buffer = CapacityBuffer(
+        metadata=ObjectMeta(name="room", namespace="shop", deletion_timestamp=NOON),
+        status=CapacityBufferStatus(conditions=(full,)),
+    )
     observer = Observer(
         cluster.snapshot,
         lambda: nodes,
@@ -70,6 +77,7 @@ def scraped() -> dict[str, tuple[str, frozenset[str]]]:
         lambda _: {},
         names.WELL_KNOWN_LABELS,
         clock,
+        buffers=lambda: [buffer],
     )
     observer.start()
     observer.heard(PodChanged(None, planned))

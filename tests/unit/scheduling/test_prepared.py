@@ -255,20 +255,29 @@ def test_a_leaving_machine_is_a_domain_until_it_is_gone() -> None:
     """kube-scheduler counts it as an empty one, unless the pod honours taints."""
     old = [running(f"o{number}", "n") for number in range(2)]
     bins = [node("m", "4", labels={ZONE: "a"}), node("n", "8", labels={ZONE: "b"}, running=old)]
-    asked = pods(1, of_app("web", topology_spread_constraints=(spread(HOST, WEB),)), "w")
+    asked = pods(1, of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), "w")
     prepared = prepare(problem((), bins=bins))
     (left,) = prepared.solve(asked, leaving={"m"}).unplaced
     assert "topology spread" in str(left)
     assert where(prepared.solve(asked, gone={"m"})) == {"n": ["w-00000"]}
-    honest = pods(1, of_app("web", topology_spread_constraints=(spread(HOST, WEB, node_taints_policy="Honor"),)), "w")
+    honest = pods(1, of_app("web", topology_spread_constraints=(spread(ZONE, WEB, node_taints_policy="Honor"),)), "w")
     assert where(prepared.solve(honest, leaving={"m"})) == {"n": ["w-00000"]}
+
+
+@pytest.mark.parametrize("already", [False, True])
+def test_a_leaving_machine_is_no_host_to_spread_over(already: bool) -> None:
+    """Its Node loses the hostname label before its first pod is evicted, and kube-scheduler passes over Nodes without it."""
+    old = [running(f"o{number}", "n") for number in range(2)]
+    bins = [node("m", "4", labels={ZONE: "a"}, leaving=already), node("n", "8", labels={ZONE: "b"}, running=old)]
+    asked = pods(1, of_app("web", topology_spread_constraints=(spread(HOST, WEB),)), "w")
+    assert where(prepare(problem((), bins=bins)).solve(asked, leaving={"m"})) == {"n": ["w-00000"]}
 
 
 def test_a_machine_that_leaves_already_is_a_domain_where_a_question_names_it() -> None:
     """The world counts what is on it, and not the machine: as it is once it is gone."""
     old = [running(f"o{number}", "n") for number in range(2)]
     bins = [node("m", "4", labels={ZONE: "a"}, leaving=True), node("n", "8", labels={ZONE: "b"}, running=old)]
-    asked = pods(1, of_app("web", topology_spread_constraints=(spread(HOST, WEB),)), "w")
+    asked = pods(1, of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), "w")
     prepared = prepare(problem((), bins=bins))
     assert where(prepared.solve(asked)) == {"n": ["w-00000"]}
     (left,) = prepared.solve(asked, leaving={"m"}).unplaced

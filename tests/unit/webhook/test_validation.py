@@ -167,6 +167,17 @@ def test_nothing_is_said_of_a_change_of(new: Document, old: Document) -> None:
     assert counted("unchanged") == before + 1
 
 
+def test_a_money_limit_that_nobody_can_read_is_denied_and_another_annotation_is_nobodys_business() -> None:
+    before = pool()
+    limited = _meta(before, annotations={"dovetail.dev/max-usd-per-hour": "$100"})
+    for response in (answered(review(limited)), answered(review(limited, before))):
+        assert not response["allowed"]
+        assert "'$100' is not a decimal number above 0, such as 12.5" in response["status"]["message"]
+    assert answered(review(_meta(limited, labels={"a": "b"}), limited)) == ADMITTED
+    assert answered(review(before, limited)) == ADMITTED
+    assert answered(review(_meta(before, annotations={"dovetail.dev/max-usd-per-hour": "100"}), before)) == ADMITTED
+
+
 def test_deletions_subresources_and_other_kinds_are_nobodys_business() -> None:
     before = counted("other-kind")
     assert answered(review(BAD, operation="DELETE")) == ADMITTED

@@ -125,6 +125,18 @@ class Stage:
         return found.status, found.reason, found.message
 
 
+def test_a_buffer_that_changes_asks_for_one_plan() -> None:
+    stage = Stage(replicas=2, **POD_TEMPLATE)
+    for step in ("new", "larger", "gone"):
+        if step == "larger":
+            stage.put(replicas=5, **POD_TEMPLATE)
+        elif step == "gone":
+            stage.watch.store.remove(KEY)
+        stage.again.clear()
+        stage.buffers.reconcile(KEY)
+        assert stage.again == [f"buffer/{KEY}"], step
+
+
 def test_room_is_launched_once_and_kept_and_nobody_is_told_of_pods_that_do_not_exist() -> None:
     stage = Stage(**POD_TEMPLATE, replicas=2)
     assert stage.buffers.reconcile(KEY).requeue_after == RECHECK_SECONDS

@@ -10,7 +10,13 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.command import Candidate, Phase, command_on, encode_command
 from provisioner.apis.interruption import Interruption
-from provisioner.controllers.core.commands import BACKOFF_SECONDS, GIVE_UP_AFTER, TIMEOUT
+from provisioner.controllers.core.commands import (
+    AGAIN_SECONDS,
+    BACKOFF_SECONDS,
+    CLOSING_SECONDS,
+    GIVE_UP_AFTER,
+    TIMEOUT,
+)
 from provisioner.controllers.core.disruption import METHODS, WORLD_SECONDS, Method
 from provisioner.disruption.pause import Pause
 from provisioner.disruption.proposal import Proposal
@@ -88,6 +94,65 @@ def test_a_drifted_node_is_replaced_first_and_goes_then(stage: Stage) -> None:
         "NodeClaim: Disrupting Node: Drifted",
         "Node: Disrupting Node: Drifted",
     ]
+
+
+def chosen_together(stage: Stage, monkeypatch: pytest.MonkeyPatch, late: Callable[[], bool]) -> None:
+    """Two commands of one pass; the node of the second is not closed while `late`, and the replacement of the first is there."""
+    for name in ("a", "b"):
+        stage.cloud.there.add(f"kwok://{name}")
+        stage.drifted(name, pod(f"web-{name}", cpu="3", ready=True, labels={"app": "web"}))
+    mark = stage.commands._mark
+    monkeypatch.setattr(
+        stage.commands,
+        "_mark",
+        lambda record, those: None if late() and "b" in record.candidate_names else mark(record, those),
+    )
+    stage.disruption.run_once()
+    stage.settle()
+    first = command_on(stage.server.claim("a"))
+    assert first is not None
+    stage.initialize(*first.replacement_names)
+    stage.settle()
+
+
+def test_no_pod_goes_before_every_node_that_was_chosen_is_closed(stages: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The successor of the first would be bound to the second, and be evicted twice."""
+    stage, late = stages(), True
+    chosen_together(stage, monkeypatch, lambda: late)
+    assert (stage.goes("a"), stage.taints("b")) == (False, [])
+    late = False
+    stage.world.clock.advance(AGAIN_SECONDS)
+    stage.settle()
+    stage.world.clock.advance(AGAIN_SECONDS)
+    stage.settle()
+    assert (stage.goes("a"), stage.taints("b")) == (True, [names.DISRUPTED_TAINT.key])
+
+
+def test_no_pod_goes_before_everything_that_was_chosen_with_it_is_begun(stages: Make) -> None:
+    stage = stages()
+    stage.cloud.there.add("kwok://b")
+    stage.drifted("a", WEB)
+    stage.put("b")
+    b = next(one.key for one in stage.world.cluster.snapshot().nodes if one.key.name == "b")
+    moved = Proposal("Drifted", "drift", ("a",), placements={str(b): (WEB,)})
+    with stage.commands.together():
+        assert stage.commands.begin(moved, stage.world.cluster.snapshot())
+        stage.settle()
+        assert (stage.taints("a"), stage.goes("a")) == ([names.DISRUPTED_TAINT.key], False)
+    stage.world.clock.advance(AGAIN_SECONDS)
+    stage.settle()
+    assert stage.goes("a")
+
+
+def test_a_node_that_cannot_be_closed_holds_the_others_for_seconds_only(
+    stages: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stages()
+    chosen_together(stage, monkeypatch, lambda: True)
+    assert not stage.goes("a")
+    stage.world.clock.advance(CLOSING_SECONDS)
+    stage.settle()
+    assert stage.goes("a")
 
 
 def test_provisioning_does_not_buy_for_the_pods_of_a_command(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
@@ -70,6 +71,20 @@ class Stage:
     def drained(self) -> str:
         found = condition(self.server.claim("c").status.conditions, names.DRAINED)
         return "" if found is None else found.status
+
+
+def test_a_node_that_ends_is_no_host_to_spread_pods_over() -> None:
+    """It loses the label in the write that closes it, before anybody is asked to leave."""
+    stage = Stage()
+    node = stage.server.node("n")
+    labels = {**node.metadata.labels, names.HOSTNAME_LABEL: "n.example"}
+    stage.server.put(msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels)))
+    stage.look()
+    closed = stage.server.node("n").metadata.labels
+    assert names.HOSTNAME_LABEL not in closed
+    assert {*closed} == {*labels, names.EXCLUDE_BALANCERS_LABEL} - {names.HOSTNAME_LABEL}
+    stage.look()
+    assert [one for one in stage.server.done if one == "PATCH nodes/n"] == ["PATCH nodes/n"], "once"
 
 
 def test_the_way_of_an_empty_node() -> None:

@@ -4,8 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from provisioner.apis.meta import Condition
-from provisioner.controllers.core.transitions import Transition, transitions
+from provisioner.apis.buffer import CapacityBuffer, CapacityBufferStatus
+from provisioner.apis.meta import Condition, ObjectMeta
+from provisioner.controllers.changes import CapacityBufferChanged
+from provisioner.controllers.core.transitions import Transition, Transitions, transitions
+from provisioner.controllers.observability.conditions import condition_lines
+from provisioner.controllers.references import reference_of
+from provisioner.support import metrics
+from tests.support.cluster import World
+from tests.support.tinyserver import TinyServer, Told
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -55,3 +62,24 @@ SENTENCES = {
 def test_the_sentence(sentence: tuple[Transition, str]) -> None:
     transition, text = sentence
     assert str(transition) == text
+
+
+def test_a_capacity_buffer_is_told_of_in_its_namespace_and_counted() -> None:
+    """Source: core spec 8.1, operator_capacitybuffer_*."""
+
+    def buffer(status: str) -> CapacityBuffer:
+        condition = Condition(type="Provisioning", status=status, reason="FitsOnNodes", last_transition_time=NOON)
+        metadata = ObjectMeta(name="room", namespace="shop", uid="u")
+        return CapacityBuffer(metadata=metadata, status=CapacityBufferStatus(conditions=(condition,)))
+
+    world = World()
+    recorder = Told(TinyServer(world).client, world.clock)
+    told = Transitions(recorder, world.clock)
+    told.heard(CapacityBufferChanged(buffer("False"), buffer("True")))
+    assert recorder.events == [("CapacityBuffer", "room", "Normal", "Provisioning")]
+    assert reference_of(buffer("True")).namespace == "shop"
+    lines = [*condition_lines([buffer("True")], NOON)]
+    labels = '{namespace="shop",name="room",type="Provisioning",status="True",reason="FitsOnNodes"} 1'
+    assert any(one.startswith(f"operator_capacitybuffer_status_condition_count{labels}") for one in lines)
+    rendered = metrics.render().decode()
+    assert "operator_capacitybuffer_status_condition_transitions_total{" in rendered

@@ -10,6 +10,7 @@ from provisioner.apis import names
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.disruption.methods import consolidation_single as single
 from provisioner.disruption.view import Acceptance, Settings
+from provisioner.scheduling.world import Policies
 from provisioner.values.requirement import Requirements
 from tests.support.clock import NOON
 from tests.support.fleets import (
@@ -346,13 +347,41 @@ def test_row_108_a_balanced_pool_weighs_savings_against_disruption(pods: int, go
 # --- spread while a node drains (issue 11, part 5) ---
 
 
-def test_consolidation_to_two_nodes_would_wedge_and_is_not_proposed() -> None:
+def test_12_pods_spread_over_three_hosts_move_to_two_one_by_one() -> None:
     web = of_app(
         "web", cpu="500m", memory="512Mi", topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app("web")),)
     )
     fleet = Fleet()
     for name in "xyz":
         fleet.node(name, several(4, f"w{name}", web))
+    fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
+    (one,) = single.propose(fleet.view()).proposals
+    assert gist(one) == (("x",), [], {"y": 2, "z": 2})
+
+
+def test_six_pods_spread_over_six_hosts_move_to_three() -> None:
+    """And no further: hard hostname spread is planned over three nodes (design 3b.9)."""
+    web = of_app(
+        "web", cpu="500m", memory="512Mi", topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app("web")),)
+    )
+    fleet = Fleet(policies=Policies())
+    for name in "uvwxyz":
+        fleet.node(name, several(1, f"w{name}", web))
+    fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
+    found = single.propose(fleet.view()).proposals
+    assert [(len(one.candidates), len(one.replacements)) for one in found] == [(1, 0)] * 3
+    homes = [name for one in found for name in one.placements]
+    assert len({*homes}) == 3, "each of those that stay takes one"
+
+
+def test_consolidation_that_would_wedge_is_not_proposed() -> None:
+    """A rack is a domain for as long as its Node is there."""
+    web = of_app(
+        "web", cpu="500m", memory="512Mi", topology_spread_constraints=(spread("example.com/rack", app("web")),)
+    )
+    fleet = Fleet()
+    for name in "xyz":
+        fleet.node(name, several(4, f"w{name}", web), labels={"example.com/rack": name})
     fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
     assert single.propose(fleet.view()).proposals == ()
 

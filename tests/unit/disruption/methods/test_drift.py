@@ -17,8 +17,8 @@ from provisioner.disruption.simulation import Answer, Simulation
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.snapshot import NodeView, Surroundings
 from tests.support.clock import NOON
-from tests.support.fleets import LARGE, MEDIUM, SMALL, Fleet, budget, gist, gone, pool, running, several, told
-from tests.support.problems import apart, app, near, of_app, shape, spread
+from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, Fleet, budget, gist, gone, pool, running, several, told
+from tests.support.problems import apart, app, instance_type, near, of_app, shape, spread
 
 SINCE = NOON - timedelta(hours=1)
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
@@ -68,6 +68,44 @@ def test_pods_do_not_move_to_another_drifted_node() -> None:
     fleet = drifted(Fleet(), ("a", several(1, "w")), ("b", several(1, "x")))
     found = drift.propose(fleet.view()).proposals
     assert [gist(one) for one in found] == [(("b",), ["small"], {}), (("a",), ["small"], {})]
+
+
+HASHED = {names.NODEPOOL_HASH: "1", names.NODEPOOL_HASH_VERSION: "v3"}
+
+
+def in_waves(reason: str = "NodePoolDrifted", *, since: timedelta, pool_hash: str = "2") -> Fleet:
+    """Node `a` was found drifted a moment ago; `b` was made from the same template, and nothing is said of it."""
+    general = pool()
+    metadata = {"annotations": {**HASHED, names.NODEPOOL_HASH: pool_hash}}
+    fleet = Fleet([msgspec.structs.replace(general, metadata=msgspec.structs.replace(general.metadata, **metadata))])
+    found = {
+        "type": names.DRIFTED,
+        "status": "True",
+        "reason": reason,
+        "lastTransitionTime": (NOON - since).isoformat(),
+    }
+    fleet.node("a", several(3, "w"), annotations=HASHED, conditions=[found])
+    fleet.node("b", several(2, "x"), annotations=HASHED)
+    return fleet
+
+
+def test_nodes_that_drift_together_begin_together() -> None:
+    """Else a pod of the first would go to the second, which takes pods until it is found drifted too, and be evicted twice."""
+    answer = drift.propose(in_waves(since=timedelta(seconds=1)).view())
+    assert (answer.proposals, answer.recheck_at) == ((), NOON + timedelta(seconds=2))
+    late = drift.propose(in_waves(since=drift.WAVE).view())
+    assert gone(late) == [("a",)], "nobody waits for a verdict that does not come"
+
+
+def test_where_everybody_is_judged_nobody_waits() -> None:
+    answer = drift.propose(in_waves(since=timedelta(seconds=1), pool_hash="1").view())
+    assert gone(answer) == [("a",)]
+
+
+@pytest.mark.parametrize(("seconds", "begins"), [(0, False), (1, False), (2, True)])
+def test_verdicts_that_no_object_foretells_are_waited_for_until_they_cease(seconds: int, begins: bool) -> None:
+    fleet = in_waves("NodeClassDrifted", since=timedelta(seconds=seconds), pool_hash="1")
+    assert bool(drift.propose(fleet.view()).proposals) is begins
 
 
 def test_pods_move_to_a_drifted_node_where_the_limits_leave_nothing_else() -> None:
@@ -122,7 +160,7 @@ def with_volume(key: str, value: str) -> Fleet:
         claims={"default/d": msgspec.convert(claim, PersistentVolumeClaim)},
         volumes={"v": msgspec.convert(volume, PersistentVolume)},
     )
-    fleet.node("n", [db], zone="b", drifted=NOON)
+    fleet.node("n", [db], zone="b", drifted=SINCE)
     fleet.node("other", several(1, "o"), zone="a")
     return fleet
 
@@ -208,31 +246,44 @@ def three(of: PodShape, *, zones: str = "abc", drift: bool = True, allowed: int 
 
 
 def test_drift_of_three_nodes_spread_over_hosts_does_not_wedge() -> None:
-    """One new node would stand still at 1/4/4/2: the draining node is the emptiest domain, so the new one may take no third pod.
-
-    Each eviction has a place where four new ones take a pod each; the other two nodes wait until these are there.
-    """
-    answer = drift.propose(three(web(HOST)).view())
-    (one,) = answer.proposals
-    assert (one.candidates, [len(claim.pods) for claim in one.replacements]) == (("x",), [1, 1, 1, 1])
-    assert told(answer)["y"].startswith("Replacing this node takes 4 nodes; waiting")
-    assert told(answer)["z"].startswith("Replacing this node takes 4 nodes; waiting")
+    """A node that drains is no host to spread over, so each takes one new node."""
+    found = drift.propose(three(web(HOST)).view()).proposals
+    assert [one.candidates for one in found] == [("x",), ("y",), ("z",)]
+    assert [[len(claim.pods) for claim in one.replacements] for one in found] == [[4]] * 3
 
 
-def test_a_node_is_not_replaced_by_a_crowd_only_to_keep_a_spread() -> None:
-    fleet = three(web(HOST))
-    fleet.types = (LARGE,)
-    answer = drift.propose(fleet.view())
+def crowded(*, price: float) -> Fleet:
+    """A drifted node of four pods for $0.40, and nothing to be had but nodes for one of them."""
+    lone = instance_type("lone", "1", "2Gi", price, zones=ABC, capacity_types=("on-demand",))
+    wants = {"key": "provider.example/cpu", "operator": "In", "values": ["1"]}
+    fleet = Fleet([pool(requirements=[wants])], types=(lone, LARGE))
+    fleet.node("x", several(4, "w", of_app("web", cpu="600m")), kind=LARGE, drifted=SINCE)
+    return fleet
+
+
+def test_a_node_that_only_several_can_replace_goes_when_its_pool_is_at_rest() -> None:
+    fleet = crowded(price=0.1)
+    (one,) = drift.propose(fleet.view()).proposals
+    assert [len(claim.pods) for claim in one.replacements] == [1, 1, 1, 1]
+    fleet.node("coming", initialized=False)
+    assert told(drift.propose(fleet.view()))["x"].startswith("Replacing this node takes 4 nodes; waiting")
+
+
+def test_a_node_is_not_replaced_by_a_crowd_that_is_much_dearer() -> None:
+    answer = drift.propose(crowded(price=0.4).view())
     assert answer.proposals == ()
-    assert "4 nodes for $1.60 per hour while it drains, instead of one for $0.40" in told(answer)["x"]
+    assert told(answer)["x"] == "Its pods would need 4 nodes for $1.60 per hour, instead of one for $0.40"
 
 
-def test_where_no_node_can_be_made_a_node_that_would_wedge_is_no_candidate() -> None:
-    fleet = three(web(HOST))
-    fleet.pools = [pool(limits={"nodes": "4"})]
-    answer = drift.propose(fleet.view())
-    assert answer.proposals == ()
-    assert "topology spread" in told(answer)["x"]
+def by_rack(*, allowed: int | None) -> Fleet:
+    """12 pods over three racks of a node each, of which one has drifted; new nodes are in no rack."""
+    rack = "example.com/rack"
+    fleet = Fleet(types=(SMALL, MEDIUM, LARGE))
+    for name in "xyz":
+        pods = several(4, f"w{name}", web(rack))
+        fleet.node(name, pods, kind=LARGE, labels={rack: name}, drifted=SINCE if name == "x" else None)
+    fleet.budgets = [budget("pdb", "web", allowed, maxUnavailable=1)] if allowed is not None else []
+    return fleet
 
 
 def test_drift_of_three_nodes_spread_over_zones_goes_on_within_each_zone() -> None:
@@ -250,10 +301,10 @@ def test_who_honours_taints_does_not_count_a_draining_node() -> None:
 def test_pods_that_can_all_be_evicted_at_once_find_their_places_when_the_node_is_gone(
     allowed: int | None, may: bool
 ) -> None:
-    fleet = three(web(HOST), allowed=allowed)
-    fleet.pools = [pool(limits={"nodes": "4"})]
-    found = drift.propose(fleet.view()).proposals
-    assert [[len(claim.pods) for claim in one.replacements] for one in found] == ([[4]] if may else [])
+    """Until then its rack is a domain: no other may have two more."""
+    answer = drift.propose(by_rack(allowed=allowed).view())
+    assert [gist(one) for one in answer.proposals] == ([(("x",), [], {"y": 2, "z": 2})] if may else [])
+    assert may or "topology spread" in told(answer)["x"]
 
 
 def test_friends_of_one_host_under_a_budget_cannot_be_moved_one_by_one() -> None:
