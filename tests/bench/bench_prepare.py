@@ -225,7 +225,7 @@ def measured(row: Row) -> dict[str, float]:
     }
     if row.usd is not None:
         figures["usd of a node each"] = row.usd()
-        figures["usd at least"] = result.bound.usd_per_hour or 0.0 if result.bound is not None else 0.0
+        figures["usd at least"] = result.usd_at_least or 0.0
     result = None
     figures["kept"] = settled() - before
     figures["calibration"] = statistics.median(loops)

@@ -381,9 +381,8 @@ def test_pods_spread_over_hosts_share_nodes_evenly_with_plain_ones_where_a_node_
     result = solve(asked)
     alone, one = (solve(replace(asked, pods=some)) for some in (waiting[:plain], waiting[-1:]))
     assert not result.unplaced
-    assert result.bound is not None
-    assert result.bound.usd_per_hour is not None
+    assert result.usd_at_least is not None
     assert result.usd_per_hour < alone.usd_per_hour + tied * one.usd_per_hour
-    assert result.usd_per_hour <= 1.15 * result.bound.usd_per_hour
+    assert result.usd_per_hour <= 1.15 * result.usd_at_least
     on_each = [sum(pod.labels.get("app") == "web" for pod in claim.pods) for claim in result.claims]
     assert max(on_each) - min(on_each) <= 1
