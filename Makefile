@@ -1,23 +1,29 @@
 # Every target installs what it needs; `make demo` and `make test` suffice on a fresh machine.
 #
 # What is in which:
-#   make test    lint, types, layers, generated files; all of tests/ but what is marked bench or judge, in three processes. Two minutes of chaos, and a
-#                selection of what make judge asks, are among it. At most eight failed tests of tests/integration are run once more alone; what passes
-#                then is named at the end and in results/flaky.txt (tests/support/alone.py). Everything else that fails has failed.
-#   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes.
+#   make test    lint, types, layers, generated files; all of tests/ but what is marked bench or judge. Two minutes of chaos, and a selection of what
+#                make judge asks, are among it. tests/integration waits more than it computes: five processes share it (PROCESSES=N), longest modules first
+#                (tests/support/spreading.py); all else runs beside it with less right to the processors and is printed at the end. At most eight
+#                failed tests of tests/integration are run once more alone; what passes then is named at the end and in results/flaky.txt
+#                (tests/support/alone.py). Everything else that fails has failed.
+#   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
+#                of the demo with webhook and extender lost (make test: a third of it); an hour's worth of events for an old extender (a quarter of it).
 #   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), the state 10,000 lives of claims, Nodes and pods (1,700).
+#   make interleavings  the controllers in one process, one thread at a time: 10,000 orders of what happens, and defects that they must find.
 #   make scenarios  what users of Karpenter expect of disruption, a row each, on a real control plane with the extender and without.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-# whole modules go to one of three processes, each with a control plane of its own; many of them wait half of their time
-PARALLEL := -n 3 --dist loadscope --no-loadscope-reorder
+PROCESSES ?= 5
+BY_MODULE := --dist loadscope --no-loadscope-reorder
+# a container may forbid bytecode; then each of some hundred starts of a program would compile its modules anew, half a second of processor time each
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos fuzz manifests docs docs-check verify coverage lock fmt lint types arch
+.PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -33,11 +39,18 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## 1,000 pending pods get their machines on a real control plane, then leave (CLOUD=aws: from an emulated EC2; MODE=all-off|nominations-only|everything-on)
 	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE))
 
-test: install ## everything: lint, types, layers, unit, property, the real control plane (integration tests that failed beside others: once more, alone)
-	@$(MAKE) --no-print-directory binaries & pid=$$!; \
-	$(MAKE) --no-print-directory lint types arch verify-manifests; status=$$?; \
-	wait $$pid || status=1; test $$status -eq 0
-	$(BIN)/python -m tests.support.alone $(PARALLEL) tests
+test: install lint ## everything: lint, types, layers, unit, property, the real control plane (integration tests that failed beside others: once more, alone)
+	@mkdir -p results; \
+	nice -n 5 $(MAKE) --no-print-directory -j2 -k --output-sync=target types arch verify-manifests quick > results/quick.txt 2>&1 & pid=$$!; \
+	trap "kill $$pid 2> /dev/null" INT TERM; \
+	$(MAKE) --no-print-directory binaries && $(BIN)/python -m tests.support.alone -n $(PROCESSES) $(BY_MODULE) tests/integration; status=$$?; \
+	other=0; wait $$pid || other=1; cat results/quick.txt; \
+	test $$status -eq 0 || echo "tests/integration, or the build of its control plane, failed: see above"; \
+	exit $$((status | other))
+
+.PHONY: quick
+quick: install # keeps no list of failures: tests/support/alone.py reads the one of tests/integration
+	@$(PYTEST) -q -n 2 $(BY_MODULE) -p no:cacheprovider tests/unit tests/property tests/golden
 
 .PHONY: binaries verify-manifests
 binaries: install
@@ -46,33 +59,38 @@ binaries: install
 check: lint types arch unit ## what to run before a commit (about a minute)
 
 unit: install ## unit, property and golden tests
-	$(PYTEST) $(PARALLEL) tests/unit tests/property tests/golden
+	$(PYTEST) -n 3 $(BY_MODULE) tests/unit tests/property tests/golden
 
 coverage: install ## lines and branches that unit, property and golden tests run; a report by file
-	$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered tests/unit tests/property tests/golden
+	$(PYTEST) -n 3 $(BY_MODULE) --cov --cov-report=term:skip-covered tests/unit tests/property tests/golden
 
 integration: install ## tests on the real control plane
-	$(PYTEST) $(PARALLEL) tests/integration
+	$(PYTEST) -n $(PROCESSES) $(BY_MODULE) tests/integration
 
 judge: install ## kube-scheduler judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
 	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scenarios_at_once.py tests/integration/test_scheduler_judge.py
+	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py
 
 bench: install ## benchmarks; figures also in results/*.json
 	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py -m bench -s -p no:randomly -o python_files='bench_*.py'
 
-bench-cluster: install ## the main job measured on a real control plane (CASE=basic|placement|spread|latency|all MODE=all-off|nominations-only|everything-on|all)
-	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE))
+bench-cluster: install ## nodes bought and renewed on a real control plane, measured, with Karpenter's figures beside ours (CASE=basic|placement|spread|latency|consolidation|drift|drift-fast|drift-pdb|empty|deleted|all MODE=all-off|nominations-only|everything-on|all QUICK=1)
+	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE)) $(if $(QUICK),--quick)
 
 scenarios: install ## scenarios of disruption on a real control plane, with the extender and without (EXTENDER=yes|no, ROWS="words of a name")
 	@$(BIN)/python -m tests.scenarios $(if $(EXTENDER),--extender $(EXTENDER)) $(ROWS)
 
-chaos: install ## every fault of a launch at every write of it, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
-	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py || status=1; for cloud in kwok aws; do \
+chaos: install ## every fault of a launch at every write of it, kill -9 at every write of launch, drift and consolidation, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
+	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py tests/integration/test_killed_at_every_write.py || status=1; for cloud in kwok aws; do \
 	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
 	done; exit $$status
 
 fuzz: install ## 100,000 mutated objects through the decoders, and 10,000 lives through the state (about eight minutes)
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 tests/property/test_decoding_laws.py tests/property/test_state_laws.py -k 'decoding or forgotten'
+
+interleavings: install ## 10,000 interleavings of provision, disrupt, terminate, fail and lose the lease, and every mutant (SEEDS=FIRST:END; some forty minutes)
+	$(BIN)/python -m tests.interleaving --seeds $(or $(SEEDS),0:10000) --jobs 2
+	$(PYTEST) -q -m bench tests/property/test_interleavings.py
 
 manifests: install ## write manifests/crds and the IAM policies in manifests/aws from their one source
 	@$(BIN)/dovetail manifests

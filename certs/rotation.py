@@ -19,7 +19,7 @@ it is never written, all other steps are the same. A configuration that cert-man
 With `inject=False` nobody's configuration is: then steps 2, 4 and 5 are somebody else's, and with both nothing is written at all.
 
 A ValidatingWebhookConfiguration of the same name is given the bundle of the mutating one at every step, and decides nothing: where it
-cannot be read or written, pods are stamped all the same.
+cannot be read or written, pods are stamped all the same. The same goes for definitions with a conversion webhook (`certs.definitions`).
 """
 
 import random
@@ -32,6 +32,7 @@ from typing import Any
 
 from certs import messages
 from certs.authority import CertificateError
+from certs.definitions import DefinitionInjector
 from certs.injection import BundleInjector, Configuration, merge, trusted_by_all, trusted_by_any, trusts
 from certs.replicas import Records, Replica
 from certs.serving import write_atomically
@@ -67,6 +68,7 @@ class Settings:
         inject: False: the `caBundle` is somebody else's and is only read.
         register: the documents of the two configurations, where this program creates them (outside of a cluster); they are
             applied at the start and whenever one is gone, and the namespace is created with them.
+        definitions: names of the CustomResourceDefinitions whose conversion gets the bundle too.
         leaf_days: lifetime of a leaf.
         settle: seconds between "the bundle holds the new CA" and serving its leaf.
         overlap: seconds between "all replicas serve the new leaf" and the end of trust in the old CA.
@@ -79,6 +81,7 @@ class Settings:
     names: Names | None
     inject: bool = True
     register: tuple[Mapping[str, Any], ...] = ()
+    definitions: tuple[str, ...] = ()
     leaf_days: int = LEAF_DAYS
     settle: float = 5.0
     overlap: float = 60.0
@@ -209,6 +212,7 @@ class Rotation:
         leading = client.under(self._term)  # what only the leader writes; each replica's own record is not of that kind
         self._store = SecretStore(leading, settings.namespace, settings.secret)
         self._injector = BundleInjector(leading, settings.configuration)
+        self._definitions = DefinitionInjector(leading, clock, settings.definitions, settings.namespace)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -365,6 +369,7 @@ class Rotation:
             self._step("replicas", self._look_around)
             self._step("inject", lambda: self._inject(wanted, configuration))
             self._step("inject into the validating configuration", lambda: self._follow(wanted, configuration))
+            self._step("inject into the definitions", lambda: self._define(wanted, configuration))
         return self._pause(wanted, configuration)
 
     def _step(self, name: str, run: Callable[[], None]) -> None:
@@ -504,6 +509,16 @@ class Rotation:
             self._register()
             return
         self._give(wanted, configuration or follower, follower)
+
+    def _define(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
+        """Gives the definitions what the configuration has, or should have."""
+        if wanted is None or configuration is None or not self._settings.definitions:
+            return
+        moved = self._everyone_moved(wanted, configuration)
+        bundle = wanted_bundle(wanted, configuration, self._served, everyone_moved=moved)
+        if bundle:
+            self._term.check()
+            self._definitions.inject(bundle)
 
     def _give(self, wanted: Material | None, leader: Configuration | None, to: Configuration | None) -> None:
         """Injects the bundle that `leader` should hold into one configuration."""

@@ -121,10 +121,14 @@ class Answerer:
         with board.locked():
             standing = board.table.standing(member, now)
             disrupted = board.table.disrupted(now)
-            verdict = placement.judge(member, standing, board.table.holds, names, question.pod.nominated, disrupted)
+            holds, supposed = board.table.holds, board.table.supposed
+            verdict = placement.judge(member, standing, holds, names, question.pod.nominated, disrupted, supposed)
             if verdict.steered:
                 board.table.assume(member.uid, verdict.steered, now)
                 return "steered", question.only(verdict.steered)
+            if holds and not placement.is_exempt(member):
+                held = frozenset(name for name in names.all() if name in holds and name not in verdict.refused)
+                board.table.suppose(member, held, now)
             if not verdict.refused:
                 return "echoed", question.echo()
             if len(verdict.refused) < len(names.all()):

@@ -5,8 +5,8 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 1. Pods of DaemonSets go to the node that they are pinned to: their room is planned for on every node.
 2. A planned pod gets its planned node alone, when it is among the names; kube-scheduler then skips scoring.
 3. Else, unless its own is still coming, a node where its family has a place: equal pods are interchangeable.
-4. A node with held room refuses a pod while the planned pods would no longer fit with it; pods of higher priority
-   than the planned ones do not count those.
+4. A node with held room refuses a pod while the planned pods would no longer fit with it, and with those that kube-scheduler may
+   be binding there in this moment; pods of higher priority than the planned ones do not count those.
 5. A planned pod whose own node is still coming leaves other nodes with held room alone, even where it would fit: it would
    break up those plans while its own stands empty. Unheld room anywhere is free to it. kube-scheduler's
    question about the one node that is nominated for it is answered by room alone.
@@ -16,11 +16,11 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from extender.plan import Hold, Member, Standing
+from extender.plan import Hold, Member, Standing, Supposed, beside
 from extender.protocol import MAX_SCORE, HostPriority, NodeNames
 from provisioner.apis import names as api_names
 from provisioner.apis.reports import WAITING_FOR_ROOM
-from provisioner.values.resources import Resources
+from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import tolerates
 
 BEING_DISRUPTED: Final = "is being disrupted"
@@ -55,6 +55,7 @@ def judge(
     names: NodeNames,
     nominated: str = "",
     disrupted: Collection[str] = NOWHERE,
+    supposed: Sequence[Supposed] = (),
 ) -> Verdict:
     """Which of `names` suit `pod`; see the module.
 
@@ -65,8 +66,9 @@ def judge(
         names: the feasible nodes; decoded only where a hold may be among them.
         nominated: the pod's `status.nominatedNodeName`.
         disrupted: nodes that a command takes away.
+        supposed: pods that may be bound to one of several nodes in this moment.
 
-    Cost: O(sites of the pod's family + held nodes), and the decoding of the names where something is held or disrupted.
+    Cost: O(sites of the pod's family + held nodes), for held nodes that are nearly full O(supposed), and the decoding of the names where something is held or disrupted.
     """
     if is_exempt(pod):
         return PASS
@@ -79,7 +81,14 @@ def judge(
     waits = standing.coming if not (nominated and names.all() == [nominated]) else ""
     asked = sorted(name for name in names.all() if name in holds and name not in going)
     requests = dict(pod.requests)
-    refused = {name: reason for name in asked if (reason := refusal(requests, pod.priority, holds[name], waits))}
+    crowd = sum((one.requests for one in supposed), EMPTY)
+    refused = {}
+    for name in asked:
+        reason = refusal(requests, pod.priority, holds[name], waits, crowd)
+        if reason and supposed and not waits:  # not all of them may go there
+            reason = refusal(requests, pod.priority, holds[name], waits, beside(name, supposed))
+        if reason:
+            refused[name] = reason
     refused |= {name: BEING_DISRUPTED for name in names.all() if name in going}
     return Verdict("", refused) if refused else PASS
 
@@ -105,7 +114,7 @@ def planned_node(standing: Standing, names: NodeNames) -> str:
     return ""
 
 
-def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: str) -> str:
+def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: str, others: Resources = EMPTY) -> str:
     """Why a pod may not go to a node with held room; "" where it may.
 
     Args:
@@ -113,10 +122,11 @@ def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: s
         priority: of it.
         hold: what is held there.
         waits_for: claim or node that the pod has a place on and that is still coming, "" for none.
+        others: what pods take that may be bound there in this moment.
     """
     if waits_for:
         return f"{WAITING_FOR_ROOM} {waits_for}"
-    if not hold.admits(requests, priority):
+    if not hold.admits(requests, priority, beside=others):
         return "held for planned pods"  # one text for all nodes: kube-scheduler counts equal reasons in its event
     return ""
 

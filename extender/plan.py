@@ -10,7 +10,8 @@ place, and room is held only for as many pods as are still waiting:
 - a place is *open* until a pod of the family is bound to the site's node;
 - a waiting pod that the plan lists by UID belongs to its own site, its *home*;
 - waiting pods without a home, or whose home was filled by a brother, share the open places that nobody listed waits for;
-- a pod that kube-scheduler was just told to bind to one node counts as bound there, until the watch tells what became of it.
+- a pod that kube-scheduler was just told to bind to one node counts as bound there, until the watch tells what became of it;
+- one that may be bound to any of several counts on each of those whose room is held, as long (`PlanTable.suppose`).
 
 A site ends at a TTL after its node became ready (or after its plan last changed), when its node or claim is being
 deleted, and with the annotation.
@@ -33,6 +34,9 @@ SETTLE_SECONDS: Final = 2.0
 ASSUMED_SECONDS: Final = 30.0
 """How long a pod that was sent to a node counts as bound there before any watch says so: 20 ms, many seconds where the
 control plane is slow. Whatever else becomes of the pod, kube-scheduler asks about it again, or it is gone."""
+
+MAX_SUPPOSED: Final = 20_000
+"""Pairs of a pod and a held node that it may be bound to, before the watch tells; beyond, the oldest pods are forgotten."""
 
 DISRUPTED_SECONDS: Final = 30.0
 """How long a candidate of a disruption command is refused for the command's sake: its taint comes in the next write. Beyond that
@@ -183,20 +187,23 @@ class Hold:
         level = self._level(priority)
         return level[1] if level is not None else EMPTY
 
-    def admits(self, requests: Mapping[str, int], priority: int, freed: Resources = EMPTY) -> bool:
+    def admits(
+        self, requests: Mapping[str, int], priority: int, freed: Resources = EMPTY, beside: Resources = EMPTY
+    ) -> bool:
         """Whether a stranger leaves the planned pods enough room; room that they do not need is not looked at.
 
         Args:
             requests: what it takes.
             priority: of it.
             freed: what pods take that would leave before it comes.
+            beside: what pods take that may come before it.
         """
         level = self._level(priority)
         if level is None:
             return True
         for name, spare in level[2].items():
             asked = requests.get(name, 0)
-            if asked > 0 and asked > spare + freed.amount(name):
+            if asked > 0 and asked > spare + freed.amount(name) - beside.amount(name):
                 return False
         return True
 
@@ -205,6 +212,20 @@ class Hold:
             if level[0] >= priority:
                 return level
         return None
+
+
+class Supposed(NamedTuple):
+    """A pod that no plan steered and whose binding may be under way.
+
+    Attributes:
+        until: when it is forgotten.
+        nodes: those with held room that it may be bound to.
+        requests: what it takes.
+    """
+
+    until: float
+    nodes: frozenset[str]
+    requests: Resources
 
 
 class Standing(NamedTuple):
@@ -324,6 +345,7 @@ class PlanTable:
         self.ledger = RoomLedger()
         self._members: dict[str, Member] = {}  # by UID
         self._assumed: dict[str, tuple[float, Member]] = {}  # by UID: until when, and what the watch told; oldest first
+        self._supposed: dict[str, Supposed] = {}  # by UID; oldest first
         self._families: dict[Family, dict[str, Member]] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._schedulable_at: dict[str, float] = {}
@@ -357,6 +379,8 @@ class PlanTable:
         else:
             self._assumed.pop(member.uid, None)
             self._enter_pod(member)
+        if not member.waiting:
+            self._supposed.pop(member.uid, None)
 
     def _enter_pod(self, member: Member) -> None:
         old = self._members.get(member.uid)
@@ -380,8 +404,27 @@ class PlanTable:
             self._enter_pod(msgspec.structs.replace(member, node=node))
             self._assumed[uid] = (now + ASSUMED_SECONDS, member)
 
+    def suppose(self, member: Member, nodes: frozenset[str], now: float) -> None:
+        """kube-scheduler may bind the pod, which no plan steers, to one of these nodes with held room, or to another one.
+
+        It knows nothing of holds: until the watch tells where the pod went, the next one would be let into the same spare room, and
+        both together take what is held.
+        """
+        if nodes:
+            self._supposed[member.uid] = Supposed(now + ASSUMED_SECONDS, nodes, member.requests)
+            while sum(len(one.nodes) for one in self._supposed.values()) > MAX_SUPPOSED:
+                del self._supposed[next(iter(self._supposed))]
+
+    @property
+    def supposed(self) -> tuple[Supposed, ...]:
+        """Pods that may be bound in this moment to one of several nodes with held room."""
+        return tuple(self._supposed.values())
+
     def recall(self, uid: str, now: float) -> None:
         """kube-scheduler asks about this pod again, so it was not bound; the same holds of what was assumed too long ago."""
+        self._supposed.pop(uid, None)
+        for other in [other for other, one in self._supposed.items() if now >= one.until]:
+            del self._supposed[other]
         over = [uid] if uid in self._assumed else []
         for other, (until, _) in self._assumed.items():
             if now < until:
@@ -393,6 +436,7 @@ class PlanTable:
     def drop_pod(self, uid: str) -> None:
         """A pod is gone."""
         self._assumed.pop(uid, None)
+        self._supposed.pop(uid, None)
         old = self._members.pop(uid, None)
         if old is not None:
             self._forget(old)
@@ -868,6 +912,11 @@ class PlanTable:
                 return EMPTY
             left -= tally.requests.scaled(count)
         return Resources.of({name: amount for name, amount in left.items() if amount > 0})
+
+
+def beside(node: str, supposed: Iterable[Supposed]) -> Resources:
+    """What pods take that may be bound to this node in this moment."""
+    return sum((one.requests for one in supposed if node in one.nodes), EMPTY)
 
 
 def _same(old: Member, new: Member) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from extender.placement import avoids_disrupted, refusal
-from extender.plan import Member, PlanTable, Standing
+from extender.plan import Member, PlanTable, Standing, beside
 
 MAX_KINDS: Final = 2000
 MAX_NODES: Final = 64
@@ -116,6 +116,7 @@ def _would_pass(table: PlanTable, pod: Member, standing: Standing, node: str) ->
     if node == standing.home or node in standing.others:
         return True
     hold = table.holds.get(node)
-    if hold is not None and refusal(pod.requests, pod.priority, hold, standing.coming):
+    others = beside(node, table.supposed)
+    if hold is not None and refusal(pod.requests, pod.priority, hold, standing.coming, others):
         return False
     return pod.requests.fits(table.ledger.room(node))  # full by now: nothing to wake it for

@@ -7,6 +7,10 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+
+from tests.support import spreading
+from tests.support.spreading import Spreading
 
 pytest_plugins = ["tests.support.plane"]
 
@@ -24,5 +28,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on a control plane begin first: they are long and mostly wait, and the short ones fill both cores at the end."""
-    items.sort(key=lambda item: "integration" not in item.path.parts)
+    """Tests on a control plane begin first, the longest modules before the others; the order is random otherwise."""
+    items.sort(key=lambda item: spreading.rank_of(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Spreading | None:
+    """How tests are dealt out to the processes of a run."""
+    return spreading.scheduler(config, log)

@@ -1,4 +1,4 @@
-"""The Flask application: `/mutate`, `/validate`, `/healthz`, `/readyz`. It fails open: whatever goes wrong here, the object is admitted."""
+"""The Flask application: `/mutate`, `/validate`, `/convert`, `/healthz`, `/readyz`. It fails open: whatever goes wrong here, the object is admitted."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,9 +6,11 @@ from typing import Protocol
 
 from flask import Flask, Response, request
 
+from provisioner.apis.conversion.definitions import CONVERT_PATH
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from webhook import messages, stamping
+from webhook.conversion import Conversion
 from webhook.review import MAX_BODY_BYTES, Request, ReviewError, decode_pod, decode_review, encode_reply
 from webhook.shares import Owner, Seat, Share
 from webhook.stamping import Decision, Facts
@@ -113,12 +115,15 @@ class Admission:
 _NOTHING = Decision(stamping.StampOutcome.UNCHANGED)
 
 
-def create_app(admission: Admission, validation: Validation, reasons_not_ready: Callable[[], list[str]]) -> Flask:
+def create_app(
+    admission: Admission, validation: Validation, conversion: Conversion, reasons_not_ready: Callable[[], list[str]]
+) -> Flask:
     """The WSGI application.
 
     Args:
         admission: answers the reviews of pods.
         validation: answers those of our own kinds.
+        conversion: answers conversion reviews.
         reasons_not_ready: why no calls should be sent here now; an empty list means ready.
     """
     app = Flask("dovetail-webhook", static_folder=None)
@@ -138,6 +143,10 @@ def create_app(admission: Admission, validation: Validation, reasons_not_ready: 
     @app.post("/validate")
     def validate() -> Response:
         return answered(validation.answer)
+
+    @app.post(CONVERT_PATH)
+    def convert() -> Response:
+        return answered(conversion.answer)
 
     @app.get("/healthz")
     def healthz() -> Response:

@@ -15,6 +15,16 @@ FAILED_TO_READ_OBJECT: Final = "Failed to read an object; it was admitted withou
 FAILED_TO_VALIDATE_OBJECT: Final = "Failed to validate an object; it was admitted"
 NODE_CLASS_DOES_NOT_EXIST: Final = "does not exist; no nodes are launched until it is created"
 
+# conversion.py
+FAILED_TO_CONVERT_OBJECTS: Final = "Failed to convert objects"
+CONVERSION_FAILED: Final = "the objects could not be converted; see the logs of the webhook"
+TOO_MANY_CONVERSIONS: Final = "too many conversions at a time; try again"
+
+
+def not_a_conversion_review(problem: str) -> str:
+    """The answer to a body that cannot be decoded."""
+    return f"not a ConversionReview: {problem}"
+
 
 def still_invalid(problem: str) -> str:
     """A warning about an error that an update leaves as it was."""

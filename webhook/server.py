@@ -24,6 +24,7 @@ from certs.rotation import SERVING_FILE, Rotation, Settings
 from certs.serving import ServingContext
 from certs.store import Names
 from provisioner.apis import names
+from provisioner.apis.conversion.definitions import BETA
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
@@ -34,6 +35,7 @@ from provisioner.support.http import gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits
 from webhook.app import Admission, create_app
+from webhook.conversion import Conversion
 from webhook.facts import ClusterFacts
 from webhook.registration import (
     CONFIGURATION_NAME,
@@ -58,6 +60,8 @@ DEFAULT_NAMESPACE = "dovetail-system"
 DEFAULT_SECRET = "dovetail-webhook-tls"
 DEFAULT_SERVICE = "dovetail-webhook"
 USER_AGENT = "dovetail-webhook"
+DEFINITIONS = tuple(f"{one.plural}.{one.group}" for one in BETA.values())
+"""What `--conversion` looks after."""
 
 _log = logs.get_logger(__name__)
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -82,6 +86,7 @@ class Config:
     scheduler_lease: tuple[str, str]
     scheduler_name: str
     identity: str
+    conversion: bool = False
     on_demand_shares: bool = False
 
     @property
@@ -112,6 +117,7 @@ class Config:
             self.names,
             inject=not self.existing_bundle,
             register=documents,
+            definitions=DEFINITIONS if self.conversion else (),
         )
 
 
@@ -130,7 +136,7 @@ class WebhookProgram:
             Client(connection, clock), connection, clock, config.rotation(), config.cert_dir, config.identity
         )
         self.app: Flask = create_app(
-            Admission(self.facts, clock), Validation(self.facts, clock), self.reasons_not_ready
+            Admission(self.facts, clock), Validation(self.facts, clock), Conversion(clock), self.reasons_not_ready
         )
         self._probes: list[health.HealthServer] = []
 
@@ -264,6 +270,11 @@ class _ObjectName(click.ParamType[str]):
     envvar="POD_NAME",
     help="Unique name of this replica. Default: host name and port.",
 )
+@click.option(
+    "--conversion",
+    is_flag=True,
+    help="Maintain the caBundle of the CustomResourceDefinitions that serve v1beta1 beside v1 (component conversion).",
+)
 @click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", envvar="LOG_LEVEL")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 def command(
@@ -283,6 +294,7 @@ def command(
     scheduler_name: str,
     on_demand_shares: bool,
     identity: str | None,
+    conversion: bool,
     log_level: str,
     log_format: logs.Format,
 ) -> None:
@@ -311,6 +323,7 @@ def command(
             scheduler_name=scheduler_name,
             on_demand_shares=on_demand_shares,
             identity=identity or f"{socket.gethostname().lower()}-{bind[1]}",
+            conversion=conversion,
         )
         prepare(config)
     except (RegistrationError, ConfigError, CertificateError) as error:

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.openapi import Violation
@@ -94,7 +95,9 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
 
     Errors that were there before an update are warnings: what is bad already may be changed as long as that makes it no worse.
     """
-    if obj.metadata.deletion_timestamp is not None or (old is not None and old.spec == obj.spec):
+    if obj.metadata.deletion_timestamp is not None or (
+        old is not None and old.spec == obj.spec and not _limited_anew(obj, old)
+    ):
         return Opinion("unchanged")
     found = verdict(obj, NODE_CLASSES)
     new, known = worsened(() if old is None else verdict(old, NODE_CLASSES).errors, found.errors)
@@ -106,6 +109,12 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
         *map(str, _beside(obj, beside)),
     ]
     return Opinion("warned" if warnings else "admitted", warnings=tuple(warnings))
+
+
+def _limited_anew(obj: Any, old: Any) -> bool:
+    """Whether an update changes the one annotation that is judged."""
+    before, after = (one.metadata.annotations.get(names.MAX_USD_PER_HOUR) for one in (old, obj))
+    return isinstance(obj, NodePool) and before != after
 
 
 def _beside(obj: Any, beside: Surroundings) -> list[Violation]:

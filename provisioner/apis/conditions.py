@@ -216,7 +216,7 @@ CLAIM_CONDITIONS: Final = ConditionSet(
 POOL_CONDITIONS: Final = ConditionSet(
     root=names.READY,
     dependents=(names.VALIDATION_SUCCEEDED, names.NODECLASS_READY),
-    independents=(names.NODE_REGISTRATION_HEALTHY,),
+    independents=(names.NODE_REGISTRATION_HEALTHY, names.SPENDING_LIMIT_REACHED),
 )
 OVERLAY_CONDITIONS: Final = ConditionSet(root=names.READY, dependents=(names.VALIDATION_SUCCEEDED,))
 

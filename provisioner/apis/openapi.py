@@ -41,6 +41,8 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 _LONGEST_NAME: Final = 253
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _SHOWN: Final = 60
+MISSING: Final = "is required"
+"""The message about a field that is not there."""
 _WANTED: Final[Mapping[str, str]] = {
     QUANTITY["pattern"]: "a quantity such as 500m, 2 or 4Gi",
     DURATION: "a duration such as 30s, 10m or 1h30m",
@@ -189,7 +191,7 @@ class _Check:
         properties: Mapping[str, Any] = schema.get("properties", {})
         for name in schema.get("required", ()):
             if name not in value:
-                yield Violation(child(path, name), "is required")
+                yield Violation(child(path, name), MISSING)
         for name, one in value.items():
             if name in properties:
                 yield from self.value(properties[name], one, child(path, name))

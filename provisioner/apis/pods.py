@@ -4,13 +4,14 @@ Decoding is the hottest path of every program (100,000 pods at a start), so it r
 only as raw text. A digest of that text finds the shape; only the first pod of a class has its spec decoded.
 """
 
+import enum
 import functools
 import hashlib
 import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -32,6 +33,8 @@ from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.taints import tolerates
 
 __all__ = [
+    "DoNotDisrupt",
+    "Guard",
     "Pod",
     "PodShape",
     "decode_pod",
@@ -50,6 +53,7 @@ __all__ = [
     "is_terminal",
     "is_waiting_for_eviction",
     "pod_of",
+    "read_do_not_disrupt",
     "template_shape",
 ]
 
@@ -488,24 +492,61 @@ def is_provisionable(pod: Pod) -> bool:
     return is_pending(pod) and pod.unschedulable and not pod.nominated_node_name
 
 
-def do_not_disrupt(pod: Pod, now: datetime) -> bool:
-    """Whether the pod's annotation forbids to disrupt it at `now`.
+class Guard(enum.Enum):
+    """What the value of karpenter.sh/do-not-disrupt is."""
 
-    "true" forbids for good; a positive Go duration until the pod has run for so long (a pod that has not started is
-    protected); anything else is ignored.
+    ABSENT = enum.auto()
+    INVALID = enum.auto()
+    """Neither "true" nor a duration above 0; it is ignored."""
+    FOR_GOOD = enum.auto()
+    FOR_A_TIME = enum.auto()
+
+
+class DoNotDisrupt(NamedTuple):
+    """A pod's annotation karpenter.sh/do-not-disrupt.
+
+    Attributes:
+        guard: what its value is.
+        until: when it ends by itself; None for any other guard, and while the pod has not started: a pod that has not is protected.
     """
+
+    guard: Guard
+    until: datetime | None = None
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it forbids to disrupt the pod at `now`."""
+        if self.guard is Guard.FOR_A_TIME:
+            return self.until is None or now < self.until
+        return self.guard is Guard.FOR_GOOD
+
+
+_UNGUARDED: Final = DoNotDisrupt(Guard.ABSENT)
+_INVALID: Final = DoNotDisrupt(Guard.INVALID)
+_FOR_GOOD: Final = DoNotDisrupt(Guard.FOR_GOOD)
+_UNSTARTED: Final = DoNotDisrupt(Guard.FOR_A_TIME)
+
+
+def read_do_not_disrupt(pod: Pod) -> DoNotDisrupt:
+    """What the pod's annotation says; a time that ends after the last date of calendars is for good. Source: core spec 6.2."""
     text = pod.annotations.get(names.DO_NOT_DISRUPT)
     if text is None:
-        return False
+        return _UNGUARDED
     if text == "true":
-        return True
+        return _FOR_GOOD
     try:
         protected = parse_duration(text)
+        if protected <= timedelta(0):
+            return _INVALID
+        return _UNSTARTED if pod.start_time is None else DoNotDisrupt(Guard.FOR_A_TIME, pod.start_time + protected)
     except DurationError:
-        return False
-    if protected <= timedelta(0):
-        return False
-    return pod.start_time is None or now - pod.start_time < protected
+        return _INVALID
+    except OverflowError:
+        return _FOR_GOOD
+
+
+def do_not_disrupt(pod: Pod, now: datetime) -> bool:
+    """Whether the pod's annotation forbids to disrupt it at `now`."""
+    return names.DO_NOT_DISRUPT in pod.annotations and read_do_not_disrupt(pod).holds(now)
 
 
 def is_stuck_terminating(pod: Pod, now: datetime) -> bool:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME, NodePool, RequirementSpec
+from provisioner.apis.spending import SpendingLimitError, spending_limit
 from provisioner.values.duration import parse_duration
 from provisioner.values.requirement import RequirementError
 from provisioner.values.resources import Resources
@@ -35,8 +36,16 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
         *_requirements(pool.spec.template.spec.requirements, well_known),
         *_durations(pool),
         *_limits(pool),
+        *_spending(pool),
         *_budgets(pool),
     )
+
+
+def _spending(pool: NodePool) -> Iterator[str]:
+    try:
+        spending_limit(pool)
+    except SpendingLimitError as error:
+        yield str(error)
 
 
 def _names(pool: NodePool) -> Iterator[str]:

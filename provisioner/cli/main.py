@@ -13,6 +13,7 @@ from provisioner.support.errors import UserError
 COMMANDS: Final = {  # name -> (module:attribute, short help)
     "aws": ("provisioner.cli.aws:command", "Check AWS resources and permissions."),
     "bench-cluster": ("provisioner.cli.bench:command", "Run benchmarks on a separate control plane."),
+    "convert": ("provisioner.cli.convert:command", "Rewrite manifests of old API versions."),
     "demo": ("provisioner.cli.demo:command", "Scale 1,000 pods up and down on a real control plane."),
     "dev": ("provisioner.cli.dev:command", "Manage a local Kubernetes control plane."),
     "extender": ("extender.server:command", "Run the scheduler extender."),

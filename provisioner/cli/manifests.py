@@ -1,4 +1,4 @@
-"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, the admission policy, and the IAM policies in manifests/aws."""
+"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, those of old versions, the admission policy, and the IAM policies in manifests/aws."""
 
 import pathlib
 from collections.abc import Mapping
@@ -7,6 +7,8 @@ from typing import Final
 import click
 import yaml
 
+from provisioner.apis.conversion.definitions import CONVERT_PATH
+from provisioner.apis.conversion.definitions import documents as old_versions
 from provisioner.apis.crds import Document, documents
 from provisioner.cli.infrastructure import MarksError, cloudformation, permissions_table, spliced, terraform
 from webhook import policy
@@ -16,6 +18,8 @@ POLICY_HEADER: Final = "# Generated from webhook/policy.py by `make manifests`; 
 DIRECTORY: Final = pathlib.Path("manifests")
 DEFINITIONS: Final = pathlib.Path("crds")
 INFRASTRUCTURE: Final = pathlib.Path("aws")
+CONVERSION: Final = pathlib.Path("components", "conversion")
+SERVICE, NAMESPACE = "dovetail-webhook", "dovetail-system"
 POLICY: Final = pathlib.Path("components") / "admission-policy" / "policy.yaml"
 
 
@@ -31,8 +35,12 @@ class _Dumper(yaml.SafeDumper):
 
 def text_of(*documents: Document, header: str = HEADER) -> str:
     """The YAML of documents; the same documents give the same text."""
-    made = (yaml.dump(one, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True) for one in documents)
-    return header + "---\n".join(made)
+    return header + "---\n".join(map(plain_yaml, documents))
+
+
+def plain_yaml(document: Document) -> str:
+    """The YAML of one document as manifests usually are, without a header."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
@@ -42,6 +50,8 @@ def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
         MarksError: a file that is written in part by people is missing, or has no place for our part.
     """
     made = {DEFINITIONS / name: text_of(document) for name, document in documents().items()}
+    hook = {"service": {"name": SERVICE, "namespace": NAMESPACE, "path": CONVERT_PATH, "port": 443}}
+    made |= {CONVERSION / name: text_of(document) for name, document in old_versions(hook).items()}
     made[POLICY] = text_of(policy.policy(), policy.binding(), header=POLICY_HEADER)
     made[INFRASTRUCTURE / "terraform" / "policies.tf"] = terraform()
     for name, block in (("cloudformation.yaml", cloudformation()), ("README.md", permissions_table())):

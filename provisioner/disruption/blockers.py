@@ -9,8 +9,8 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.eviction import asks_no_budget, forbids_for_ever, refuses
-from provisioner.apis.pods import Pod, do_not_disrupt, is_waiting_for_eviction
-from provisioner.disruption.candidates import PodBudgets, protected_until
+from provisioner.apis.pods import Pod, is_waiting_for_eviction, read_do_not_disrupt
+from provisioner.disruption.candidates import PodBudgets
 
 _MOST_PODS: Final = 3
 _MOST_SENTENCES: Final = 5
@@ -99,8 +99,8 @@ def _why(pod: Pod, budgets: PodBudgets, now: datetime) -> tuple[Cause, tuple[str
         return None
     if pod.deleted is not None:
         return Cause.TERMINATING, (), pod.deleted, ""
-    if do_not_disrupt(pod, now):
-        return Cause.POD_PROTECTED, (), protected_until(pod), ""
+    if (protection := read_do_not_disrupt(pod)).holds(now):
+        return Cause.POD_PROTECTED, (), protection.until, ""
     mine = () if asks_no_budget(pod) else budgets.of(pod)
     keys = tuple(f"{one.metadata.namespace}/{one.metadata.name}" for one in mine)
     if len(mine) > 1:

@@ -12,14 +12,13 @@ from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.eviction import refuses
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import selects
-from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
+from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
 from provisioner.disruption.view import View
 from provisioner.scheduling.volumes import claim_keys
 from provisioner.state.snapshot import NodeView, Snapshot
-from provisioner.values.duration import DurationError, parse_duration
 
 
 class Obstacle(enum.StrEnum):
@@ -278,9 +277,9 @@ def refusal(
         return None
     now = view.snapshot.at
     for pod in node.pods:
-        if is_active(pod) and do_not_disrupt(pod, now):
+        if is_active(pod) and (protection := read_do_not_disrupt(pod)).holds(now):
             text = f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
-            return Refused(node, Obstacle.POD_PROTECTED, text, protected_until(pod))
+            return Refused(node, Obstacle.POD_PROTECTED, text, protection.until)
     held = budgets.refusal(node.pods, now)
     return None if held is None else Refused(node, *held)
 
@@ -310,16 +309,6 @@ def _of_node(
     if node.pool not in pools:
         return Obstacle.NO_POOL, f"NodePool not found (NodePool={node.pool})"
     return None
-
-
-def protected_until(pod: Pod) -> datetime | None:
-    """When the pod's do-not-disrupt annotation ends by itself; None where it does not, or where the pod has not started yet."""
-    try:
-        return (
-            None if pod.start_time is None else pod.start_time + parse_duration(pod.annotations[names.DO_NOT_DISRUPT])
-        )
-    except (DurationError, OverflowError):
-        return None  # for good
 
 
 class Types:

@@ -1,4 +1,4 @@
-"""What is said of pods whose karpenter.sh/do-not-disrupt is neither absent nor "true". Pure. Source: core spec 6.2, 8.2."""
+"""What is said of pods whose karpenter.sh/do-not-disrupt is neither absent nor "true", while they run. Pure. Source: core spec 6.2, 8.2."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.pods import Pod
-from provisioner.values.duration import DurationError, parse_duration
+from provisioner.apis.pods import Guard, Pod, is_active, read_do_not_disrupt
 
 INVALID, UNTIL, ELAPSED = "InvalidDoNotDisruptAnnotation", "DoNotDisruptUntil", "DoNotDisruptGracePeriodElapsed"
 RECENTLY: Final = timedelta(minutes=10)
@@ -32,28 +31,17 @@ class Protection:
 
 def protections(pods: Iterable[Pod], now: datetime) -> tuple[Protection, ...]:
     """What holds of these pods now. Cost: O(pods), little for those without the annotation."""
-    found = []
-    for pod in pods:
-        text = pod.annotations.get(names.DO_NOT_DISRUPT)
-        if text is not None and text != "true" and (told := _told(pod, text, now)) is not None:
-            found.append(told)
-    return tuple(found)
+    told = (_told(pod, now) for pod in pods if names.DO_NOT_DISRUPT in pod.annotations and is_active(pod))
+    return tuple(one for one in told if one is not None)
 
 
-def _told(pod: Pod, text: str, now: datetime) -> Protection | None:
-    shown = f'annotation "{names.DO_NOT_DISRUPT}" is {text[:_MOST]!r}'
-    try:
-        protected = parse_duration(text)
-        if protected > timedelta(0):
-            end = pod.start_time + protected if pod.start_time is not None else None
-        else:
-            return Protection(pod, INVALID, _invalid(shown))
-    except DurationError:
+def _told(pod: Pod, now: datetime) -> Protection | None:
+    guard, end = read_do_not_disrupt(pod)
+    shown = f'annotation "{names.DO_NOT_DISRUPT}" is {pod.annotations[names.DO_NOT_DISRUPT][:_MOST]!r}'
+    if guard is Guard.INVALID:
         return Protection(pod, INVALID, _invalid(shown))
-    except OverflowError:
-        return None  # for good, as "true"
     if end is None:
-        return None  # it has not started; then the end is known
+        return None  # for good, or not started: then the end is known
     if now < end:
         return Protection(
             pod,

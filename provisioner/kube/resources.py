@@ -12,6 +12,7 @@ import msgspec
 
 from provisioner.apis import core, meta
 from provisioner.apis.buffer import CapacityBuffer
+from provisioner.apis.conversion.alpha_types import OldObject
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.kwok import KWOKNodeClass
@@ -222,3 +223,7 @@ KWOKNODECLASSES = _kind(
     KWOKNodeClass, "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False
 )
 EC2NODECLASSES = _kind(EC2NodeClass, "karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", namespaced=False)
+PROVISIONERS = _kind(OldObject, "karpenter.sh", "v1alpha5", "provisioners", "Provisioner", namespaced=False)
+AWSNODETEMPLATES = _kind(
+    OldObject, "karpenter.k8s.aws", "v1alpha1", "awsnodetemplates", "AWSNodeTemplate", namespaced=False
+)

@@ -421,6 +421,11 @@ class Options:
     enable_zonal_shift: bool = _setting(
         False, _BOOLEAN, "Launch no instances in zones that an ARC zonal shift moves traffic away from."
     )
+    translate_provisioners: bool = _own(
+        False,
+        _BOOLEAN,
+        "Translate Provisioners and AWSNodeTemplates of Karpenter before v1beta1 (component conversion).",
+    )
     ami_refresh_interval: timedelta = _setting(
         timedelta(minutes=1), _Parser(_minute, "DURATION"), "Interval between refreshes of AMIs."
     )

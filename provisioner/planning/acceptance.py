@@ -1,6 +1,6 @@
 """Whether a fleet that somebody proposes may take the place of scheduling's answer; loads no numpy, so every program may ask it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,8 @@ def taken(
         nodes: instead of all the others; as a whole they are judged by scheduling, with what stays beside them.
 
     Returns:
-        The fleet as a result, or `result` itself: where the fleet is not legal (with the faults), or costs no less. Never dearer than `result`.
+        The fleet as a result, or `result` itself: where the fleet is not legal (with the faults), costs more, or is worth no less with the
+        NodePools' penalties for nodes. Never dearer than `result`.
 
     Cost: about what solving cost.
     """
@@ -34,4 +35,11 @@ def taken(
     if not verdict.legal:
         return result, verdict.faults
     found = replace(result, claims=(*kept, *claims[len(kept) :]))
-    return (found if found.usd_per_hour < result.usd_per_hour - _EPSILON else result), ()
+    better = weighed(prepared, found.claims) < weighed(prepared, result.claims) - _EPSILON
+    return (found if better and found.usd_per_hour <= result.usd_per_hour else result), ()
+
+
+def weighed(prepared: Prepared, claims: Iterable[PlannedClaim]) -> float:
+    """What nodes cost, in USD per hour, with the penalty of their NodePools for each."""
+    penalties = {pool.name: pool.node_penalty for pool in prepared.world.pools}
+    return sum(one.usd_per_hour + penalties[one.pool] for one in claims)

@@ -17,7 +17,7 @@ hostnames, no node takes more than maxSkew pods of a spread, or one of those tha
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
@@ -45,7 +45,9 @@ _MOST_SHARED: Final = 8
 """Kinds of hostname constraints that several classes share; each is a resource more."""
 _FLEXIBLE: Final = 15
 """So many instance types a spot node can be, where there are so many. Source: Karpenter's least number for moving spot to spot."""
-_QUARTER: Final = 4
+_MANY: Final = 60
+"""Only of so many types are 15 insisted on: less than a quarter of them are large enough to be rare."""
+_SMALL_SHARE: Final = 8
 _BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
 _EVERYTHING: Final = Term()
 
@@ -155,6 +157,11 @@ class Model:
     market: Market
     familiar: bool = True
 
+    def weight(self, node: Node) -> float:
+        """What a node costs, with the penalty for a node."""
+        slot = self.slots[node.slot]
+        return float(slot.usd) + slot.penalty
+
     def designed(self, setting: Setting, nodes: Iterable[Node]) -> tuple[DesignedNode, ...]:
         """These nodes with pods dealt out to them, for scheduling to judge beside what stays."""
         dealt = [0] * len(self.items)
@@ -172,9 +179,17 @@ class Model:
         return tuple(made)
 
 
-def model_of(setting: Setting, result: Result) -> Model:
-    """The model of a question and scheduling's answer to it; `setting` is of all pods that have a place in it."""
-    return _Reader(setting, result).model()
+def models_of(setting: Setting, result: Result) -> Iterator[Model]:
+    """Models of a question and scheduling's answer to it, the most promising one first; `setting` is of all pods that have a place in it.
+
+    Where scheduling has put more than maxSkew pods of a hostname spread on one node, they are spread over nodes of at most maxSkew;
+    nodes that have no other pods, and are the only ones to which these may come, stay in the first model.
+    """
+    first = _Reader(setting, result)
+    alone = first.alone()
+    yield first.model(alone)
+    if alone:
+        yield _Reader(setting, result).model(frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +212,7 @@ class _Reader:
         self.zoned: Final = [self._zoned(one) for one in self.classes]
         own, self.shared, many = self._ties()
         self.most: Final = own
-        self.unknown: Final = [n in many or self._unknown(one) for n, one in enumerate(self.classes)]
+        self.unknown = [n in many or self._unknown(one) for n, one in enumerate(self.classes)]
         self.closed = {one.pool.name for one in setting.offers if one.pool.packing is Packing.GREEDY}
         self.weights: Final = {offer.pool.name: offer.pool.weight for offer in setting.offers}
 
@@ -274,9 +289,35 @@ class _Reader:
                 own[number] = min(most, own.get(number, most))
         return own, shared, many
 
+    def alone(self) -> frozenset[int]:
+        """Classes with more than the maxSkew of their hostname spread on one node, that have all new nodes to which they may come for themselves."""
+        if self.setting.scope.empty:
+            return frozenset()
+        skews = {
+            number: min(some)
+            for number, one in enumerate(self.classes)
+            if (some := [spread.max_skew for spread in one.ladder[0].relations.spreads if spread.count.on_hosts])
+        }
+        if not skews:
+            return frozenset()
+        users: defaultdict[str, set[int]] = defaultdict(set)
+        crowded: set[int] = set()
+        for claim in self.result.claims:
+            load = Counter(self.number_of[pod.uid] for pod in claim.pods)
+            users[claim.pool].update(load)
+            crowded.update(n for n, count in load.items() if n in skews and count > skews[n])
+        offers = self.setting.offers
+        return frozenset(
+            n
+            for n in crowded
+            if all(users[one.pool.name] <= {n} for one in offers if one.admits(self.classes[n].filter))
+        )
+
     # ------------------------------------------------------------------ the model
 
-    def model(self) -> Model:
+    def model(self, whole: frozenset[int]) -> Model:
+        """The model; claims with pods of the classes `whole` stay as they are."""
+        self.unknown = [unknown or n in whole for n, unknown in enumerate(self.unknown)]
         again, kept = self._claims()
         while not (more := self._bound_to(kept)) <= self.closed:
             self.closed |= more
@@ -546,12 +587,14 @@ def _share(tie: _Tie, number: int) -> int:
 
 
 def _rare(rooms: Mapping[int, Vector]) -> frozenset[int]:
-    """Those of which fewer than 15 have at least their room, in every dimension; of a short list, fewer than a quarter of it.
+    """Those of which fewer than 15 have at least their room, in every dimension; of fewer than 60, fewer than an eighth of them.
+
+    Of a short list a larger share would leave no large node, and so twice the nodes for the same money.
 
     Cost: O(types x dimensions) operations on bitsets.
     """
     rows = list(rooms)
-    enough = min(_FLEXIBLE, len(rows) // _QUARTER)
+    enough = _FLEXIBLE if len(rows) >= _MANY else len(rows) // _SMALL_SHARE
     covering = dict.fromkeys(rows, -1)
     for amounts in zip(*rooms.values(), strict=True):
         seen = 0

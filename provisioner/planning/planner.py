@@ -11,7 +11,7 @@ that scheduling chose. Spot is planned at its lowest price, on nodes of which 15
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provisioner.apis.pods import Pod
-from provisioner.planning.acceptance import taken
+from provisioner.planning.acceptance import taken, weighed
 from provisioner.planning.columns import generated
-from provisioner.planning.model import Model, Node, model_of
+from provisioner.planning.model import Model, Node, models_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
 from provisioner.planning.search import Fleet, Search
@@ -141,14 +141,19 @@ def propose(
     """Look for a cheaper fleet as `improve` does, and leave it to others to judge it."""
     placed = {pod.uid for some in _placed(result) for pod in some}
     setting = prepared.setting([pod for pod in pods if pod.uid in placed])
-    model = model_of(setting, result)
-    prices = prices_of(model.market)
-    if not model.nodes:
-        return Proposal(prices.usd_at_least)
-    nodes, stage, steps = _Stages(model, prices, seed, expired).run(iterations)
-    if stage == SCHEDULING:
-        return Proposal(prices.usd_at_least, steps=steps)
-    return Proposal(prices.usd_at_least, stage, steps, model.kept, model.designed(setting, nodes))
+    best = weighed(prepared, result.claims) - _EPSILON
+    proposal = Proposal(0.0)
+    for model in models_of(setting, result):
+        prices = prices_of(model.market)
+        proposal = replace(proposal, usd_at_least=prices.usd_at_least)
+        if model.nodes and not (proposal.steps and expired()):
+            nodes, stage, steps = _Stages(model, prices, seed, expired).run(iterations)
+            proposal = replace(proposal, steps=proposal.steps + steps)
+            worth = weighed(prepared, model.kept) + sum(map(model.weight, nodes))
+            if stage != SCHEDULING and worth < best:
+                best, made = worth, model.designed(setting, nodes)
+                proposal = replace(proposal, stage=stage, kept=model.kept, nodes=made)
+    return proposal
 
 
 def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:

@@ -11,7 +11,6 @@ from typing import Final
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.scheduling.binding_order import can_be_bound
 from provisioner.scheduling.bins import Bins
-from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
@@ -26,7 +25,7 @@ from provisioner.scheduling.topology import Axis, Scope, Topology, above, uneven
 from provisioner.scheduling.topology_plan import Counter as AnyCounter
 from provisioner.scheduling.topology_plan import Plan, Question, Run, run_of
 from provisioner.scheduling.vectors import Need
-from provisioner.scheduling.volumes import Attachment, terms_left
+from provisioner.scheduling.volumes import NO_VOLUMES, Attachment, terms_left
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +119,13 @@ class Setting:
         pods = self.pending.get(count)
         if pods is None:
             if not self.pending:
+                by_labels: defaultdict[int, list[PodClass]] = defaultdict(list)  # many classes may have the same
                 for one in self.classes:
-                    for each in self.scope.including(one.facts.pod):
-                        self.pending[each] = self.pending.get(each, 0) + len(one.pods)
+                    by_labels[id(one.facts.pod)].append(one)
+                for alike in by_labels.values():
+                    some = sum([len(one.pods) for one in alike])
+                    for each in self.scope.including(alike[0].facts.pod):
+                        self.pending[each] = self.pending.get(each, 0) + some
             pods = self.pending.setdefault(count, 0)
         return pods + sum(self.scope.spots(count).counts.values())
 
@@ -143,8 +146,8 @@ class Setting:
         for one, start in waiting.items():
             for d, amount in self.needs[one]:
                 load[d] -= amount * (len(one.pods) - start)
-        rooms = [offer.room[row] for offer in self.offers for row in members(offer.base.rows)]
-        largest = list(map(max, *rooms)) if len(rooms) > 1 else [0] * len(load)
+        points = [point for offer in self.offers for point in offer.base.points]  # nowhere is there more than at these
+        largest = [max(most) for most in zip(*points, strict=True)] if points else [0] * len(load)
         return max((-(-amount // most) for amount, most in zip(load, largest, strict=True) if most > 0), default=0)
 
     def buys(self, node_filter: NodeFilter, need: Need) -> bool:
@@ -626,22 +629,28 @@ class Attempt:
     def _place(self, one: PodClass, start: int, *, late: bool, end: int = 0, zone: Term | None = None) -> int:
         """Place pods of a class, from `start` up to `end` or all, in one zone where that is said; the first without a place."""
         limit = end or len(one.pods)
-        if one.volumes.unbound and not end and self._undecided(one):
+        volumes = one.volumes
+        if volumes.unbound and not end and self._undecided(one):
             before, start = start, self._place_first(one, start, late=late)
             if start in (before, limit):
                 return start
         if self._work.limited and not self._work.step():
             self.unfinished = True
             return start
-        exclusive = one.volumes.exclusive
-        if exclusive and (start or any(claim in self.in_use for claim in exclusive)):
-            return start
-        if one.volumes.unbound and self.without_volume(one):
-            return start
+        exclusive: tuple[str, ...] = ()
+        if volumes is not NO_VOLUMES:
+            exclusive = volumes.exclusive
+            if exclusive and (start or any(claim in self.in_use for claim in exclusive)):
+                return start
+            if volumes.unbound and self.without_volume(one):
+                return start
         placing = self.placing
         for demand in self._ladder(one):
             run = self.run_for(one, demand, start, zone)
-            run.end = 1 if exclusive else limit
+            if exclusive:
+                run.end = 1
+            elif end:
+                run.end = end
             if not run.plan.spreads:
                 placing.place(run, opening=True)
             elif late:
@@ -664,6 +673,8 @@ class Attempt:
         plan = self._plans.get(id(relations))
         if plan is None:
             plan = self._plan(one, relations)
+        if one.volumes is NO_VOLUMES:
+            return run_of(one, demand, plan, setting.needs[one], self._numbers, start)
         reached: tuple[Term, ...] = ()
         unbound = one.volumes.unbound
         if unbound and (self._decided or zone is not None or len(unbound) > 1):
@@ -690,14 +701,17 @@ class Attempt:
 
 def whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
     """How many pods there are, and what they take together."""
-    by_need: defaultdict[Need, int] = defaultdict(int)
+    by_need: defaultdict[int, list[PodClass]] = defaultdict(list)  # equal ones are one object
     for one in classes:
-        by_need[needs[one]] += len(one.pods)
+        by_need[id(needs[one])].append(one)
     load = [0] * dimensions
-    for need, count in by_need.items():
-        for d, amount in need:
+    total = 0
+    for alike in by_need.values():
+        count = sum([len(one.pods) for one in alike])
+        total += count
+        for d, amount in needs[alike[0]]:
             load[d] += amount * count
-    return sum(by_need.values()), load
+    return total, load
 
 
 def scope_of(

@@ -21,6 +21,7 @@ from provisioner.values.resources import CPU, MEMORY, Resources
 from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint
 
 NOTHING_AVOIDED: Final[Mapping[str, frozenset[str]]] = {}
+_gated = attrgetter("gated")
 _uid = attrgetter("uid")
 _created = attrgetter("created")
 _age = attrgetter("created", "uid")
@@ -139,8 +140,13 @@ class _Classifier:
     def classified(self, asked: Iterable[Pod], named: frozenset[str]) -> tuple[list[PodClass], list[LeftOut]]:
         by_shape: defaultdict[int, list[Pod]] = defaultdict(list)
         gated: defaultdict[int, list[Pod]] = defaultdict(list)
-        for pod in asked:
-            (gated if pod.gated else by_shape)[id(pod.shape)].append(pod)
+        listed = list(asked)
+        if any(map(_gated, listed)):
+            for pod in listed:
+                (gated if pod.gated else by_shape)[id(pod.shape)].append(pod)
+        else:
+            for pod in listed:
+                by_shape[id(pod.shape)].append(pod)
         for members in _one_a_key(gated):
             _by_age(members)
             self.left_out.append(LeftOut(members[0].shape, tuple(members), PodGated()))
@@ -155,12 +161,13 @@ class _Classifier:
                     parts.append((facts, shape, pods))
                     if not facts.plain:
                         named |= facts.ties.per_pod_labels
+        add = self._add_all if self.avoided else self._add
         for facts, shape, pods in parts:
             if named and any(label in pods[0].labels and label not in shape.labels for label in named):
                 for apart, brothers in _told_apart(shape, pods, named):
-                    self._add_all(facts_of(apart), apart, brothers)
+                    add(facts_of(apart), apart, brothers)
             else:
-                self._add_all(facts, shape, pods)
+                add(facts, shape, pods)
         for key in (_first_uid, _first_created, _order):  # quicker than once by all three
             self.tried.sort(key=key)
         self.left_out.sort(key=lambda one: (sort_key(one.shape), str(one.reason)))
@@ -180,9 +187,6 @@ class _Classifier:
         return None
 
     def _add_all(self, facts: Facts, shape: PodShape, pods: Sequence[Pod]) -> None:
-        if not self.avoided:
-            self._add(facts, shape, pods)
-            return
         parts: dict[frozenset[str], list[Pod]] = {}
         for pod in pods:
             parts.setdefault(self.avoided.get(pod.uid, frozenset()), []).append(pod)

@@ -1,5 +1,6 @@
 """From open claims to planned ones: the types that are left, the cheapest of them, and what the NodeClaim will say."""
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -41,9 +42,10 @@ def finish(claims: Iterable[Place], dropped: Collection[PodClass] = ()) -> tuple
     classes are taken off again, and claims that were made for them alone.
     """
     opened = [claim for claim in claims if not dropped or _without(claim, dropped)]
+    fits = [_fit(claim) for claim in opened]
     types = _Types()
-    types.share_limits(opened)
-    return tuple([_finished(claim, types) for claim in opened])
+    types.share_limits(opened, fits)
+    return tuple([_finished(claim, fit, types) for claim, fit in zip(opened, fits, strict=True)])
 
 
 def _without(claim: Place, dropped: Collection[PodClass]) -> bool:
@@ -67,48 +69,58 @@ class _Types:
         self._extra: Final[dict[Account, Mapping[str, int]]] = {}
         self._left: Final[dict[tuple[Ranked, int, tuple[tuple[str, int], ...]], _Left]] = {}
         self._charges: Final[dict[tuple[Ranked, int], dict[str, int]]] = {}
-        self._fits: Final[dict[Place, _Fit]] = {}
+        self._alike: Final[dict[tuple[State, int], _Choice]] = {}
 
-    def fit(self, claim: Place, account: Account) -> "_Fit":
-        """Which of its types a claim fits on; what is settled already is looked at once."""
-        found = self._fits.get(claim)
-        return _fit(claim, account) if found is None else found
+    def share_limits(self, claims: Iterable[Place], fits: Sequence["_Fit"]) -> None:
+        """Find, by pool, how much more than its charge each of its claims may come to be; pools whose limits are far are left out.
 
-    def share_limits(self, claims: Iterable[Place]) -> None:
-        """Find, by pool, how much more than its charge each of its claims may come to be; pools whose limits are far are left out."""
-        by_account: dict[Account, list[Place]] = {}
-        for claim in claims:
-            if claim.account is not None and claim.account.ledger is not None:
-                by_account.setdefault(claim.account, []).append(claim)
+        `fits`: of each claim.
+        """
+        by_account: defaultdict[Account | None, list[_Fit]] = defaultdict(list)
+        for claim, fit in zip(claims, fits, strict=True):
+            by_account[claim.account].append(fit)
         for account, mine in by_account.items():
-            ledger = account.ledger
-            if ledger is None:
+            ledger = None if account is None else account.ledger
+            if account is None or ledger is None:
                 continue
             left = dict(ledger.remaining)
             largest = {name: account.offer.catalogue.largest(name) for name in left}
             if not account.exact:  # then nothing was charged
                 if all(len(mine) * largest[name] <= amount for name, amount in left.items()):
                     continue
-                alike: dict[tuple[Ranked, int], tuple[int, Place]] = {}
-                for claim in mine:
-                    ranked, _, ranks = self._fits[claim] = _fit(claim, account)
-                    key = ranked, ranks
-                    known = alike.get(key)
-                    alike[key] = (1, claim) if known is None else (known[0] + 1, known[1])
-                for (ranked, ranks), (count, claim) in alike.items():
-                    cheap = ranks if account.below is None else self._of(claim, account, ranked, ranks).ranks
-                    for name, amount in self._charge(account, ranked, cheap, left).items():
+                alike = Counter([(ranked, ranks) for ranked, _, ranks in mine])
+                for (ranked, ranks), count in alike.items():
+                    for name, amount in self._charge(account, ranked, ranks, left).items():
                         left[name] -= amount * count
-            self._left.clear()
             self._extra[account] = shares(left, len(mine))
 
-    def of(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left | None:
-        """What is left for a claim of `ranks`, the types that it fits on; None where all are."""
+    def choice(self, claim: Place, account: Account, state: State, ranked: Ranked, ranks: int) -> "_Choice":
+        """What a claim comes to be that fits on the types of `ranks`."""
+        if account.exact or claim.min_values is not None:
+            return self._choice(claim, account, state, ranked, ranks)
+        alike = state, ranks
+        found = self._alike.get(alike)
+        if found is None:
+            found = self._alike[alike] = self._choice(claim, account, state, ranked, ranks)
+        return found
+
+    def _choice(self, claim: Place, account: Account, state: State, ranked: Ranked, ranks: int) -> "_Choice":
+        """The same, remembered with the state from one question to the next."""
+        left, lowered = self._of(claim, account, ranked, ranks), claim.min_values
+        key: object = ranks
+        if left is not None or lowered is not None:
+            charged = tuple(claim.charge.items()) if account.exact and account.ledger is not None else ()
+            key = ranks, left, charged, None if lowered is None else tuple(lowered.items())
+        found: _Choice | None = state.choices.get(key)
+        if found is None:
+            found = _choose(account.offer, state, ranked, left or _Left(ranks, 0, 0), lowered)
+            state.choices[key] = found
+        return found
+
+    def _of(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left | None:
+        """What is left of `ranks`, the types that a claim fits on; None where all are."""
         if account.below is None and (account.ledger is None or (not account.exact and account not in self._extra)):
             return None
-        return self._of(claim, account, ranked, ranks)
-
-    def _of(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left:
         exact = account.exact and account.ledger is not None
         key = ranked, ranks, tuple(claim.charge.items()) if exact else ()
         found = self._left.get(key)
@@ -144,29 +156,21 @@ _Fit = tuple[Ranked, Sequence[int], int]
 """(a claim's types in order of price, what its pods take, those of the types that hold it)"""
 
 
-def _fit(claim: Place, account: Account) -> _Fit:
-    state = claim.settled or claim.state
-    if state is None:
+def _fit(claim: Place) -> _Fit:
+    account, state = claim.account, claim.settled or claim.state
+    if account is None or state is None:
         raise ValueError("not a claim")
     ranked, load = state.ranked or account.offer.ranked(state), claim.load()
     return ranked, load, ranked.thresholds.exceeding(load)
 
 
-def _finished(claim: Place, types: _Types) -> PlannedClaim:
+def _finished(claim: Place, fit: _Fit, types: _Types) -> PlannedClaim:
     account, state = claim.account, claim.settled or claim.state
     if account is None or state is None:
         raise ValueError("not a claim")
-    offer, lowered = account.offer, claim.min_values
-    ranked, load, ranks = types.fit(claim, account)
-    left = types.of(claim, account, ranked, ranks)
-    exact = account.exact and account.ledger is not None
-    key: object = ranks
-    if left is not None or lowered is not None:
-        charged = tuple(claim.charge.items()) if exact else ()
-        key = ranks, left, charged, None if lowered is None else tuple(lowered.items())
-    choice: _Choice | None = state.choices.get(key)
-    if choice is None:
-        choice = state.choices[key] = _choose(offer, state, ranked, left or _Left(ranks, 0, 0), lowered)
+    offer = account.offer
+    ranked, load, ranks = fit
+    choice = types.choice(claim, account, state, ranked, ranks)
     pods: list[Pod] = []
     for part, start, end in claim.placed:
         if end - start == 1:
@@ -188,8 +192,8 @@ def _finished(claim: Place, types: _Types) -> PlannedClaim:
         offering.price,
         planned.capacity,
         planned.allocatable,
-        Resources.of(claim.charge) if exact else choice.charge,
-        lowered is not None,
+        Resources.of(claim.charge) if account.exact and account.ledger is not None else choice.charge,
+        claim.min_values is not None,
         (claim.held,) if claim.held else (),
         choice.prices,
         choice.reason,

@@ -141,6 +141,7 @@ def _body(
             "labels": {**pool.labels, **labels, **_origin(pool)},
             "annotations": {
                 **pool.annotations,
+                **_kept(pool),
                 names.NODEPOOL_HASH: nodepool_hash(template),
                 names.NODEPOOL_HASH_VERSION: HASH_VERSION,
                 **annotations,
@@ -159,19 +160,29 @@ def _body(
         "spec": {
             **{key: given[key] for key in _FROM_TEMPLATE if key in given},
             "nodeClassRef": given["nodeClassRef"],
-            "requirements": requirements.to_wire(),
+            # a NodeClaim may not require this label, it has it
+            "requirements": [one for one in requirements.to_wire() if one["key"] != names.PROVISIONER_NAME],
             "resources": {"requests": requests.to_wire()},
         },
     }
 
 
+def _kept(pool: NodePool) -> dict[str, str]:
+    """What the provider reads of a pool that was written at v1beta1."""
+    kubelet = pool.metadata.annotations.get(names.KUBELET_ANNOTATION)
+    return {} if kubelet is None else {names.KUBELET_ANNOTATION: kubelet}
+
+
 def _origin(pool: NodePool) -> dict[str, str]:
     """The labels that nobody may choose."""
     reference = pool.node_class_ref
-    return {
+    origin = {
         names.NODEPOOL_LABEL: pool.metadata.name,
         names.nodeclass_label(reference.group, reference.kind): reference.name,
     }
+    if former := pool.metadata.annotations.get(names.PROVISIONER_NAME, ""):
+        origin[names.PROVISIONER_NAME] = former
+    return origin
 
 
 def _read_back(body: Mapping[str, Any]) -> NodeClaim:

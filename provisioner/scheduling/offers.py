@@ -45,12 +45,24 @@ class State:
         points: the frontier of what these types have for pods.
         narrower: the state after one more term, None where they contradict; filled as asked.
         domains: by label, the values that its machine can have; filled as asked.
+        level: by label, whether types and prices are the same for each of these; filled as asked.
         ranked: its types in order of price; filled when asked.
         said: labels that no type or offering knows, and on which it has settled, with their values.
         choices: what follows from a set of ranks; filled as asked.
     """
 
-    __slots__ = ("choices", "domains", "excluded", "narrower", "points", "ranked", "requirements", "rows", "said")
+    __slots__ = (
+        "choices",
+        "domains",
+        "excluded",
+        "level",
+        "narrower",
+        "points",
+        "ranked",
+        "requirements",
+        "rows",
+        "said",
+    )
 
     def __init__(
         self,
@@ -68,6 +80,7 @@ class State:
         self.points: Final = points
         self.narrower: Final[dict[Term, State | None]] = {}
         self.domains: Final[dict[str, tuple[str, ...]]] = {}
+        self.level: Final[dict[str, bool]] = {}
         self.ranked: Ranked | None = None
 
 
@@ -213,6 +226,19 @@ class PreparedPool:
             uneven = len(rows) > 1 or bool(self.base.rows & self.catalogue.uneven(key))
             self._even[key] = None if uneven else values
         return self._even[key]
+
+    def level(self, state: State, key: str) -> bool:
+        """Whether a machine of this state has the same types and prices whichever of its values a label has."""
+        found = state.level.get(key)
+        if found is None:
+            narrower = [self.narrowed(state, pin(key, value)) for value in self.domains(state, key)]
+            offered = {
+                tuple([(one.row, one.offering.price) for one in self.ranked(some).priced])
+                for some in narrower
+                if some is not None
+            }
+            found = state.level[key] = len(offered) <= 1
+        return found
 
     def ranked(self, state: State) -> Ranked:
         """The types of a state in order of price."""

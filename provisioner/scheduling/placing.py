@@ -164,6 +164,7 @@ class Placing:
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
+        self._flats: Final[dict[tuple[NodeFilter, Axis], bool]] = {}
         self._usd: Final[dict[tuple[int, Axis, int], list[float]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self._full: Final[list[dict[int, int]] | None] = (
@@ -285,9 +286,10 @@ class Placing:
         candidates = self._candidates(run)
         if not candidates:
             return False
-        if axis.uneven:
-            domains = self._cheapest_first(run, axis, domains, run.end - run.start)
-        shares = water_fill(counts, domains, run.end - run.start, ceiling)
+        left = run.end - run.start
+        if axis.uneven and not self._flat(run, axis):
+            domains = self._cheapest_first(run, axis, domains, left)
+        shares = water_fill(counts, domains, left, ceiling)
         if len(shares) > 1:
             # so far a domain may be filled even if no other is
             safe = (min(counts) if full else min([counts[domain] for domain in universe])) + skew
@@ -296,9 +298,10 @@ class Placing:
                 for domain, share in shares[1:]:  # before the first is filled, nothing is broken
                     if not self._holds(run, surely & axis.could[domain], share):
                         return False
+        could, pins = axis.could, axis.pins
         for domain, share in shares:
-            places = candidates & axis.could[domain]
-            if not places or self.fill(run, places, share, axis.pins[domain]) < share:
+            places = candidates & could[domain]
+            if not places or self.fill(run, places, share, pins[domain]) < share:
                 return False
         return run.start >= run.end
 
@@ -592,7 +595,7 @@ class Placing:
             return [(domain, 1) for domain in self._preferred(run, ap, legal, opening=opening)][:pods]
         if not leads:
             return [(domain, pods) for domain in self._preferred(run, ap, legal, opening=opening)]
-        if ap.axis.uneven:
+        if ap.axis.uneven and not self._flat(run, ap.axis):
             legal = self._cheapest_first(run, ap.axis, legal, 1 if len(leads) > 1 else pods)
         if len(leads) > 1:
             return self._one_by_one(run, leads, legal)
@@ -640,6 +643,23 @@ class Placing:
     def _cheapest_first(self, run: Run, axis: Axis, domains: Sequence[int], pods: int) -> list[int]:
         """Domains by the price of machines for so many pods of the class, shared out evenly."""
         return sorted(domains, key=self._prices(run, axis, -(-pods // max(1, len(domains)))).__getitem__)
+
+    def _flat(self, run: Run, axis: Axis) -> bool:
+        """Whether machines for the class can be had in every domain, at the same prices whatever it needs."""
+        key = run.filter, axis
+        found = self._flats.get(key)
+        if found is None:  # as of now, limits and reservations aside
+            offered = [
+                (account.offer, state)
+                for term in run.filter.terms
+                for account in self._ground(run.filter)[1]
+                if (state := account.offer.narrowed(account.offer.base, term)) is not None
+            ]
+            found = self._flats[key] = bool(offered) and all(
+                set(axis.values) <= set(offer.domains(state, axis.key)) and offer.level(state, axis.key)
+                for offer, state in offered
+            )
+        return found
 
     def _prices(self, run: Run, axis: Axis, pods: int) -> Sequence[float]:
         """By domain, about what machines for so many pods of the class cost in USD per hour; infinite where none can be had."""
@@ -770,7 +790,7 @@ class Placing:
                         same |= self._said[key].get(value, 0)
                     mask &= same | ~self._saying[key]
         plan = run.plan
-        if plan.plain and not run.ports:
+        if plan.hostless and not run.ports:
             return mask
         for host in plan.blocked:
             mask &= ~host.with_at_least(1)
@@ -810,7 +830,7 @@ class Placing:
 
     def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Pods into these places, the first first; how many. The innermost loop of all."""
-        need, places, plan, caps = run.need, self.places, run.plan, run.caps
+        need, places, plan, caps, pods = run.need, self.places, run.plan, run.caps, run.pods
         single = plan.single or run.ports
         easy = run.easy
         fixed = ALL  # places whose domain need not be settled first
@@ -843,8 +863,12 @@ class Placing:
                 if cap <= 0:
                     closed |= low
                     continue
-                for d, amount in need:
-                    head[d] -= amount * cap
+                if cap == 1:
+                    for d, amount in need:
+                        head[d] -= amount
+                else:
+                    for d, amount in need:
+                        head[d] -= amount * cap
             else:
                 if head is None and self._full is not None and self._is_full(place, low, need):
                     if not place.held:
@@ -856,7 +880,7 @@ class Placing:
                     if cap < 0:
                         closed |= low
                     continue
-            place.placed.append((run.pods, start, start + cap))
+            place.placed.append((pods, start, start + cap))
             start += cap
             touched |= low
             for host in adds:
@@ -901,10 +925,11 @@ class Placing:
             if ap is None or domain < 0:
                 continue
             for counter in ap.adds:
-                if counter.eligible == ALL or not touched & ~counter.eligible:
+                eligible = counter.under.places
+                if eligible == ALL or not touched & ~eligible:
                     counter.counts[domain] += count
                 else:
-                    counter.counts[domain] += self._counted_pods(run, touched & counter.eligible, count)
+                    counter.counts[domain] += self._counted_pods(run, touched & eligible, count)
             for counter, key in ap.holds:
                 pods = counter.counts[domain]
                 if pods > counter.held.get(key, 0):
@@ -1169,7 +1194,7 @@ class Placing:
     ) -> int:
         if account.learn(state):
             self._make_exact(account)
-        plan, places = run.plan, self.places
+        plan, places, pods = run.plan, self.places, run.pods
         first = self.first_need(run)
         plain = first is run.need and not account.exact and len(state.points) == 1
         counting = [
@@ -1177,14 +1202,15 @@ class Placing:
         ]
         start = begin = run.start
         end = start + limit
-        touched = 0
+        known = len(places)
+        loads: list[int] = []  # pods on each new machine
         most_new = self.most_new
         rest: list[int] = []  # of a machine with `full` pods
         full = 0
         number = 0  # of machines over which the pods are shared evenly
         if run.over[1]:
-            pods, over = run.over
-            number = max(-(-limit // cap_all), min(limit, (2 * over * limit + pods) // (2 * pods)))
+            whole, over = run.over
+            number = max(-(-limit // cap_all), min(limit, (2 * over * limit + whole) // (2 * whole)))
         while start < end:
             if most_new is not None and len(places) - self.now >= most_new:
                 break
@@ -1206,16 +1232,15 @@ class Placing:
                 cap = self._load(run, place, 1 << len(places), state, first, cap)
                 if not cap:
                     break
-            i = len(places)
-            low = 1 << i
             places.append(place)
-            place.placed.append((run.pods, start, start + cap))
+            place.placed.append((pods, start, start + cap))
             start += cap
-            touched |= low
-            for host in counting:
-                host.enter(i, low, cap)
-        if not touched:
+            loads.append(cap)
+        if not loads:
             return 0
+        touched = ((1 << len(loads)) - 1) << known
+        for host in counting:
+            host.enter(known, loads)
         run.start = start
         self.touched = True
         self._enter(account, state, touched)

@@ -29,7 +29,7 @@ from provisioner.scheduling.reasons import OnlyWhileLeaving
 from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
 from provisioner.scheduling.solution import EFFORT, Solution
 from provisioner.scheduling.vectors import Dimensions, Need
-from provisioner.scheduling.volumes import NOTHING_SETTLED, Attachment, attachments_of, claim_keys
+from provisioner.scheduling.volumes import NO_VOLUMES, NOTHING_SETTLED, Attachment, attachments_of, claim_keys
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
 
@@ -261,7 +261,8 @@ class Prepared:
         taints: dict[tuple[Taint, ...], None] = dict.fromkeys(pool.taints for pool in world.pools)
         taints.update(dict.fromkeys(some for some, places in self._ground.by_taints.items() if places & ~gone_now))
         classes, left_out = classify(world, tuple(taints), pods, named, self._settled(pods, gone_now), avoided)
-        drivers = {driver for one in classes if one.volumes.attachments for driver, _ in one.volumes.attachments}
+        with_volumes = [one for one in classes if one.volumes is not NO_VOLUMES]
+        drivers = {driver for one in with_volumes for driver, _ in one.volumes.attachments}
         wanted = {one.facts.requests for one in classes}.union(one.requests for one in self._daemons)
         dimensions = Dimensions.of(wanted, drivers)
         leaving_now = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
@@ -292,7 +293,7 @@ class Prepared:
             scope=scope_of(world.namespaces, classes, offers, bins, census, lingering),
             skews=skews_of(classes),
             ports=self._ports(bins, census),
-            in_use=self._in_use(classes, census, moving, after),
+            in_use=self._in_use(with_volumes, census, moving, after),
             attached_to=self._attached_to(moving) if drivers else None,
             terms=terms,
             lingering=lingering,
@@ -379,8 +380,10 @@ class Prepared:
 
     def _settled(self, pods: Iterable[Pod], gone: int) -> Mapping[str, Term]:
         """By volume claim of these pods, the zone of a pod that uses it already: an unbound one will be bound there."""
+        if not self._census.with_claims:
+            return NOTHING_SETTLED
         wanted = {claim for pod in pods if pod.shape.volumes for claim in claim_keys(pod)}
-        if not wanted or not self._census.with_claims:
+        if not wanted:
             return NOTHING_SETTLED
         moving = frozenset([pod.uid for pod in pods])
         found: dict[str, Term] = {}

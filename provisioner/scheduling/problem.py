@@ -41,8 +41,8 @@ class DevicePolicy(enum.StrEnum):
     """Their resource claims are no constraint."""
 
 
-NODE_PENALTY: Final = 0.005
-"""USD per hour; about what a root volume of 20 GiB and a public address cost, which no price list of instance types has."""
+NODE_PENALTY: Final = 0.01
+"""USD per hour; about what a root volume of 50 GiB and a public address cost, which no price list of instance types has."""
 
 
 class Packing(enum.StrEnum):

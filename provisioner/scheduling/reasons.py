@@ -2,9 +2,17 @@
 
 from dataclasses import dataclass
 
+from provisioner.apis.spending import MICROS, USD
 from provisioner.values.requirement import Conflict, Requirement
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
+
+
+def limit_text(resource: str, amount: int) -> str:
+    """An amount of what a NodePool limits, for people."""
+    if resource == USD:
+        return f"{amount / MICROS:.6g}"
+    return _amount(resource, amount)
 
 
 def _amount(resource: str, amount: int) -> str:
@@ -171,7 +179,7 @@ class LimitReached:
     def __str__(self) -> str:
         return (
             f"limit on {self.resource}: {_signed(self.resource, self.remaining)} left, "
-            f"the smallest instance type that fits needs {_amount(self.resource, self.smallest)}"
+            f"the smallest instance type that fits needs {limit_text(self.resource, self.smallest)}"
         )
 
 
@@ -489,4 +497,4 @@ Reason = (
 
 
 def _signed(resource: str, amount: int) -> str:
-    return _amount(resource, amount) if amount >= 0 else f"-{_amount(resource, -amount)}"
+    return limit_text(resource, amount) if amount >= 0 else f"-{limit_text(resource, -amount)}"

@@ -4,6 +4,7 @@ A place is a machine of now or a claim, by number; a set of places is one intege
 there is one `Axis`: which place may be in which domain. The hostname needs none, as every place is a domain of its own.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -117,15 +118,16 @@ class HostCounter:
         at_least: by number, the places with so many or more; nothing at 0.
         held: by (max_skew, min_domains), the places on which a spread constraint has placed a pod.
         raised: by place, the pods that were put there against what `held` allows, because they had no other.
+        under: which places count.
     """
 
-    __slots__ = ("_eligible", "at_least", "count", "counts", "held", "raised")
+    __slots__ = ("at_least", "count", "counts", "held", "raised", "under")
 
     def __init__(self, count: Count, eligible: Eligible, spots: Spots | None = None) -> None:
         self.count: Final = count
         self.counts: Final[dict[int, int]] = {}
         self.at_least: Final = [0]
-        self._eligible: Final = eligible
+        self.under: Final = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
         self.raised: Final[dict[int, int]] = {}
         if spots is not None and spots.counts:
@@ -142,30 +144,35 @@ class HostCounter:
     @property
     def eligible(self) -> int:
         """The places that count."""
-        return self._eligible.places
+        return self.under.places
 
     def add(self, place: int, low: int, pods: int) -> None:
         """So many more pods on a place."""
-        if not self._eligible.places & low:
+        if not self.under.places & low:
             return
         counts, at_least = self.counts, self.at_least
-        before = counts.get(place, 0)
-        counts[place] = level = before + pods
-        while level >= len(at_least):
+        level = counts.get(place, 0)
+        counts[place] = top = level + pods
+        while top >= len(at_least):
             at_least.append(0)
-        at_least[level] |= low
-        while level > before + 1:
-            level -= 1
-            at_least[level] |= low
+        at_least[top] |= low
+        while top > level + 1:
+            top -= 1
+            at_least[top] |= low
 
-    def enter(self, place: int, low: int, pods: int) -> None:
-        """As `add`, on a place that is new and counts."""
-        self.counts[place] = pods
+    def enter(self, first: int, pods: Sequence[int]) -> None:
+        """As `add`, on places that are new and count: so many pods on each, from the place `first` on."""
+        self.counts.update(enumerate(pods, first))
         at_least = self.at_least
-        while pods >= len(at_least):
-            at_least.append(0)
-        for level in range(1, pods + 1):
-            at_least[level] |= low
+        highest = max(pods)
+        if highest >= len(at_least):
+            at_least += [0] * (highest + 1 - len(at_least))
+        for amount, alike in itertools.groupby(pods):
+            number = len([*alike])
+            places = ((1 << number) - 1) << first
+            first += number
+            for level in range(1, amount + 1):
+                at_least[level] |= places
 
     @property
     def anywhere(self) -> bool:
@@ -195,22 +202,23 @@ class DomainCounter:
         counts: by domain.
         held: by (max_skew, min_domains), the most pods in a domain in which a spread constraint has placed one, once it had.
         blind: some of these pods cannot go to every domain, so domains may have come that they did not see.
+        under: which places count.
     """
 
-    __slots__ = ("_eligible", "axis", "blind", "count", "counts", "held")
+    __slots__ = ("axis", "blind", "count", "counts", "held", "under")
 
     def __init__(self, count: Count, axis: Axis, eligible: Eligible, base: Sequence[int] | None = None) -> None:
         self.count: Final = count
         self.axis: Final = axis
         self.counts: Final = [0] * len(axis.values) if base is None else list(base)
-        self._eligible: Final = eligible
+        self.under: Final = eligible
         self.held: Final[dict[tuple[int, int], int]] = {}
         self.blind = False
 
     @property
     def eligible(self) -> int:
         """The places that count."""
-        return self._eligible.places
+        return self.under.places
 
     def add(self, domain: int, pods: int) -> None:
         """So many more pods in a domain."""

@@ -8,17 +8,18 @@ import msgspec
 
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
-from provisioner.scheduling.filters import NodeFilter, Term
+from provisioner.scheduling.filters import TRIVIAL, NodeFilter, Term
 from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.topology import Axis, DomainCounter, Effects, HostCounter, Topology
 from provisioner.scheduling.vectors import Need
-from provisioner.scheduling.volumes import Attachment
+from provisioner.scheduling.volumes import NO_VOLUMES, Attachment
 
 HostSpread = tuple[HostCounter, int, bool, int]
 """(counter, max_skew, whether the pod counts itself, min_domains)"""
 Counter = HostCounter | DomainCounter
-Question = tuple[NodeFilter, int, Ports, tuple[str, ...]]
-"""Where does such a pod fit: (filter, identity of the need, ports of the node, the driver of each volume to attach)."""
+Question = tuple[NodeFilter, int, Ports, tuple[str, ...]] | tuple[NodeFilter, int]
+"""Where does such a pod fit: (filter, identity of the need, ports of the node, the driver of each volume to attach); without ports,
+volumes and nodes that it keeps off, the first two."""
 _DomainSpread = tuple[DomainCounter, int, bool, int]
 
 
@@ -74,6 +75,7 @@ class Plan:
 
     Attributes:
         plain: nothing at all.
+        hostless: nothing that keeps a pod off single places.
         single: two such pods cannot share a place.
         guarded: counters that count it, and by which pods that are placed already are spread over hosts.
         tops, caps: as of `Run`, while the emptiest machine is taken as empty: 0 is always right, a machine may be added.
@@ -95,6 +97,7 @@ class Plan:
         "even",
         "guarded",
         "holds",
+        "hostless",
         "plain",
         "single",
         "spreads",
@@ -184,6 +187,7 @@ class Plan:
                 if one.count.eligibility is not None and one.count.eligibility.terms is not None
             )
         )
+        self.hostless: Final = not (self.spreads or self.together or self.apart or self.blocked or self.guarded)
         self.plain: Final = not (
             self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
         )
@@ -273,8 +277,31 @@ def run_of(
 
     `reached`: as of `PodClass.narrowed`.
     """
-    facts, volumes = pods.facts, pods.volumes
-    own, ports, attached = facts.filter, facts.ports, volumes.attachments
+    facts = pods.facts
+    own, ports = facts.filter, facts.ports
+    if not ports and pods.volumes is NO_VOLUMES and pods.elsewhere is TRIVIAL:  # as a rule
+        node_filter = demand.filter
+        question = widest = numbers.setdefault((own, id(need)), len(numbers))
+        if node_filter is not own:
+            question = numbers.setdefault((node_filter, id(need)), len(numbers))
+        return Run(
+            pods,
+            node_filter,
+            own,
+            plan,
+            need,
+            question,
+            widest,
+            start,
+            len(pods.pods),
+            (),
+            (),
+            plan.tops,
+            plan.caps,
+            node_filter.easy and not plan.choosy,
+            plan.ties,
+        )
+    attached = pods.volumes.attachments
     node_filter = required = pods.narrowed(own, reached)
     drivers = tuple([driver for driver, _ in attached]) if attached else ()
     question = widest = numbers.setdefault((required, id(need), ports, drivers), len(numbers))

@@ -9,7 +9,7 @@ from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.offers import PreparedPool
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.reasons import Untolerated
+from provisioner.scheduling.reasons import Untolerated, limit_text
 from provisioner.scheduling.vectors import Need
 from provisioner.values.resources import Resources
 from provisioner.values.taints import first_untolerated
@@ -108,7 +108,7 @@ def _of_pool(offer: PreparedPool, node_filter: NodeFilter, need: Need) -> PoolTy
         rows = _strike(found, TOO_SMALL, f"less than {name} {text} for pods", rows, fits)
     for name, left in sorted((offer.pool.remaining or {}).items()):
         within = sum(1 << row for row in members(rows) if catalogue.amount(row, name) <= left)
-        shown = Resources.of({name: max(0, left)}).to_wire()[name]
+        shown = limit_text(name, max(0, left))
         rows = _strike(found, LIMIT, f"more {name} than the {shown} that the NodePool's limits leave", rows, within)
     return PoolTypes(
         offer.pool.name,

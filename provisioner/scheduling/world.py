@@ -1,15 +1,16 @@
 """From a snapshot of the cluster to the world that scheduling is asked about; what only depends on the instant is decided here."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
-from provisioner.apis.karpenter import NodePool
+from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
+from provisioner.apis.spending import USD, SpendingLimitError, spending_limit
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
@@ -24,6 +25,7 @@ from provisioner.scheduling.problem import (
     Storage,
     World,
 )
+from provisioner.scheduling.spending import PricedTypes, spent
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.values.quantity import QuantityError
@@ -130,6 +132,7 @@ def world_of(
     policies: Policies = DEFAULTS,
     machines: Machines | None = None,
     reservation_label: str = "",
+    priced: PricedTypes | None = None,
 ) -> Gathered:
     """The world at this instant.
 
@@ -144,12 +147,14 @@ def world_of(
         policies: what the flags say.
         machines: keeps machines from one instant to the next.
         reservation_label: the provider's.
+        priced: keeps lists of instance types of NodePools with a money limit from one instant to the next.
     """
     pools: list[Pool] = []
     unreadable: list[Unreadable] = []
     for view in snapshot.pools:
         if manages(view.pool) and is_usable(view.pool):
-            pools += _pool(view, types_of(view.pool), policies, unreadable)
+            own = [one.claim for one in snapshot.nodes if one.claim is not None and one.pool == view.pool.metadata.name]
+            pools += _pool(view, types_of(view.pool), policies, unreadable, own, priced or PricedTypes())
     around = snapshot.around
     world = World(
         pools=tuple(pools),
@@ -208,12 +213,18 @@ def is_usable(pool: NodePool) -> bool:
 
 
 def _pool(
-    view: PoolView, types: tuple[InstanceType, ...], policies: Policies, unreadable: list[Unreadable]
+    view: PoolView,
+    types: tuple[InstanceType, ...],
+    policies: Policies,
+    unreadable: list[Unreadable],
+    claims: Sequence[NodeClaim],
+    priced: PricedTypes,
 ) -> list[Pool]:
     try:
+        most = spending_limit(view.pool)
         requirements = template_requirements(view.pool)
         limits = Resources.parse(view.pool.spec.limits)
-    except (RequirementError, QuantityError) as error:
+    except (RequirementError, QuantityError, SpendingLimitError) as error:
         unreadable.append(Unreadable(view.pool, str(error)))
         return []
     domains = view.pool.metadata.annotations.get(names.HOSTNAME_DOMAINS)
@@ -235,6 +246,10 @@ def _pool(
         penalty = None
     if not policies.reserves:
         requirements = requirements.merged(_NOT_RESERVED)
+    remaining = {key: limit - view.used.get(key, 0) for key, limit in limits.items()}
+    if most is not None:
+        remaining[USD] = most - spent(claims, {one.name: one for one in types})
+        types = priced.of(view.pool.metadata.name, types, requirements)
     made = Pool(
         name=view.pool.metadata.name,
         weight=view.pool.spec.weight,
@@ -242,9 +257,7 @@ def _pool(
         taints=view.pool.taints,
         startup_taints=view.pool.startup_taints,
         instance_types=types,
-        remaining=Resources.of({key: limit - view.used.get(key, 0) for key, limit in limits.items()})
-        if limits
-        else None,
+        remaining=Resources.of(remaining) if remaining else None,
         template=view.pool,
         hostname_domains=None if domains is None else int(domains),
         packing=policies.packing if packing is None else Packing(packing),

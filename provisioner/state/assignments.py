@@ -41,6 +41,7 @@ class Assignment:
         made_at: when it was planned, or (by another leader) read.
         vacant_since: since when `uid` is "".
         open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it.
+        waiting: pods that waited for a node at that moment.
         said: what kube-scheduler said of the pod when the node opened to it; what it says later is about this node too.
     """
 
@@ -51,6 +52,7 @@ class Assignment:
     made_at: float
     vacant_since: float | None = None
     open_since: float | None = None
+    waiting: int = 0
     said: str = ""
 
     @property
@@ -136,6 +138,10 @@ class Assignments:
     def on(self, key: NodeKey) -> tuple[Assignment, ...]:
         """The assignments of one node, in the order in which they were made."""
         return tuple(self._of.get(key, ()))
+
+    def first_on(self, key: NodeKey) -> Assignment | None:
+        """The oldest assignment of one node."""
+        return next(iter(self._of.get(key, ())), None)
 
     def has(self, key: NodeKey) -> bool:
         """Whether a node keeps room for anybody."""

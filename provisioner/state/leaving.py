@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from provisioner.apis import names
-from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.apis.pods import Guard, Pod, is_reschedulable, read_do_not_disrupt
 from provisioner.state.keys import NodeKey
 from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView
@@ -70,4 +70,4 @@ class Leaving:
             pod for pod in view.pods if pod.deleted is None and not self._is_assigned(pod.uid) and is_reschedulable(pod)
         ]
         found = tuple(pod for pod in free if ends or not self._protection.holds(pod, now))
-        return found, any(pod.annotations.get(names.DO_NOT_DISRUPT) not in (None, "true") for pod in free)
+        return found, any(read_do_not_disrupt(pod).guard is Guard.FOR_A_TIME for pod in free)

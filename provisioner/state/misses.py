@@ -4,6 +4,7 @@ Times are seconds of one monotonic clock. A pod is *missed* when its node has be
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,7 +15,10 @@ PATIENCE_SECONDS: Final = 15.0
 PATIENCE_PER_WAITING_POD: Final = 0.020
 """kube-scheduler binds 50 pods a second with its default client limits, and tries a pod again after at most 10 s."""
 TURN_SECONDS: Final = 5.0
-"""A pod that the pods planned beside it must precede, and whose room is held meanwhile, is given so long (and as much for each that waits)."""
+"""A pod that the pods planned beside it must precede, and whose room is held meanwhile, is given so long (and as much for each that waits),
+and so long again after each of them that is bound or whose node opens."""
+TOGETHER_SECONDS: Final = 1.0
+"""Plans of one batch are made within so long of one another."""
 MARGIN_SECONDS: Final = 1.0
 """What is said so soon after a plan is made for a node that was there already may be about the time before."""
 
@@ -25,6 +29,7 @@ AVOID_SECONDS: Final = 600.0
 """A pod avoids a node for so long after it was missed there; kube-scheduler may bind it there all the same."""
 _MOST_NODES: Final = 16  # avoided by one pod
 _MOST_CLASSES: Final = 10_000
+_MOST_STEPS: Final = 1_000
 
 UNANSWERED: Final = "unanswered"
 _TAINTS: Final = "taints"
@@ -48,7 +53,7 @@ _PART: Final = re.compile(r"^(\d+) (.+)$", re.DOTALL)
 
 
 def patience(waiting: int) -> float:
-    """How long kube-scheduler is given to bind a planned pod whose node is open, while so many pods wait."""
+    """How long kube-scheduler is given to bind a planned pod after its node opened, if so many pods waited then."""
     return PATIENCE_SECONDS + PATIENCE_PER_WAITING_POD * waiting
 
 
@@ -65,7 +70,9 @@ class Look:
             the plan.
         nodes: Nodes that there are.
         tainted: how many of them have a taint that the pod does not tolerate, cordoned ones left out.
-        waiting: pods that wait for a node.
+        waiting: pods that waited for a node when this one opened.
+        quiet_for: seconds since the node opened, or since a pod planned with it or before was bound, or its node opened.
+        coming: whether a node that was planned together with this one is still to open.
         alive: whether this pod's scheduler has bound or judged any pod since the node opened.
     """
 
@@ -77,7 +84,31 @@ class Look:
     nodes: int
     tainted: int
     waiting: int
+    quiet_for: float
+    coming: bool
     alive: bool
+
+
+class Progress:
+    """When something was last done for pods that were planned at some time or before: who waits behind them is not forgotten yet.
+
+    Pods that are planned later do not count: a cluster in which pods come and go all the time would never be quiet.
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[float, float]] = []  # (planned at, done at), both ascending
+
+    def note(self, planned_at: float, now: float) -> None:
+        """A pod that was planned then was bound, or its node opened."""
+        while self._steps and self._steps[-1][0] >= planned_at:
+            self._steps.pop()
+        self._steps.append((planned_at, now))
+        del self._steps[:-_MOST_STEPS]
+
+    def last(self, planned_at: float) -> float:
+        """The last such moment for pods that were planned then, with it or before; minus infinity where there is none."""
+        found = bisect_right(self._steps, planned_at + TOGETHER_SECONDS, key=lambda step: step[0])
+        return self._steps[found - 1][1] if found else float("-inf")
 
 
 def is_evidence(look: Look) -> bool:
@@ -100,26 +131,32 @@ def is_evidence(look: Look) -> bool:
 def verdict(look: Look) -> str | None:
     """Why the pod was missed, one of `CAUSES`; None while it may still be bound as planned.
 
-    A scheduler that does nothing at all refuses nobody: its pods keep their nodes until the time of the plan is over.
+    A scheduler that does nothing at all refuses nobody: its pods keep their nodes until the time of the plan is over. Nor does one that
+    is merely slow: while it binds pods that were planned with this one or before, this one's turn comes.
     """
-    if is_evidence(look) and not _awaits_its_turn(look):
-        return cause_of(look.said_then, look.said)
-    if look.alive and look.open_for > patience(look.waiting):
+    if is_evidence(look):
+        return None if _awaits_its_turn(look) else cause_of(look.said_then, look.said)
+    if look.alive and look.open_for > patience(look.waiting) and look.quiet_for > PATIENCE_SECONDS:
         return UNANSWERED
     return None
 
 
 def _awaits_its_turn(look: Look) -> bool:
-    """Whether pods that are planned beside it, bound in a moment, may make its node legal for it, and the extender keeps its room until then.
+    """Whether pods that are planned beside it may make its node legal for it: their nodes are coming, or the extender keeps its room and they are bound in a moment.
 
-    Nodes of one plan open one after the other: a pod of a hard spread is refused until the other domains have theirs.
+    Nodes of one plan open one after the other, on a cloud many seconds apart: a pod of a hard spread is refused until the other
+    domains have theirs.
     """
-    relative = any(word in look.said for word in _RELATIVE)
-    return (
-        relative
-        and WAITING_FOR_ROOM in look.said
-        and look.open_for <= TURN_SECONDS + PATIENCE_PER_WAITING_POD * look.waiting
-    )
+    if not is_relative(look.said):
+        return False
+    given = TURN_SECONDS + PATIENCE_PER_WAITING_POD * look.waiting
+    served = look.open_for <= given or look.quiet_for <= TURN_SECONDS
+    return look.coming or (WAITING_FOR_ROOM in look.said and served)
+
+
+def is_relative(text: str) -> bool:
+    """Whether kube-scheduler refused a pod for where others are, on some node at least."""
+    return any(word in text for word in _RELATIVE)
 
 
 def counted(text: str) -> tuple[int, int] | None:

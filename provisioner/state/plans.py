@@ -5,6 +5,7 @@ is bound, when its node or claim goes, when others took the room, when kube-sche
 Durations are measured by our own monotonic clock from what this process saw, never by other clocks' timestamps.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,7 +23,15 @@ from provisioner.state.commands import Commands
 from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PodMissed, PodSettled
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
-from provisioner.state.misses import Look, Misses, is_evidence, verdict
+from provisioner.state.misses import (
+    TOGETHER_SECONDS,
+    Look,
+    Misses,
+    Progress,
+    is_evidence,
+    is_relative,
+    verdict,
+)
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_disrupted, is_going
@@ -94,6 +103,10 @@ class Plans:
         self._hold_seconds, self._plan_seconds = hold_ttl.total_seconds(), plan_ttl.total_seconds()
         self._claims: dict[str, _Claim] = {}
         self._doors: dict[NodeKey, _Door] = {}  # of nodes that have assignments
+        self._coming: list[float] | None = (
+            None  # when the plans of closed doors were made, ascending; None: to be counted
+        )
+        self._progress = Progress()
         self._surging: dict[str, None] = {}  # UIDs, see `surges`
         self._acted_at: dict[str, float] = {}  # scheduler name -> when it last bound or judged a pod
 
@@ -199,7 +212,7 @@ class Plans:
     def node_changed(self, key: NodeKey, now: float) -> list[Effect]:
         """Something about a node is different: does it still take its planned pods, and does it take them yet?"""
         if not self.assignments.has(key):
-            self._doors.pop(key, None)
+            self._forget_door(key)
             return []
         if not self._keeps(key):
             return self.end_all(key, effects.LOST)
@@ -259,6 +272,8 @@ class Plans:
             return []
         one.shape = pod.shape
         self._changed(one.key, pod.uid)
+        if pod.node_name and known is not None and not known.node_name:
+            self._progress.note(one.made_at, now)
         if pod.node_name and self._found_place(pod):
             return self._close(one, pod, now)
         if not pod.node_name and one.open_since is not None:
@@ -413,23 +428,28 @@ class Plans:
 
     def _open_or_close(self, key: NodeKey, now: float) -> None:
         node, claim = self._joining.pair(key) or (None, None)
-        door = self._doors.setdefault(key, _Door(empty=node is None))
+        if (door := self._doors.get(key)) is None:
+            door = self._doors[key] = _Door(empty=node is None)
+            self._coming = None
         if node is not None and door.empty:
             door.joined, door.empty = (len(self._joining.nodes), self._joining.nodes_removed), False
         if node is None or falling_taints(node, claim):
+            self._coming = None if door.open_since is not None else self._coming
             door.open_since, door.empty = None, node is None
             for one in self.assignments.on(key):
                 one.open_since = None
             return
         if door.open_since is None:
-            door.open_since = now
+            door.open_since, self._coming = now, None
+            for one in self.assignments.on(key):
+                self._progress.note(one.made_at, now)
         for one in self.assignments.on(key):
             if one.open_since is None:
                 self._open(one, now)
 
     def _open(self, one: Assignment, now: float) -> None:
         """The node takes this pod from now on."""
-        one.open_since, one.said = now, ""
+        one.open_since, one.waiting, one.said = now, self._pods.waiting_count, ""
         pod = self._pods.get(one.uid)
         if pod is None:
             return
@@ -448,9 +468,24 @@ class Plans:
             least=max(1, joined[0] + joined[1] - self._joining.nodes_removed) if joined is not None else 0,
             nodes=len(self._joining.nodes),
             tainted=self._joining.tainted_for(pod.shape.tolerations),
-            waiting=self._pods.waiting_count,
+            waiting=one.waiting,
+            quiet_for=now - max(since, self._progress.last(one.made_at)),
+            coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
+
+    def _is_coming(self, made_at: float) -> bool:
+        """Whether a node that was planned then is still to open. O(log doors), and O(doors) after one of them moved."""
+        if self._coming is None:
+            firsts = (self.assignments.first_on(key) for key, door in self._doors.items() if door.open_since is None)
+            self._coming = sorted(one.made_at for one in firsts if one is not None)
+        at = bisect_left(self._coming, made_at - TOGETHER_SECONDS)
+        return at < len(self._coming) and self._coming[at] <= made_at + TOGETHER_SECONDS
+
+    def _forget_door(self, key: NodeKey) -> None:
+        door = self._doors.pop(key, None)
+        if door is not None and door.open_since is None:
+            self._coming = None
 
     def _miss(self, one: Assignment, pod: Pod, cause: str, now: float) -> list[Effect]:
         node, _ = self._joining.pair(one.key) or (None, None)
@@ -486,7 +521,7 @@ class Plans:
         uid = one.uid
         self.assignments.end(one)
         if not self.assignments.has(one.key):
-            self._doors.pop(one.key, None)
+            self._forget_door(one.key)
         self._changed(one.key, uid)
         told: list[Effect] = [PodSettled(one.key, uid, outcome)] if uid else []
         return told + self.review(one.key)

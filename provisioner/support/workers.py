@@ -121,6 +121,15 @@ class Schedule:
             heapq.heappop(heap)
 
 
+def join_all(threads: Iterable[threading.Thread], seconds: float, clock: Clock) -> bool:
+    """Wait for all of these threads together, at most so long; whether every one has ended."""
+    waited = list(threads)
+    deadline = clock.monotonic() + seconds
+    for thread in waited:
+        thread.join(max(0.0, deadline - clock.monotonic()))
+    return not any(thread.is_alive() for thread in waited)
+
+
 class KeyedQueue:
     """A work queue of keys with its own threads: the engine of every controller.
 
@@ -245,11 +254,8 @@ class KeyedQueue:
             if not drain:
                 self._schedule.clear()
             self._lock.notify_all()
-        deadline = self._clock.monotonic() + timeout
         threads = [thread for thread in self._threads if thread is not threading.current_thread()]
-        for thread in threads:
-            thread.join(max(0.0, deadline - self._clock.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
+        return join_all(threads, timeout, self._clock)
 
     def _work(self) -> None:
         pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")

@@ -62,6 +62,7 @@ class Row:
         memory: MB that may stay, None where it does not matter.
         left: pods without a place.
         claims: at most so many; None where nobody counts.
+        usd: USD per hour of an answer that is legal, and that this one must not be dearer than; None where nobody compares.
         warm: the catalogue is known from a world before, as it always is in a program that runs; else all is new.
     """
 
@@ -71,6 +72,7 @@ class Row:
     left: int = 0
     claims: int | None = None
     warm: bool = False
+    usd: Callable[[], float] | None = None
 
 
 def on(*pods: Pod, **more: object) -> Problem:
@@ -113,11 +115,18 @@ def spread_hosts(pods: int, **more: object) -> Callable[[], Problem]:
 
 
 def beside(plain: int, spread: int) -> Callable[[], Problem]:
-    def asked() -> Problem:
-        more = loads.copies(plain, shape("1", "1Gi"), "plain")
-        return on(*more, *spread_hosts(spread)().pods)
+    return lambda: on(*loads.plain_and_spread(plain, spread))
 
-    return asked
+
+def a_node_each(plain: int, spread: int) -> Callable[[], float]:
+    """What plain pods cost by themselves, with a machine for each pod that is spread."""
+
+    def usd() -> float:
+        pods = loads.plain_and_spread(plain, spread)
+        alone, one = solve(on(*pods[:plain])), solve(on(pods[-1]))
+        return alone.usd_per_hour + spread * one.usd_per_hour
+
+    return usd
 
 
 BOTH = (HOST, ZONE)
@@ -147,7 +156,9 @@ ROWS: dict[str, Row] = {
         for words, more in (("", {}), (", minDomains 3", {"min_domains": 3}))
     },
     **{
-        f"hostname spread beside plain pods, {plain} and {spread}": Row(beside(plain, spread), 0.5)
+        f"hostname spread beside plain pods, {plain} and {spread}": Row(
+            beside(plain, spread), 0.5, usd=a_node_each(plain, spread)
+        )
         for plain, spread in ((100, 200), (50, 500), (300, 300), (200, 2_000))
     },
 }
@@ -212,6 +223,9 @@ def measured(row: Row) -> dict[str, float]:
         "unplaced": len(result.unplaced),
         "usd": result.usd_per_hour,
     }
+    if row.usd is not None:
+        figures["usd of a node each"] = row.usd()
+        figures["usd at least"] = result.bound.usd_per_hour or 0.0 if result.bound is not None else 0.0
     result = None
     figures["kept"] = settled() - before
     figures["calibration"] = statistics.median(loops)
@@ -405,6 +419,8 @@ UNITS = {
     "claims": "claims",
     "unplaced": "pods",
     "usd": "$/h",
+    "usd of a node each": "$/h",
+    "usd at least": "$/h",
     "kept": "MB",
     "calibration": "s",
     "prepare": "s",
@@ -442,6 +458,8 @@ def told(name: str) -> list[Figure]:
     figures = []
     for kind, value in values.items():
         goal = goals_of(name).get(kind)
+        if kind == "usd":
+            goal = values.get("usd of a node each")
         if goal is not None and UNITS.get(kind, "") in ("s", "ms"):
             goal *= speed
         figure = Figure(f"{name}: {kind}", value, UNITS.get(kind, ""), None if goal is None else at_most(goal))
@@ -456,4 +474,6 @@ def test_prepare() -> None:
     for name, row in ROWS.items():
         value = next(one.value for one in figures if one.name == f"{name}: unplaced")
         assert value == row.left, name
+        usd = {one.name: one for one in figures}[f"{name}: usd"]
+        assert usd.goal is None or usd.goal.met_by(usd.value), name
     assert all(dataclasses.is_dataclass(one) for one in figures)

@@ -2,8 +2,11 @@
 
 import random
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from provisioner.apis import names
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.workload import Document, deployment
 from provisioner.kube.client import Client
@@ -37,13 +40,15 @@ KINDS = (
 )
 
 
-def documents(share: float) -> list[Document]:
-    """The Deployments, with that share of their replicas."""
+def documents(share: float, pools: Mapping[str, str]) -> list[Document]:
+    """The Deployments, with that share of their replicas; some may run in one NodePool only, by name of the Deployment."""
     made: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]
     for kind in KINDS:
         document = deployment(
             kind.name, NAMESPACE, max(2, int(kind.replicas * share)), {"cpu": kind.cpu, "memory": kind.memory}
         )
+        if kind.name in pools:
+            document["spec"]["template"]["spec"]["nodeSelector"] = {names.NODEPOOL_LABEL: pools[kind.name]}
         if kind.spread:
             document["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
                 {
@@ -70,7 +75,8 @@ def budget(name: str) -> Document:
 class Churn:
     """Changes the replicas of one Deployment every `interval` seconds, in a thread of its own, until it is stopped.
 
-    Now and then there is a lull: nodes on which something happens all the time are never consolidated.
+    Now and then a night falls: half of the replicas go, and then nothing changes for a while. Nodes on which something happens all the time are never
+    consolidated, and neither are full ones.
     """
 
     def __init__(
@@ -80,8 +86,10 @@ class Churn:
         share: float,
         interval: float = INTERVAL_SECONDS,
         lulls: float = LULLS,
+        pools: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._client, self._chance, self._share, self._interval, self._lulls = client, chance, share, interval, lulls
+        self._pools = pools
         self.wanted = {kind.name: max(2, int(kind.replicas * share)) for kind in KINDS}
         self.changes = 0
         self._stop = threading.Event()
@@ -89,7 +97,7 @@ class Churn:
 
     def start(self) -> None:
         """Apply everything and begin."""
-        applying.apply(self._client, documents(self._share))
+        applying.apply(self._client, documents(self._share, self._pools))
         for kind in KINDS:
             path = PDBS.path(NAMESPACE, kind.name)
             query = {"fieldManager": "chaos", "force": "true"}
@@ -118,8 +126,19 @@ class Churn:
                 continue  # the API server is away: nothing was wanted
             self.wanted[kind.name] = wanted
             self.changes += 1
-            if self._chance.random() < self._lulls and self._stop.wait(LULL_SECONDS):
-                return
+            if self._chance.random() < self._lulls:
+                self._fall_asleep()
+                if self._stop.wait(LULL_SECONDS):
+                    return
+
+    def _fall_asleep(self) -> None:
+        for name, wanted in self.wanted.items():
+            try:
+                self._scale(name, max(1, wanted // 2))
+            except (ApiError, OSError):
+                continue
+            self.wanted[name] = max(1, wanted // 2)
+            self.changes += 1
 
     def _scale(self, name: str, replicas: int) -> None:
         self._client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, NAMESPACE)

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import copy
 import random
 import threading
 from collections import Counter
@@ -35,7 +36,8 @@ RESTART_SECONDS = (0.2, 2.0)
 READY_SECONDS = 90.0
 OFFSET_VARIABLE = "DOVETAIL_CLOCK_OFFSET_FILE"
 POOL = "general"
-EXPIRE_AFTER = "240s"
+EXPIRING = "expiring"
+EXPIRE_AFTER = "120s"
 
 
 class Stage:
@@ -190,17 +192,24 @@ def stage(
 
 
 def _pools(cloud: str) -> list[dict[str, Any]]:
-    """NodePools whose nodes every method of disruption may take: empty, underutilized, drifted and expired ones."""
+    """NodePools whose nodes every method of disruption may take: empty, underutilized and drifted ones, and in one of them expired ones.
+
+    A node that expires soon saves too little by its removal to be worth the evictions, so it is not consolidated.
+    """
     found = _kwok_pools() if cloud != AWS else _aws_pools()
-    for document in found:
+    general = next(one for one in found if one["kind"] == "NodePool" and one["metadata"]["name"] == POOL)
+    expiring = copy.deepcopy(general)
+    expiring["metadata"]["name"] = EXPIRING
+    expiring["spec"].pop("weight", None)
+    expiring["spec"]["template"]["spec"]["expireAfter"] = EXPIRE_AFTER
+    for document in (*found, expiring):
         if document["kind"] == "NodePool":
-            document["spec"]["template"]["spec"]["expireAfter"] = EXPIRE_AFTER
             document["spec"]["disruption"] = {
                 "consolidationPolicy": "WhenEmptyOrUnderutilized",
                 "consolidateAfter": "5s",
                 "budgets": [{"nodes": "50%"}],
             }
-    return found
+    return [*found, expiring]
 
 
 def _kwok_pools() -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from provisioner.cli.harness import applying
 from provisioner.cli.harness.running import scale_in, watch
 from provisioner.cli.harness.scoreboard import Counts
 from provisioner.cli.harness.session import EXTENDER, WEBHOOK, Setup, session
-from provisioner.cli.harness.workload import REPOSITORY, example, pods_of, split
+from provisioner.cli.harness.workload import REPOSITORY, example, pods_of, scaled, split
 from provisioner.devcluster.cluster import DevCluster, list_clusters
 from provisioner.devcluster.processes import marked
 from provisioner.devcluster.progress import SILENT
@@ -25,7 +25,9 @@ from provisioner.support.clock import SystemClock
 
 pytestmark = pytest.mark.plane
 
-DISTURBED_AT = 300
+WHOLE = 1000
+THIRD = 330
+DISTURBED_AT = 0.3  # of all pods run by then
 RUN_SECONDS = 600.0
 LIVENESS_SECONDS = 30.0
 
@@ -67,11 +69,14 @@ def test_a_shorter_demo_on_an_emulated_ec2_runs_every_pod_and_leaves_nothing(tmp
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("stopped", [False, True], ids=["killed with -9", "stopped with SIGSTOP"])
-def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path) -> None:
-    workload = example("workload.yaml")
+@pytest.mark.parametrize("asked", [THIRD, pytest.param(WHOLE, marks=pytest.mark.judge)])
+def test_every_pod_runs_with_webhook_and_extender(stopped: bool, asked: int, tmp_path: Path) -> None:
+    """All twelve Deployments of the demo; `make test` takes a third of their pods."""
+    workload = scaled(example("workload.yaml"), asked)
     first, second = split(workload, 2)  # the second half is created with a webhook that does not answer
     others = [document for document in workload if document["kind"] != "Deployment"]
     pods = pods_of(workload)
+    assert pods == asked
     lines: list[str] = []
 
     def show(seconds: float, counts: Counts) -> None:
@@ -84,8 +89,8 @@ def test_every_pod_runs_with_webhook_and_extender(stopped: bool, tmp_path: Path)
         run.apply_pools(example("nodepools.yaml"))
         began = run.clock.monotonic()
         applying.apply(run.client, [*others, *first])
-        counts = watch(run, show, lambda now: now.running >= DISTURBED_AT, began, RUN_SECONDS)
-        assert counts.running >= DISTURBED_AT, lines
+        counts = watch(run, show, lambda now: now.running >= DISTURBED_AT * pods, began, RUN_SECONDS)
+        assert counts.running >= DISTURBED_AT * pods, lines
         for name in (WEBHOOK, EXTENDER):
             (run.programs.pause if stopped else run.programs.kill)(name)
         applying.apply(run.client, second)

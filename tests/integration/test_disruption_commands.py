@@ -1,10 +1,8 @@
 """Disruption commands on a real control plane: replacement first, within budgets, resumed after a crash, rolled back where they fail."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +12,8 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import KWOKNODECLASSES, NODEPOOLS, PDBS
-from tests.support import dying
-from tests.support.audit import changes
 from tests.support.eventually import eventually
-from tests.support.provisioner import OWN_PORTS, SECONDS, TEAM, InProcess, Plot, start_child
+from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
 
 pytestmark = pytest.mark.plane
 
@@ -157,74 +153,3 @@ def test_two_pools_with_a_budget_of_one_each_are_renewed_side_by_side(plot: Plot
     eventually(renewed, "every node is of the new template", 2 * SECONDS, 0.05)
     assert dict(most) == dict.fromkeys(pools, 1)
     assert both, "one pool waited for the other"
-
-
-# --- kill -9 ------------------------------------------------------------------------------------------------------------
-
-DYING, RELIABLE = "provisioner-dying", "provisioner-reliable"
-WRITES = range(1, 17)
-"""The record, the taint, the reason, the replacement, its launch and registration, the deletion, the eviction, the ends."""
-
-
-def start_dying(cluster: DevCluster, writes: int) -> None:
-    """A provisioner that is killed right after so many writes of a disruption."""
-    command = [sys.executable, str(Path(dying.__file__)), str(writes), "provisioner", "--kubeconfig"]
-    cluster.start_program(DYING, [*command, str(cluster.kubeconfig), "--disable-leader-election=true", *OWN_PORTS])
-
-
-def runs(cluster: DevCluster, name: str) -> bool:
-    return any(component.name == name and component.state == "running" for component in cluster.status())
-
-
-@pytest.fixture
-def alone(audited: DevCluster) -> Iterator[DevCluster]:
-    """The cluster, on which no provisioner of the test goes on after it, whatever becomes of it."""
-    try:
-        yield audited
-    finally:
-        for name in (DYING, RELIABLE):
-            audited.stop(name)
-
-
-def test_a_provisioner_that_is_killed_after_any_write_of_a_drift_leaves_nothing_half_done(
-    alone: DevCluster, audited_client: Client
-) -> None:
-    audited = alone
-    start_child(audited, RELIABLE, "--disable-leader-election=true")
-    plot = Plot(audited_client)
-    pool = plot.pool(disruption=BUSY)
-    plot.deploy("web", 1)
-    plot.await_running(1)
-    eventually(plot.initialized, "the node is initialized", SECONDS)
-    died = 0
-    for writes in WRITES:
-        audited.stop(RELIABLE)
-        before = {one.name for one in plot.claims()}
-        generation = f"n{writes}"
-        start_dying(audited, writes)
-        relabel(plot, pool, generation)
-
-        def over(wanted: str = generation) -> bool:
-            return not runs(audited, DYING) or is_renewed(plot, pool, wanted, 1)
-
-        eventually(over, f"the process is killed after write {writes}, or done", SECONDS, 0.1)
-        died += not runs(audited, DYING)
-        audited.stop(DYING)
-        start_child(audited, RELIABLE, "--disable-leader-election=true")
-
-        def renewed(wanted: str = generation) -> bool:
-            return is_renewed(plot, pool, wanted, 1) and len(plot.nodes()) == 1 and plot.running() == 1
-
-        eventually(renewed, f"the drift is done after a kill at write {writes}", SECONDS, 0.1)
-        (claim,) = plot.claims()
-        (node,) = plot.nodes()
-        assert claim.name not in before
-        assert claim.status.node_name == node.metadata.name
-        assert names.DISRUPTED_TAINT not in node.spec.taints
-    assert died >= 10, "the process was hardly ever killed"
-    evicted = Counter(
-        change.what for change in changes(audited.audit_log) if "pods/eviction" in change.what and change.status < 300
-    )
-    assert evicted, "nothing was evicted"
-    assert set(evicted.values()) == {1}, "a pod was evicted twice"
-    plot.clear()

@@ -1,8 +1,9 @@
-"""`dovetail` in a process that kills itself, as kill -9 would, right after one of its writes was answered.
+"""`dovetail` in a process that kills itself, as kill -9 would, right before one of its writes is sent or right after it was answered.
 
-    python dying.py NUMBER provisioner --flags…
+    python dying.py NUMBER before|after command|launch provisioner --flags…
 
-Writes count from the first one that writes the record of a disruption command, which is number 1. Events and Leases do not count.
+Writes count from the first one that writes the record of a disruption command, or that creates a NodeClaim: that is number 1. Events and Leases
+do not count.
 """
 
 import os
@@ -18,25 +19,40 @@ from provisioner.kube.client import Client
 _UNCOUNTED = ("/events", "/leases")
 
 
-def die_after(number: int) -> None:
+def _begins(what: str, method: str, path: str, body: bytes | None) -> bool:
+    """Whether writes count from this one on."""
+    if what == "launch" and method == "POST" and path.endswith("/nodeclaims"):
+        return True
+    return names.COMMAND_ANNOTATION.encode() in (body or b"")
+
+
+def die_at(number: int, when: str, what: str) -> None:
     """Wrap the one way to the API server."""
     send, lock = Client._send, threading.Lock()
     count = 0
 
-    def dying(self: Client, method: str, path: str, body: bytes | None = None, *args: Any, **kwargs: Any) -> bytes:
+    def turn(method: str, path: str, body: bytes | None) -> int:
         nonlocal count
-        answer = send(self, method, path, body, *args, **kwargs)
-        counts = method != "GET" and not any(one in path for one in _UNCOUNTED)
+        if method == "GET" or any(one in path for one in _UNCOUNTED):
+            return 0
         with lock:
-            if counts and (count or names.COMMAND_ANNOTATION.encode() in (body or b"")):
+            if count or _begins(what, method, path, body):
                 count += 1
-                if count == number:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                return count
+        return 0
+
+    def dying(self: Client, method: str, path: str, body: bytes | None = None, *args: Any, **kwargs: Any) -> bytes:
+        mine = turn(method, path, body) == number
+        if mine and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = send(self, method, path, body, *args, **kwargs)
+        if mine:
+            os.kill(os.getpid(), signal.SIGKILL)
         return answer
 
     Client._send = dying  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
-    die_after(int(sys.argv.pop(1)))
+    die_at(int(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1))
     main()

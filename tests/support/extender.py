@@ -129,7 +129,8 @@ class World:
         """What `filter` decides."""
         raw = NodeNames(msgspec.json.encode(list(names)))
         table = self.table
-        return judge(pod, table.standing(pod, self.now), table.holds, raw, nominated, table.disrupted(self.now))
+        standing, going = table.standing(pod, self.now), table.disrupted(self.now)
+        return judge(pod, standing, table.holds, raw, nominated, going, table.supposed)
 
     def passing(self, pod: Member, *names: str, nominated: str = "") -> list[str]:
         """The nodes that `filter` lets pass."""

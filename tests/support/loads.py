@@ -107,6 +107,13 @@ def _size(number: int) -> tuple[str, str]:
     return CPUS[number % 5], MEMORIES[number % 6]
 
 
+def plain_and_spread(plain: int, spread: int) -> tuple[Pod, ...]:
+    """Pods of 1 CPU that nothing ties, then pods of 2 CPUs that are spread over hosts."""
+    over_hosts = (over(names.HOSTNAME_LABEL, "web"),)
+    tied = shape("2", "2Gi", labels={"app": "web"}, topology_spread_constraints=over_hosts)
+    return (*copies(plain, shape("1", "1Gi"), "plain"), *copies(spread, tied, "web"))
+
+
 def copies(count: int, of: PodShape, prefix: str) -> list[Pod]:
     return [pod(f"{prefix}-{number}", of) for number in range(count)]
 

@@ -61,6 +61,7 @@ class TinyServer:
         budgets: PodDisruptionBudgets, as JSON.
         attachments: VolumeAttachments, as JSON.
         refuse: status to answer to writes of objects by name, instead of doing them.
+        refusal: what is said with them.
         refuse_creates: status to answer to every creation; 0 creates.
         done: requests that changed something, as "METHOD kind/name".
         pause: what is paused, for evictions.
@@ -74,6 +75,7 @@ class TinyServer:
         self.budgets: list[Any] = []
         self.attachments: list[Any] = []
         self.refuse: dict[str, int] = {}
+        self.refusal = "no"
         self.refuse_creates = 0
         self.done: list[str] = []
         self.dies_after: int | None = None
@@ -149,7 +151,7 @@ class TinyServer:
             return self._list_pods(sent)
         if found := _POD.fullmatch(sent.path):
             if found["name"] in self.refuse:
-                return refusal(self.refuse[found["name"]])
+                return refusal(self.refuse[found["name"]], message=self.refusal)
             self.pods.pop(found["name"], None)
             self.done.append(f"{sent.method} {'evictions' if found['eviction'] else 'pods'}/{found['name']}")
             return ok({"kind": "Status", "status": "Success"})

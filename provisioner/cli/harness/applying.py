@@ -16,6 +16,7 @@ from provisioner.kube.resources import (
     KWOKNODECLASSES,
     NAMESPACES,
     NODEPOOLS,
+    PDBS,
     Resource,
 )
 
@@ -29,6 +30,7 @@ RESOURCES: dict[str, Resource[Any]] = {
     "KWOKNodeClass": KWOKNODECLASSES,
     "Namespace": NAMESPACES,
     "NodePool": NODEPOOLS,
+    "PodDisruptionBudget": PDBS,
 }
 
 

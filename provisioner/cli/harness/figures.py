@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.support.clock import Clock
 
 PRICES: Final = "karpenter_cloudprovider_instance_type_offering_price_estimate"
+REQUESTS: Final = "dovetail_kube_requests_total"
 CALLS: Final = "aws_sdk_go_request_attempt_total"
 _LINE: Final = re.compile(r"(?P<name>[a-zA-Z_:]+)\{(?P<labels>.*)\} (?P<value>\S+)")
 _LABEL: Final = re.compile(r'([a-zA-Z_]+)="([^"]*)"')
@@ -49,6 +50,11 @@ def calls(text: str) -> Counter[str]:
     for labels, value in series(text, CALLS):
         found[f"{labels['service']}:{labels['action']}"] += int(value)
     return found
+
+
+def requests(text: str) -> int:
+    """Requests to the API server so far, watches left out."""
+    return int(sum(value for _, value in series(text, REQUESTS)))
 
 
 class ListPrices:

@@ -8,6 +8,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.cli.harness.scoreboard import PriceOf, Scoreboard
+from provisioner.cli.harness.turnover import Turnover
 from provisioner.kube.config import Connection
 from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Identity
 from provisioner.kube.watch import EventKind, Reflector
@@ -35,11 +36,16 @@ class _Handler(Generic[T]):
 
 
 class Observer(Scoreboard):
-    """Watches pods, nodes and claims of the whole cluster into the scoreboard."""
+    """Watches pods, nodes and claims of the whole cluster into the scoreboard.
+
+    Attributes:
+        turnover: which nodes left, and what stayed up meanwhile.
+    """
 
     def __init__(self, connection: Connection, clock: Clock, price_of: PriceOf | None = None) -> None:
         super().__init__(price_of)
         self._clock = clock
+        self.turnover = Turnover()
         rng = random.Random(0)
         self._reflectors: tuple[Reflector[Any], ...] = (
             Reflector(connection, PODS, handlers=[_Handler(self._on_pod, self._on_bad)], clock=clock, rng=rng),
@@ -65,10 +71,13 @@ class Observer(Scoreboard):
             reflector.stop()
 
     def _on_pod(self, pod: Pod, deleted: bool) -> None:
-        self.pod(pod, self._clock.monotonic(), deleted=deleted)
+        now = self._clock.monotonic()
+        self.pod(pod, now, deleted=deleted)
+        self.turnover.saw_pod(pod, now, deleted=deleted)
 
     def _on_node(self, node: Node, deleted: bool) -> None:
         self.node(node, deleted=deleted)
+        self.turnover.saw_node(node, self._clock.monotonic(), deleted=deleted)
 
     def _on_claim(self, claim: NodeClaim, deleted: bool) -> None:
         self.claim(claim, self._clock.monotonic(), deleted=deleted)

@@ -34,12 +34,17 @@ class Goal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value; `nan` stands for "could not be measured" and misses every goal."""
+    """One measured value; `nan` stands for "could not be measured" and misses every goal.
+
+    Attributes:
+        karpenter: what Karpenter needs for the same, as it was measured; "" where it was not.
+    """
 
     name: str
     value: float
     unit: str
     goal: Goal | None = None
+    karpenter: str = ""
 
     @property
     def met(self) -> bool | None:
@@ -54,15 +59,17 @@ class Figure:
             "unit": self.unit,
             "goal": None if self.goal is None else str(self.goal),
             "met": self.met,
+            **({"karpenter": self.karpenter} if self.karpenter else {}),
         }
 
     def line(self) -> str:
         """One line for people, with the goal and whether it was met."""
         value = "not measured" if math.isnan(self.value) else f"{round(self.value, 2):.10g} {self.unit}".rstrip()
         text = f"{self.name}: {value}"
-        if self.goal is None:
-            return text
-        return f"{text} (goal {self.goal}: {'met' if self.met else 'MISSED'})"
+        beside = [f"Karpenter: {self.karpenter}"] if self.karpenter else []
+        if self.goal is not None:
+            beside.insert(0, f"goal {self.goal}: {'met' if self.met else 'MISSED'}")
+        return f"{text} ({'; '.join(beside)})" if beside else text
 
 
 def at_most(value: float) -> Goal:

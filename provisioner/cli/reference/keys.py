@@ -83,10 +83,16 @@ OWN: Final = (
         "How nodes are chosen for pending pods: `cost` or `greedy`; overrides --packing.",
     ),
     Key(
+        names.MAX_USD_PER_HOUR,
+        "NodePool annotation",
+        "you",
+        "USD per hour that all nodes of the NodePool may cost together. An instance type counts with the highest price that its node can have in the NodePool.",
+    ),
+    Key(
         names.NODE_PENALTY,
         "NodePool annotation",
         "you",
-        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.005.",
+        "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.01.",
     ),
     Key(
         names.PLAN_COST,
@@ -166,6 +172,36 @@ OWN: Final = (
         "NodeClaim annotation",
         "provisioner",
         "ID of the disruption command that it was created for.",
+    ),
+    Key(
+        names.TRANSLATE,
+        "Provisioner and AWSNodeTemplate annotation",
+        "you",
+        "`true` translates an object that is older than the component conversion.",
+    ),
+    Key(
+        names.TRANSLATED_FROM,
+        "NodePool and EC2NodeClass annotation",
+        "provisioner",
+        "Kind, name and UID of the old object that it was made from.",
+    ),
+    Key(
+        names.TRANSLATED_HASH,
+        "NodePool and EC2NodeClass annotation",
+        "provisioner",
+        "Hash of the spec as it was written; one that was edited since is left alone.",
+    ),
+    Key(
+        names.KEPT_V1,
+        "NodePool, NodeClaim and EC2NodeClass annotation at v1beta1",
+        "webhook",
+        "Fields of v1 that v1beta1 does not have.",
+    ),
+    Key(
+        names.KEPT_V1BETA1,
+        "NodePool, NodeClaim and EC2NodeClass annotation at v1",
+        "webhook",
+        "Fields as they were written at v1beta1, where v1 says them otherwise.",
     ),
     Key(
         names.REMOVALS_ANNOTATION,

@@ -10,6 +10,7 @@ from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.market.region_market import RegionMarket
+from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN, nodeclass_not_found, nodeclass_terminating
 from provisioner.cloudprovider.types import InstanceType, Machine, RepairPolicy
@@ -118,7 +119,7 @@ class AwsProvider:
             CatalogueNotReadError: it did not come.
             QuantityError: a volume size of the class is no quantity.
         """
-        node_class = self._class_of(pool.node_class_ref)
+        node_class = self._class_for(pool)
         if node_class is None:
             return ()
         if not self._market.ready and not self._market.wait(max(0.0, self._waits_until - self._clock.monotonic())):
@@ -127,7 +128,7 @@ class AwsProvider:
 
     def known_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """As `instance_types` last answered: prices and availability may be old, but nobody waits."""
-        node_class = self._class_of(pool.node_class_ref)
+        node_class = self._class_for(pool)
         try:
             return () if node_class is None else self._market.known_types(node_class)
         except QuantityError:
@@ -162,6 +163,10 @@ class AwsProvider:
         if ready.status == names.TRUE:
             return names.TRUE, names.READY, ""
         return ready.status, ready.reason or names.NODECLASS_READINESS_UNKNOWN, ready.message
+
+    def _class_for(self, pool: NodePool) -> EC2NodeClass | None:
+        found = self._class_of(pool.node_class_ref)
+        return None if found is None else with_kept_kubelet(found, pool.metadata.annotations)
 
     def _class_of(self, reference: NodeClassReference) -> EC2NodeClass | None:
         if (reference.group, reference.kind) not in self.node_class_kinds():

@@ -31,6 +31,7 @@ class AwsSettings:
         interruption_queue: name of the queue; "" reads none.
         dry_run_validation: whether a class is checked by dry runs.
         enable_zonal_shift: whether ARC is asked for zones to avoid.
+        translate_provisioners: whether Provisioners and AWSNodeTemplates become NodePools and EC2NodeClasses.
         system_namespace: of our own ConfigMaps.
         discounts: a file, or `configmap/NAME`; "" is none.
         prefix_delegation: None asks the aws-node DaemonSet.
@@ -56,6 +57,7 @@ class AwsSettings:
     reserved_enis: int = 0
     dry_run_validation: bool = True
     enable_zonal_shift: bool = False
+    translate_provisioners: bool = False
     ami_refresh: timedelta = timedelta(minutes=1)
     subnet_refresh: timedelta = timedelta(minutes=1)
     system_namespace: str = "dovetail-system"
@@ -96,6 +98,7 @@ class AwsSettings:
             reserved_enis=options.reserved_enis,
             dry_run_validation=not options.disable_dry_run,
             enable_zonal_shift=options.enable_zonal_shift,
+            translate_provisioners=options.translate_provisioners,
             ami_refresh=options.ami_refresh_interval,
             subnet_refresh=options.subnet_refresh_interval,
             system_namespace=options.system_namespace,

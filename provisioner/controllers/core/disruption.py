@@ -53,7 +53,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, Result, join_all
 from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 1.0
@@ -237,9 +237,7 @@ class Disruption:
     def stop(self) -> None:
         """End the loops after the passes that are under way."""
         self._stop.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(10)
+        join_all([thread for thread in self._threads if thread.is_alive()], 10.0, self._clock)
         self._commands.stop()
         self._tells.stop(5.0)
 

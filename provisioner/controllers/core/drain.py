@@ -8,13 +8,15 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
-from provisioner.apis.core import ObjectReference
+from provisioner.apis.core import ObjectReference, PodDisruptionBudget
+from provisioner.apis.eviction import refuses
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
 from provisioner.controllers.core import messages
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import pod_reference
+from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -31,6 +33,7 @@ from provisioner.values.duration import DurationError, parse_duration
 LEAVING_SECONDS: Final = 120.0
 _MOST_LEAVING: Final = 10_000
 _SHORTEST_GRACE: Final = timedelta(seconds=1)
+_DISRUPTION_BUDGET: Final = "disruption budget"
 _MULTIPLE_BUDGETS: Final = "more than one PodDisruptionBudget"
 _log = logs.get_logger(__name__)
 
@@ -112,7 +115,7 @@ def _tier(pod: Pod) -> tuple[bool, bool]:
 
 
 class Evictions:
-    """Asks for evictions, one queue for all Nodes; a refused one is tried again with back-off.
+    """Asks for evictions, one queue for all Nodes; a refused one is tried again with back-off, or when its budget allows more.
 
     Works on the pods that it is given where the caches do not have them: they may be behind. What the API server has agreed to is remembered
     for the same reason: it says yes once more for a pod that ends already, and the pod would count as drained twice.
@@ -146,13 +149,50 @@ class Evictions:
         self._deadlines: dict[str, datetime] = {}  # by UID, of pods that are not asked any more
         self._lock = threading.Lock()
         self._leaving: dict[str, tuple[float, datetime | None]] = {}  # by UID: until when it counts, the deadline told
+        self._held: set[str] = set()  # UIDs of pods that were refused for their budget
+        self._budgets: tuple[object, PodBudgets] = (None, PodBudgets({}))
+        self._openings: dict[
+            str, tuple[PodDisruptionBudget, int]
+        ] = {}  # by namespace and name: how many it still lets be hastened
         self.queue = KeyedQueue("eviction", self._reconcile, clock, workers=workers)
 
     def add(self, pods: Iterable[Pod]) -> None:
-        """Want these pods evicted; asking twice changes nothing."""
+        """Want these pods evicted; asking twice changes nothing.
+
+        One that failed comes again by itself, later. Of those that a budget refused as many are asked at once as it allows when it has changed: else a
+        drain under a budget would take the time of their back-off, ten seconds for each few pods.
+        """
         for pod in pods:
             self._given[pod.uid] = pod
-            self.queue.offer(pod.uid)  # one that failed comes again by itself, later
+            if self._may_go_now(pod):
+                self.queue.add(pod.uid)
+            else:
+                self.queue.offer(pod.uid)
+
+    def _may_go_now(self, pod: Pod) -> bool:
+        """Whether the budget that refused the pod has changed since and allows its eviction; each change is spent once for all Nodes."""
+        with self._lock:
+            if pod.uid not in self._held:
+                return False
+            current = self._cluster.pod_budgets()
+            if self._budgets[0] is not current:
+                self._budgets = current, PodBudgets(current)
+                self._openings = {
+                    key: one
+                    for key, one in self._openings.items()
+                    if any(one[0] is each for each in current.get(one[0].metadata.namespace, ()))
+                }
+            mine = self._budgets[1].of(pod)
+            if len(mine) != 1 or refuses(mine[0], pod):
+                return False
+            budget = mine[0]
+            key = f"{budget.metadata.namespace}/{budget.metadata.name}"
+            left = self._openings[key][1] if key in self._openings else budget.status.disruptions_allowed
+            self._openings[key] = budget, left - 1
+            if left <= 0:
+                return False
+            self._held.discard(pod.uid)
+            return True
 
     def force(self, pods: Iterable[Pod], deadline: datetime) -> None:
         """Delete these pods so that they are gone by `deadline`; budgets and do-not-disrupt count no more."""
@@ -164,8 +204,11 @@ class Evictions:
     def _reconcile(self, uid: str) -> Result:
         given = self._given.get(uid)
         result = self._evict(uid, self._cluster.pod(uid) or given)
-        if not result.failed and self._given.get(uid) is given:
-            self._given.pop(uid, None)
+        if not result.failed:
+            with self._lock:
+                self._held.discard(uid)
+            if self._given.get(uid) is given:
+                self._given.pop(uid, None)
         return result
 
     def _evict(self, uid: str, pod: Pod | None) -> Result:
@@ -189,6 +232,9 @@ class Evictions:
             return DONE
         except TooManyRequests as error:
             self._metrics.eviction("429")
+            if _DISRUPTION_BUDGET in error.message:  # else the API server is busy, and hastened by nothing
+                with self._lock:
+                    self._held.add(uid)
             self._refused(pod, messages.violates_budget(pod.key))
             _log.debug(messages.EVICTION_REFUSED, pod=pod.key, error=str(error))
             return Result(failed=True)

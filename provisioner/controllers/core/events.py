@@ -1,16 +1,21 @@
 """What is said to pods that wait, and to NodePools that are of no use: reasons become events. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
+from provisioner.apis.spending import USD
 from provisioner.controllers.core import messages
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import (
+    Constraint,
     Incompatible,
     LabelUndefined,
+    LimitReached,
+    LimitsReached,
     NoInstanceTypes,
     NoPools,
     PoolRefuses,
@@ -18,6 +23,7 @@ from provisioner.scheduling.reasons import (
     Reason,
     Untolerated,
 )
+from provisioner.scheduling.result import Unplaced
 from provisioner.state.misses import Stop
 from provisioner.values.message import EventMessage
 
@@ -111,6 +117,25 @@ def _cause(pool: NodePool) -> str:
         if one.type in (names.VALIDATION_SUCCEEDED, names.NODECLASS_READY) and one.status != names.TRUE
     ]
     return f" ({'; '.join(causes)})" if causes else ""
+
+
+def pools_out_of_money(unplaced: Iterable[Unplaced]) -> dict[str, EventMessage]:
+    """The event of each NodePool of which the money limit keeps pods waiting."""
+    texts: dict[str, str] = {}
+    pods: Counter[str] = Counter()
+    for one in unplaced:
+        for reason in one.reasons:
+            if isinstance(reason, PoolRefuses | PoolsRefuse) and _of_money(reason.constraint):
+                for pool in reason.pools if isinstance(reason, PoolsRefuse) else (reason.pool,):
+                    texts.setdefault(pool, str(reason.constraint))
+                    pods[pool] += 1
+    return {pool: messages.pool_out_of_money(pods[pool], text) for pool, text in texts.items()}
+
+
+def _of_money(constraint: Constraint) -> bool:
+    if isinstance(constraint, LimitReached):
+        return constraint.resource == USD
+    return isinstance(constraint, LimitsReached) and USD in constraint.resources
 
 
 def pools_without_types(reasons: Iterable[Reason]) -> dict[str, EventMessage]:

@@ -71,7 +71,7 @@ class Intake:
     extender) or, where nobody may be holding it back, has stayed unbound for the grace period. Pods that still wait are looked at again every 10 s.
 
     Args:
-        gathering: is told how many members an open window has; says how many seconds their planning needs.
+        gathering: is told how many members an open window has; says how many seconds their planning needs. It may take a while.
     """
 
     def __init__(
@@ -167,12 +167,17 @@ class Intake:
         while True:
             pulse.beat()
             with self._changed:
+                members = len(self._window)
+            needed = self._gathering(members)  # without the lock: it may start a process, and watches tell us of pods
+            with self._changed:
                 if self._stopping:
                     return
                 now = self._clock.monotonic()
-                closes = self._window.closes_at(self._gathering(len(self._window)))
+                closes = self._window.closes_at(needed)
                 later = self._later is not None and self._later <= now
                 if (closes is None or closes > now) and now < recheck and not later:
+                    if len(self._window) != members:
+                        continue
                     soonest = min(one for one in (closes, recheck, self._later) if one is not None)
                     self._changed.wait(max(0.001, soonest - now))
                     continue

@@ -371,6 +371,16 @@ def pool_held_back(nodes: int, why: str) -> EventMessage:
     return EventMessage("Warning", "GrowthLimited", f"{nodes} {'node waits' if nodes == 1 else 'nodes wait'}: {why}")
 
 
+def pool_out_of_money(pods: int, why: str) -> EventMessage:
+    """To a NodePool of which the money limit keeps pods waiting."""
+    return EventMessage(
+        "Warning",
+        "GrowthLimited",
+        f"{pods} {'pod waits' if pods == 1 else 'pods wait'} because of the annotation {names.MAX_USD_PER_HOUR}: {why}; "
+        "raise it, or remove workloads",
+    )
+
+
 def replacement_held_back(reason: str, why: str) -> str:
     """Why a node that needs a replacement stays for now."""
     return f"Cannot launch a replacement ({reason}): {why}"
@@ -549,6 +559,22 @@ def pool_invalid(problems: str) -> ConditionMessage:
 
 
 VALIDATION_SUCCEEDED: Final = ConditionMessage(names.VALIDATION_SUCCEEDED, names.TRUE)
+
+
+def spending(spent: float, most: float, *, reached: bool) -> ConditionMessage:
+    """What the nodes of a NodePool with a money limit cost, and whether it leaves room for another one."""
+    status = names.TRUE if reached else names.FALSE
+    rest = "no further node fits" if reached else "further nodes fit"
+    text = f"nodes cost ${spent:.4f} of ${most:g} per hour; {rest}"
+    return ConditionMessage(names.SPENDING_LIMIT_REACHED, status, names.SPENDING_LIMIT_REACHED, text)
+
+
+SPENDING_UNKNOWN: Final = ConditionMessage(
+    names.SPENDING_LIMIT_REACHED,
+    names.UNKNOWN,
+    names.SPENDING_LIMIT_REACHED,
+    "the prices of the instance types are not known",
+)
 
 
 def overlay_invalid(reason: str, problem: str) -> ConditionMessage:

@@ -12,6 +12,7 @@ from provisioner.apis.conditions import POOL_CONDITIONS
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, condition
+from provisioner.apis.spending import MICROS, SpendingLimitError, spending_limit
 from provisioner.apis.validation import pool_problems
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import messages
@@ -20,15 +21,20 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound
+from provisioner.scheduling.node_claims import template_requirements
+from provisioner.scheduling.spending import reached, spent
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
 from provisioner.values.message import ConditionMessage
+from provisioner.values.requirement import RequirementError
 from provisioner.values.resources import Resources
 
 #: Zero is written for these, so that `kubectl get` shows 0 and not nothing.
 _ALWAYS_TOLD = (names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE, names.NODES)
+_USD = "usd_per_hour"
+"""As `resource_type` of metrics."""
 _RING = 4
 _SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}
 """The launches that a verdict of an earlier leader stands for, at least."""
@@ -158,9 +164,10 @@ class PoolController:
         mine = [node for node in snapshot.nodes if node.pool == pool.name and node.claim is not None]
         claims = [node.claim for node in mine if node.claim is not None]
         used = used_by(claims, {node.key.name: node.capacity for node in mine})
-        conditions = self._conditions(pool, self._clock.now())
+        most, costs, verdict = self._spending(pool, claims)
+        conditions = self._conditions(pool, self._clock.now(), verdict)
         told = used.to_wire()
-        self._metrics.pool(pool.name, _floats(_read(pool.spec.limits)), _floats(used))
+        self._metrics.pool(pool.name, _floats(_read(pool.spec.limits)) | most, _floats(used) | costs)
         status: dict[str, Any] = {}
         if told != {key: str(value) for key, value in pool.status.resources.items()}:
             gone = {key: None for key in pool.status.resources if key not in told}
@@ -181,7 +188,31 @@ class PoolController:
         if "conditions" in status:
             self._ready()
 
-    def _conditions(self, pool: NodePool, now: datetime) -> tuple[Condition, ...]:
+    def _spending(
+        self, pool: NodePool, claims: list[NodeClaim]
+    ) -> tuple[dict[str, float], dict[str, float], ConditionMessage | None]:
+        """The money limit and what the nodes cost, for metrics, and the condition; nothing without a limit that can be read."""
+        try:
+            most = spending_limit(pool)
+            requirements = template_requirements(pool)
+        except (SpendingLimitError, RequirementError):
+            return {}, {}, None
+        if most is None:
+            return {}, {}, None
+        try:
+            types = self._provider.instance_types(pool)
+        except Exception:  # noqa: BLE001 - whoever plans says why; a status needs no types
+            types = ()
+        if not types:
+            return {_USD: most / MICROS}, {}, messages.SPENDING_UNKNOWN
+        costs = spent(claims, {one.name: one for one in types})
+        full = reached(most - costs, types, requirements)
+        verdict = messages.spending(costs / MICROS, most / MICROS, reached=full)
+        return {_USD: most / MICROS}, {_USD: costs / MICROS}, verdict
+
+    def _conditions(
+        self, pool: NodePool, now: datetime, spending: ConditionMessage | None = None
+    ) -> tuple[Condition, ...]:
         generation = pool.metadata.generation
         conditions = POOL_CONDITIONS.initialise(
             pool.status.conditions, generation=generation, created=pool.metadata.creation_timestamp or now
@@ -191,7 +222,10 @@ class PoolController:
             messages.pool_invalid("; ".join(problems)) if problems else messages.VALIDATION_SUCCEEDED,
             ConditionMessage(names.NODECLASS_READY, *self._provider.node_class_ready(pool.node_class_ref)),
             self._healthy(pool),
+            *([spending] if spending is not None else []),
         ]
+        if spending is None:
+            conditions = POOL_CONDITIONS.clear(conditions, names.SPENDING_LIMIT_REACHED)
         for verdict in verdicts:
             conditions = POOL_CONDITIONS.set(conditions, *verdict, generation=generation, now=now)
         return conditions

@@ -7,6 +7,7 @@ out of memory, hanging, answering nonsense) does more than cost an answer: after
 import enum
 import importlib.util
 import os
+import random
 import selectors
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from provisioner.planning.protocol import FRAME_BYTES, Answered, ProtocolError, 
 from provisioner.scheduling.problem import World
 from provisioner.scheduling.result import Result
 from provisioner.support import logs
+from provisioner.support.backoff import Chance, doubling
 from provisioner.support.clock import Clock
 
 MEMORY_BYTES: Final = 1 << 30
@@ -63,6 +65,7 @@ class PlannerProcess:
         clock: the machine's; its monotonic time is the process's too.
         command: starts it.
         packages: what it needs; where one is missing it is never started, and that is said once.
+        chance: shortens the pauses after faults a little.
     """
 
     def __init__(
@@ -72,8 +75,10 @@ class PlannerProcess:
         command: Sequence[str] = COMMAND,
         packages: Sequence[str] = PACKAGES,
         found: Callable[[str], object] = importlib.util.find_spec,
+        chance: Chance | None = None,
     ) -> None:
         self._clock, self._command = clock, tuple(command)
+        self._chance = chance or random.Random()
         self._packages, self._found = tuple(packages), found
         self._installed: bool | None = None
         self._lock = threading.Lock()
@@ -292,8 +297,8 @@ class PlannerProcess:
     def _failed(self, why: str) -> None:
         if self._stopped:
             return
-        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._failures)
-        self._failures = min(self._failures + 1, 16)
+        self._failures += 1
+        pause = doubling(self._failures, base=_FIRST_PAUSE_SECONDS, cap=_LONGEST_PAUSE_SECONDS, chance=self._chance)
         self._not_before = self._clock.monotonic() + pause
         _log.warning(messages.PLANNING_PROCESS_FAILED, error=why, seconds_until_restart=round(pause, 1))
 

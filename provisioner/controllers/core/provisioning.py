@@ -292,6 +292,7 @@ class Provisioner:
         for one in held:
             text = messages.pod_held_back(one.planned.pool, str(one.error))
             complaints += [(pod, text) for pod in one.planned.pods]
+        empty |= events.pools_out_of_money(result.unplaced)
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
             self._recorder.publish(pod_reference(pod), *messages.failed_scheduling(text), ttl=0)
         for view in snapshot.pools:

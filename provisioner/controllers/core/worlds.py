@@ -3,6 +3,7 @@
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core import messages
+from provisioner.scheduling.spending import PricedTypes
 from provisioner.scheduling.world import DEFAULTS, Gathered, Machines, Policies, world_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
@@ -14,7 +15,7 @@ class Worlds:
     """Makes the worlds of one controller; any thread, where `machines` is used by one thread only."""
 
     def __init__(self, provider: CloudProvider, policies: Policies = DEFAULTS) -> None:
-        self._provider, self._policies = provider, policies
+        self._provider, self._policies, self._priced = provider, policies, PricedTypes()
 
     def of(self, snapshot: Snapshot, machines: Machines | None = None) -> Gathered:
         """The world at this instant; `machines` keeps machines from one instant to the next."""
@@ -26,6 +27,7 @@ class Worlds:
             self._policies,
             machines,
             self._provider.reservation_label,
+            self._priced,
         )
         for one in gathered.unreadable:
             text = messages.IGNORING_UNREADABLE_NODEPOOL if one.left_out else messages.IGNORING_UNREADABLE_FIELD

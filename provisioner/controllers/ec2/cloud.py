@@ -47,6 +47,7 @@ from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.day_two import DayTwo, Ec2
 from provisioner.controllers.ec2.nodeclass import Around as ClassAround
 from provisioner.controllers.ec2.nodeclass import NodeClassController, ProfileCollector
+from provisioner.controllers.ec2.translation import Translator
 from provisioner.controllers.poller import Poller
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -336,6 +337,11 @@ class AwsTerm:
             changed=lambda: parts.plan_again("zonal shift"),
         )
         self._pollers = [Poller("launch-templates", self._clean_templates, expected=BOTOCORE_ERRORS)]
+        if settings.translate_provisioners:
+            translator = Translator(
+                parts.client, parts.recorder, clock, settings.system_namespace, settings.cluster_name
+            )
+            self._pollers.append(Poller("provisioners", translator.poll))
         if not settings.isolated_vpc:
             collector = ProfileCollector(parts.client, profiles)
             self._pollers.append(Poller("profile-garbage", collector.poll, expected=BOTOCORE_ERRORS))

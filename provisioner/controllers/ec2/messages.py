@@ -43,6 +43,63 @@ def nodeclass_drift(nodeclass: str) -> ConditionMessage:
     )
 
 
+def translated(objects: str, decisions: str) -> ConditionMessage:
+    """On a Provisioner or AWSNodeTemplate: what became of it, and every decision."""
+    return ConditionMessage(
+        "Translated", names.TRUE, "Translated", f"became {objects}, which stay if this object is deleted; {decisions}"
+    )
+
+
+def not_translated(reason: str, text: str) -> ConditionMessage:
+    """On a Provisioner or AWSNodeTemplate: something has no equivalent, or hinders the translation."""
+    return ConditionMessage("Translated", names.FALSE, reason, text)
+
+
+def exists_already(kind: str, name: str) -> ConditionMessage:
+    """On a Provisioner or AWSNodeTemplate: an object of that name was made by somebody else, or from a former one."""
+    return ConditionMessage(
+        "Translated",
+        names.FALSE,
+        f"{kind}Exists",
+        f"{kind} {name} was not made from this object; delete one of them, or rename this one",
+    )
+
+
+def edited_since(kind: str, name: str) -> ConditionMessage:
+    """On a Provisioner or AWSNodeTemplate: what was made from it was edited, and is no longer kept up with it."""
+    return ConditionMessage(
+        "Translated",
+        names.FALSE,
+        f"{kind}Edited",
+        f"{kind} {name} was edited and no longer follows this object; delete this object, or undo the edit",
+    )
+
+
+def waits_for_annotation(annotation: str) -> ConditionMessage:
+    """On a Provisioner or AWSNodeTemplate that was there before the component."""
+    return ConditionMessage(
+        "Translated",
+        names.FALSE,
+        "WaitingForAnnotation",
+        f'older than the conversion component; annotate it with {annotation}="true" to translate it',
+    )
+
+
+def translation_event(said: ConditionMessage) -> EventMessage:
+    """The condition of a Provisioner or AWSNodeTemplate as an event."""
+    return EventMessage("Normal" if said.status == names.TRUE else "Warning", said.reason, said.text)
+
+
+def karpenter_runs(namespace: str) -> str:
+    """Why nothing is translated."""
+    return f"Karpenter runs in namespace {namespace}; uninstall it first"
+
+
+def component_is_missing(namespace: str, marker: str) -> str:
+    """Why nothing is translated."""
+    return f"ConfigMap {namespace}/{marker} does not exist; apply the component conversion"
+
+
 def zonal_shift_active(zone: str, zone_id: str) -> EventMessage:
     """To each NodePool that may use the zone."""
     return EventMessage(
@@ -94,3 +151,7 @@ FAILED_TO_TAG_INSTANCE: Final = "Failed to tag an instance; retrying"
 
 # zonal_shift.py
 ZONAL_SHIFTS_CHANGED: Final = "Zonal shifts changed"
+
+# translation.py
+TRANSLATING_NOTHING: Final = "Translating no Provisioners"
+FAILED_TO_TRANSLATE: Final = "Failed to translate an object; retrying"

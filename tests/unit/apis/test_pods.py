@@ -490,6 +490,28 @@ def test_do_not_disrupt(name: str) -> None:
     assert pods.do_not_disrupt(pod, NOON) is want
 
 
+GOOD, INVALID, TIMED = pods.Guard.FOR_GOOD, pods.Guard.INVALID, pods.Guard.FOR_A_TIME
+READ: dict[str, tuple[str | None, dict[str, Any], pods.Guard, str]] = {
+    "absent": (None, STARTED, pods.Guard.ABSENT, ""),
+    "for good": ("true", STARTED, GOOD, ""),
+    "until an hour from now": ("2h", STARTED, TIMED, "2026-11-21T13:00:00+00:00"),
+    "until a while ago": ("10m", STARTED, TIMED, "2026-11-21T11:10:00+00:00"),
+    "not started": ("2h", {}, TIMED, ""),
+    "beyond the calendar, by what a kubelet says": ("2h", {"status__startTime": "9999-12-31T23:00:00Z"}, GOOD, ""),
+    "no time": ("-1h", STARTED, INVALID, ""),
+    "no duration": ("tomorrow", STARTED, INVALID, ""),
+    "longer than Go's longest": ("99999999h", STARTED, INVALID, ""),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_do_not_disrupt_is_read_as(name: str) -> None:
+    value, changes, guard, until = READ[name]
+    annotations = {} if value is None else {"karpenter.sh/do-not-disrupt": value}
+    found = pods.read_do_not_disrupt(decoded(**changes, metadata__annotations=annotations))
+    assert (found.guard, found.until.isoformat() if found.until is not None else "") == (guard, until)
+
+
 def test_a_pod_is_stuck_a_minute_after_it_should_be_gone() -> None:
     pod = decoded(**DELETED)
     assert pod.deleted is not None

@@ -1,6 +1,7 @@
 """What pods are told of their do-not-disrupt: core spec 6.2, row 91."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -42,3 +43,10 @@ def test_the_end_is_named() -> None:
 def test_what_is_told_is_short_however_long_the_annotation_is() -> None:
     (found,) = protections([running("w", annotations={names.DO_NOT_DISRUPT: "x" * 200_000})], NOON)
     assert len(found.message) < 300
+
+
+@pytest.mark.parametrize("over", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"deleted": NOON}], ids=str)
+@pytest.mark.parametrize("text", ["2h", "1h", "tomorrow"])
+def test_nothing_is_said_of_a_pod_that_is_over(over: dict[str, Any], text: str) -> None:
+    one = running("w", annotations={names.DO_NOT_DISRUPT: text}, start_time=STARTED, **over)
+    assert protections([one], NOON) == ()

@@ -11,7 +11,7 @@ from extender.answering import HUNG_SECONDS, Answerer
 from extender.app import create_app
 from extender.board import MAX_OUTAGE_SECONDS, MAX_SILENCE_SECONDS, Board
 from extender.breaker import SLOW_IN_A_ROW, SLOW_SECONDS
-from extender.plan import ASSUMED_SECONDS, SETTLE_SECONDS, Member
+from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, Member
 from extender.protocol import MAX_BODY_BYTES, ProtocolError
 from provisioner.apis import names
 from provisioner.apis.core import Node, NodeSpec, NodeStatus
@@ -174,6 +174,75 @@ def test_a_binding_that_shows_changes_nothing(bench: Bench) -> None:
     bench.clock.advance(ASSUMED_SECONDS)
     assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n1"]
     assert bench.board.table.ledger.room("n2")["cpu"] == 0
+
+
+def strangers(bench: Bench) -> tuple[Member, Member]:
+    """On n1 and n2 a core each is held for a planned pod, and a core is over."""
+    bench.world.pods(member("a"), member("b"))
+    bench.world.planned_node("n1", entry("a"), cores=2)
+    bench.world.planned_node("n2", entry("b"), cores=2)
+    bench.world.node("n3", 2)
+    pair = (member("x", owner="other", klass="other"), member("y", owner="other", klass="other"))
+    bench.world.pods(*pair)
+    return pair
+
+
+def test_spare_room_beside_held_room_is_not_given_twice_before_the_binding_shows(bench: Bench) -> None:
+    """kube-scheduler knows nothing of holds: two strangers in one moment took a planned pod's room between them."""
+    x, y = strangers(bench)
+    assert bench.filter(x, "n1")["NodeNames"] == ["n1"]
+    assert bench.filter(y, "n1")["NodeNames"] == []
+    bench.world.bind(x, "n1")
+    assert bench.filter(y, "n1", "n2")["NodeNames"] == ["n2"]
+    assert bench.filter(member("a"), "n1", "n2", "n3")["NodeNames"] == ["n1"], "whose room it is"
+
+
+def test_nor_where_nobody_knows_which_of_several_nodes_it_was(bench: Bench) -> None:
+    x, y = strangers(bench)
+    assert bench.filter(x, "n1", "n2", "n3")["NodeNames"] == ["n1", "n2", "n3"]
+    assert bench.filter(y, "n1", "n2", "n3")["NodeNames"] == ["n3"]
+    bench.world.bind(x, "n3")
+    assert bench.filter(y, "n1", "n2", "n3")["NodeNames"] == ["n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("asked", [("n1",), ("n1", "n2")], ids=len)
+def test_a_stranger_that_is_asked_about_again_or_is_gone_takes_no_room(bench: Bench, asked: tuple[str, ...]) -> None:
+    x, y = strangers(bench)
+    for _ in range(2):
+        assert bench.filter(x, *asked)["NodeNames"] == list(asked)
+    bench.board.pod_changed(x, None)
+    assert bench.filter(y, *asked)["NodeNames"] == list(asked)
+
+
+def test_a_stranger_that_was_never_bound_takes_no_room_for_ever(bench: Bench) -> None:
+    x, y = strangers(bench)
+    bench.filter(x, "n1")
+    bench.clock.advance(ASSUMED_SECONDS)
+    assert bench.filter(y, "n1")["NodeNames"] == ["n1"]
+
+
+def test_who_may_be_bound_somewhere_counts_only_there(bench: Bench) -> None:
+    x, y = strangers(bench)
+    bench.filter(x, "n1")
+    assert bench.filter(y, "n2")["NodeNames"] == ["n2"]
+
+
+def test_a_pod_that_waits_for_those_that_may_be_bound_is_woken_once_they_are(bench: Bench) -> None:
+    x, y = strangers(bench)
+    bench.filter(x, "n1", "n3")
+    bench.filter(y, "n1")
+    table, refusals = bench.board.table, bench.board.refusals
+    (kind,) = refusals.kinds()
+    assert refusals.due(kind, table, bench.clock.monotonic()) == ""
+    bench.world.bind(x, "n3")
+    assert refusals.due(kind, table, bench.clock.monotonic()) == "n1"
+
+
+def test_what_is_supposed_is_bounded(bench: Bench) -> None:
+    table = bench.board.table
+    for number in range(100):
+        table.suppose(member(str(number)), frozenset(f"n{node}" for node in range(1000)), 0.0)
+    assert sum(len(one.nodes) for one in table.supposed) == MAX_SUPPOSED
 
 
 def test_a_pod_that_no_watch_told_of_is_read_from_the_message(bench: Bench) -> None:

@@ -18,7 +18,7 @@ _POLICIES = f"{_UNIT}controllers/core/test_provisioning.py"
 _PROGRAM_SETTINGS = """metrics_port health_probe_port enable_profiling leader_election_name leader_election_namespace
 memory_limit log_output_paths log_error_output_paths log_format bind_address kubeconfig report_port"""
 _AWS_SETTINGS = """cluster_name cluster_endpoint cluster_ca_bundle isolated_vpc eks_control_plane provider
-vm_memory_overhead_percent interruption_queue reserved_enis disable_dry_run enable_zonal_shift
+vm_memory_overhead_percent interruption_queue reserved_enis disable_dry_run enable_zonal_shift translate_provisioners
 ami_refresh_interval subnet_refresh_interval system_namespace discounts prefix_delegation
 rebalance spot_refresh_interval price_refresh_interval template_retention"""
 _RATES = "aws_mutating_qps aws_mutating_burst aws_describing_qps aws_describing_burst"

@@ -140,6 +140,32 @@ def test_a_catalogue_of_few_spot_types_is_used_all_the_same() -> None:
     assert [len(claim.instance_types) for claim in plan.result.claims] == [3]
 
 
+def test_of_few_spot_types_large_ones_are_used_because_small_ones_make_more_nodes() -> None:
+    types = spots((4, 0.5, 12), (8, 1.0, 12), (16, 2.0, 4), (32, 9.0, 2))
+    _, plan = planned(problem(pods(48, shape("1", "1Gi")), pool(types=types)))
+    assert [one.partition("-")[0] for one in types_of(plan)] == ["t16"] * 3
+
+
+@pytest.mark.parametrize(("tiny", "want"), [(0.052, "tall"), (0.02, "tiny")])
+def test_a_spread_that_is_alone_on_its_nodes_fills_them_unless_one_a_node_saves_more(tiny: float, want: str) -> None:
+    types = instance_type("tiny", "1", "2Gi", tiny), instance_type("tall", "32", "64Gi", 1.2)
+    even = spread(names.HOSTNAME_LABEL, app("ledger"))
+    ledger = of_app("ledger", "900m", selector={"for": "ledger"}, topology_spread_constraints=(even,))
+    some = pods(60, ledger, "ledger") + pods(20, shape("1", "1Gi", selector={names.NODEPOOL_LABEL: "mine"}), "any")
+    pools = pool("own", types=types, labels={"for": "ledger"}), pool("mine", types=spots((4, 0.5, 20), (8, 4.0, 2)))
+    _, plan = planned(problem(some, *pools))
+    assert {one.planned_type for one in plan.result.claims if one.pool == "own"} == {want}
+    assert {one.planned_type for one in plan.result.claims if one.pool == "mine"} == {"t4-00"}
+
+
+@pytest.mark.parametrize(("penalty", "want"), [(0.0, "lean"), (0.05, "double")])
+def test_a_fleet_that_saves_less_than_its_nodes_are_worth_is_not_taken(penalty: float, want: str) -> None:
+    double = instance_type("double", "8", "16Gi", 1.02)
+    own = replace(pool(types=(LEAN, double)), node_penalty=penalty)
+    _, plan = planned(problem(pods(8, shape("1", "1Gi")), own))
+    assert set(types_of(plan)) == {want}
+
+
 def test_a_bound_holds_for_pools_that_are_packed_greedily() -> None:
     cheap = replace(pool("cheap", types=SMALL_AND_LARGE), packing=Packing.GREEDY)
     result, plan = planned(problem(pods(8, shape("1", "1Gi")), cheap))

@@ -9,7 +9,7 @@ import pytest
 
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.planning.model import Group, Market, Slot, model_of
+from provisioner.planning.model import Group, Market, Slot, models_of
 from provisioner.planning.prices import Prices, prices_of, proved
 from provisioner.scheduling.prepared import prepare
 from tests.support import priced_fleets
@@ -20,7 +20,7 @@ KINDS = ("micro", "batch", "memory", "zonal", "gpu")
 
 def priced(world_of_types: Sequence[InstanceType], some: tuple[Pod, ...]) -> tuple[Market, Prices]:
     prepared = prepare(priced_fleets.world_of(world_of_types))
-    market = model_of(prepared.setting(some), prepared.solve(some)).market
+    market = next(models_of(prepared.setting(some), prepared.solve(some))).market
     return market, prices_of(market)
 
 
@@ -67,7 +67,7 @@ def test_no_fleet_of_a_few_pods_costs_less_than_the_bound(seed: int) -> None:
     some = tuple(one for number, own in enumerate(shapes) for one in pods(1, own, f"p{number}"))
     asked = problem(some, pool(types=types))
     prepared = prepare(asked)
-    prices = prices_of(model_of(prepared.setting(some), prepared.solve(some)).market)
+    prices = prices_of(next(models_of(prepared.setting(some), prepared.solve(some))).market)
     best = min(_cost(parts, types) for parts in _partitions(list(some)))
     assert 0 < prices.usd_at_least <= best
 
@@ -103,7 +103,7 @@ def test_what_machines_of_now_can_take_is_for_nothing() -> None:
     bounds = []
     for asked in (alone, beside):
         prepared = prepare(asked)
-        bounds.append(prices_of(model_of(prepared.setting(some), prepared.solve(some)).market).usd_at_least)
+        bounds.append(prices_of(next(models_of(prepared.setting(some), prepared.solve(some))).market).usd_at_least)
     assert 0 < bounds[1] <= bounds[0] * 0.6 + 1e-5
 
 

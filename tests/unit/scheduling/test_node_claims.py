@@ -11,7 +11,7 @@ from provisioner.apis.hash import nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.plan import MAX_BYTES, decode_plan
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.node_claims import plan_of, plan_text, planned_claim, static_claim
+from provisioner.scheduling.node_claims import plan_of, plan_text, planned_claim, static_claim, template_requirements
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
@@ -203,3 +203,25 @@ def with_template(template: dict[str, Any], **spec: Any) -> NodePool:
     body = msgspec.to_builtins(pool(**spec))
     body["spec"]["template"] |= template
     return msgspec.convert(body, NodePool, strict=False)
+
+
+def former(**annotations: str) -> NodePool:
+    """A NodePool that was made from another version."""
+    one = pool()
+    return structs.replace(one, metadata=structs.replace(one.metadata, annotations=dict(annotations)))
+
+
+def test_nodes_of_a_former_provisioner_carry_its_name_and_claims_do_not_require_it() -> None:
+    of = former(**{names.PROVISIONER_NAME: "novo"})
+    requirements = template_requirements(of)
+    assert requirements.requirement(names.PROVISIONER_NAME).has("novo")
+    body = planned_claim(structs.replace(planned(of), requirements=requirements), "general-abcde").body
+    assert body["metadata"]["labels"][names.PROVISIONER_NAME] == "novo"
+    assert names.PROVISIONER_NAME not in {one["key"] for one in body["spec"]["requirements"]}
+    assert names.PROVISIONER_NAME not in body_of(pool())["metadata"]["labels"]
+
+
+def test_the_kubelet_of_v1beta1_goes_with_the_claim() -> None:
+    of = former(**{names.KUBELET_ANNOTATION: '{"maxPods":7}'})
+    assert body_of(of)["metadata"]["annotations"][names.KUBELET_ANNOTATION] == '{"maxPods":7}'
+    assert names.KUBELET_ANNOTATION not in body_of(pool())["metadata"]["annotations"]

@@ -20,7 +20,7 @@ from provisioner.scheduling.problem import Pool, Problem
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
 from provisioner.scheduling.solver import solve
 from provisioner.values.resources import Resources
-from tests.support import checker
+from tests.support import checker, loads
 from tests.support.problems import (
     ARM,
     LARGE,
@@ -369,3 +369,21 @@ def test_what_hostname_spreads_need_on_an_empty_cluster_is_planned_in_one_attemp
     assert not result.unplaced
     assert len(result.claims) == 30
     assert calls_of(Attempt.run, lambda: solve(asked)) == 1
+
+
+@pytest.mark.parametrize(("plain", "tied"), [(100, 200), (50, 500), (300, 300), (200, 2_000)])
+def test_pods_spread_over_hosts_share_nodes_evenly_with_plain_ones_where_a_node_for_each_is_dearer(
+    plain: int, tied: int
+) -> None:
+    waiting = loads.plain_and_spread(plain, tied)
+    pools = (loads.ec2_pool(),)
+    asked = Problem(pods=waiting, pools=pools, hostname_domains=3)
+    result = solve(asked)
+    alone, one = (solve(replace(asked, pods=some)) for some in (waiting[:plain], waiting[-1:]))
+    assert not result.unplaced
+    assert result.bound is not None
+    assert result.bound.usd_per_hour is not None
+    assert result.usd_per_hour < alone.usd_per_hour + tied * one.usd_per_hour
+    assert result.usd_per_hour <= 1.15 * result.bound.usd_per_hour
+    on_each = [sum(pod.labels.get("app") == "web" for pod in claim.pods) for claim in result.claims]
+    assert max(on_each) - min(on_each) <= 1

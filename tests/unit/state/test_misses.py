@@ -16,6 +16,7 @@ from provisioner.state.misses import (
     UNANSWERED,
     Look,
     Misses,
+    Progress,
     Stop,
     cause_of,
     is_evidence,
@@ -38,6 +39,8 @@ LOOK = Look(
     nodes=3,
     tainted=0,
     waiting=0,
+    quiet_for=0.1,
+    coming=False,
     alive=True,
 )
 
@@ -72,33 +75,42 @@ def test_a_refusal_is_shown_by(look: Look, want: bool) -> None:
     assert is_evidence(look) is want
 
 
-def test_who_gets_no_answer_is_missed_after_fifteen_seconds_and_a_fiftieth_for_each_pod_that_waits() -> None:
+def waited(look: Look, seconds: float, quiet: float | None = None, waiting: int = 0) -> Look:
+    """A look so long after the node opened, and so long after anything was done for the pods that were planned."""
+    return replace(look, open_for=seconds, quiet_for=seconds if quiet is None else quiet, waiting=waiting)
+
+
+def test_who_gets_no_answer_is_missed_after_fifteen_seconds_and_a_fiftieth_for_each_pod_that_waited() -> None:
     silent = replace(LOOK, said=TAINTED)
     for waiting, seconds in ((0, 15.0), (1000, 35.0)):
         assert patience(waiting) == seconds
-        assert verdict(replace(silent, waiting=waiting, open_for=seconds)) is None
-        assert verdict(replace(silent, waiting=waiting, open_for=seconds + 0.1)) == UNANSWERED
-    assert verdict(replace(silent, open_for=1000.0, alive=False)) is None, (
-        "a scheduler that does nothing refuses nobody"
-    )
+        assert verdict(waited(silent, seconds, waiting=waiting)) is None
+        assert verdict(waited(silent, seconds + 0.1, waiting=waiting)) == UNANSWERED
+    assert verdict(replace(waited(silent, 1000.0), alive=False)) is None, "a scheduler that does nothing refuses nobody"
+
+
+def test_a_scheduler_that_is_merely_slow_misses_nobody_while_it_binds_who_was_planned_before() -> None:
+    """On a loaded machine 65 of 1,000 pods were given up while kube-scheduler was still binding those before them."""
+    silent = replace(LOOK, said=TAINTED)
+    assert verdict(waited(silent, 100.0, 15.0)) is None
+    assert verdict(waited(silent, 100.0, 15.1)) == UNANSWERED
 
 
 HELD = SPREAD.replace("2 Insufficient cpu", "2 waiting for its own room on a")
+FRIENDS = HELD.replace("topology spread constraints", "pod affinity rules")
+NO_MEMORY = HELD.replace("node(s) didn't match pod topology spread constraints", "Insufficient memory")
 TURNS = {
     "a spread that others must fill first, while its room is held": (replace(LOOK, said=HELD), None),
-    "the same, with more time for each pod that waits": (replace(LOOK, said=HELD, open_for=6.9, waiting=100), None),
-    "the same, when everybody had time enough": (replace(LOOK, said=HELD, open_for=5.1), "topology_spread"),
-    "friends who must be there first": (
-        replace(LOOK, said=HELD.replace("topology spread constraints", "pod affinity rules")),
-        None,
-    ),
+    "the same, with more time for each pod that waited": (waited(replace(LOOK, said=HELD), 6.9, waiting=100), None),
+    "the same, when everybody had time enough": (waited(replace(LOOK, said=HELD), 5.1), "topology_spread"),
+    "the same, while others are being bound": (waited(replace(LOOK, said=HELD), 60.0, 4.9), None),
+    "the same, while the other nodes are coming": (waited(replace(LOOK, said=HELD, coming=True), 60.0), None),
+    "friends who must be there first": (replace(LOOK, said=FRIENDS), None),
     "a spread, where nobody holds its room": (LOOK, "topology_spread"),
-    "too little room, which no pod that comes will mend": (
-        replace(
-            LOOK,
-            said_then="",
-            said=HELD.replace("node(s) didn't match pod topology spread constraints", "Insufficient memory"),
-        ),
+    "a spread, where nobody holds its room and the other nodes are coming": (replace(LOOK, coming=True), None),
+    "too little room, which no pod that comes will mend": (replace(LOOK, said_then="", said=NO_MEMORY), "resources"),
+    "too little room, whatever nodes are coming": (
+        replace(LOOK, said_then="", said=NO_MEMORY, coming=True),
         "resources",
     ),
 }
@@ -262,6 +274,106 @@ def test_a_pod_whose_room_is_held_until_others_are_bound_is_not_missed_at_once()
         PodMissed(A, refused, "topology_spread"),
         PodSettled(A, "one", "missed"),
     ]
+
+
+def crowd(world: World, *uids: str) -> list[Pod]:
+    """Pods planned for the claim `b`, in the same moment; its Node has joined with its taint."""
+    pods = [pod(uid) for uid in uids]
+    world.add(*pods)
+    world.cluster.claim_changed(None, claim("b", pods=tuple(pods), provider_id="kwok://b", true=(names.LAUNCHED,)))
+    world.cluster.node_changed(None, node("b", taints=(UNREGISTERED,)))
+    return pods
+
+
+def outcomes(effects: list[Effect]) -> list[str]:
+    return [effect.outcome for effect in effects if isinstance(effect, PodSettled)]
+
+
+def test_a_pod_whose_turn_comes_after_others_is_not_missed_while_they_are_bound() -> None:
+    """The demo's: 27 pods of a zone spread were planned again in the moment in which the last of the others was bound."""
+    world, one = arranged()
+    others = crowd(world, *"stuvwxyz")
+    fall(world)
+    world.cluster.node_changed(world.cluster.node("b"), node("b"))
+    refused = told(one, HELD.replace("0/3", "0/4"))
+    assert world.cluster.pod_changed(one, refused) == []
+    for other in others:
+        world.clock.advance(3)
+        assert outcomes(world.cluster.expire()) == []
+        world.cluster.pod_changed(other, bound(other, "b"))
+    world.clock.advance(4)
+    assert outcomes(world.cluster.expire()) == []
+    world.clock.advance(2)
+    assert outcomes(world.cluster.expire()) == ["missed"]
+
+
+def test_a_pod_without_an_answer_is_not_missed_while_its_scheduler_binds_those_planned_with_it() -> None:
+    world, _ = arranged()
+    others = crowd(world, *"stuvwxyz")
+    fall(world)
+    world.cluster.node_changed(world.cluster.node("b"), node("b"))
+    for other in others:
+        world.clock.advance(10)
+        assert outcomes(world.cluster.expire()) == []
+        world.cluster.pod_changed(other, bound(other, "b"))
+    world.clock.advance(14)
+    assert outcomes(world.cluster.expire()) == []
+    world.clock.advance(2)
+    assert outcomes(world.cluster.expire()) == ["missed"]
+
+
+def test_pods_that_are_planned_later_keep_nobody_waiting() -> None:
+    world, _ = arranged()
+    world.clock.advance(5)
+    others = crowd(world, *"stuvwxyz")
+    fall(world)
+    world.cluster.node_changed(world.cluster.node("b"), node("b"))
+    missed = []
+    for other in others:
+        world.clock.advance(2)
+        missed += outcomes(world.cluster.expire())
+        world.cluster.pod_changed(other, bound(other, "b"))
+    assert missed == ["missed"]
+
+
+@pytest.mark.parametrize("text", [HELD, SPREAD], ids=["with an extender", "without"])
+def test_a_pod_that_others_must_precede_waits_for_their_nodes(text: str) -> None:
+    """Machines boot many seconds apart: until the other zone's node takes pods a hard spread refuses this one."""
+    world, one = arranged()
+    crowd(world, "other")
+    fall(world)
+    assert world.cluster.pod_changed(one, told(one, text.replace("0/3", "0/4").replace("1 node(s)", "2 node(s)"))) == []
+    world.clock.advance(60)
+    assert outcomes(world.cluster.expire()) == []
+    world.cluster.node_changed(world.cluster.node("b"), node("b"))
+    world.clock.advance(6)
+    assert outcomes(world.cluster.expire()) == ["missed"]
+
+
+def test_nodes_of_other_plans_that_never_come_keep_nobody_waiting() -> None:
+    world = World()
+    crowd(world, "other")
+    world.clock.advance(5)
+    for name in ("x", "y"):
+        world.cluster.node_changed(None, node(name))
+    one = pod("one")
+    world.add(one)
+    world.cluster.claim_changed(None, claim("a", pods=(one,), provider_id="kwok://a", true=(names.LAUNCHED,)))
+    world.cluster.node_changed(None, node("a", taints=(UNREGISTERED,)))
+    fall(world)
+    refused = told(one, SPREAD.replace("0/3", "0/4").replace("1 node(s)", "2 node(s)"))
+    assert outcomes(world.cluster.pod_changed(one, refused)) == ["missed"]
+
+
+def test_the_steps_of_progress_are_bounded_and_the_latest_of_who_was_planned_before_counts() -> None:
+    progress = Progress()
+    for number in range(5_000):
+        progress.note(float(number), number + 100.0)
+    assert len(progress._steps) == 1_000
+    assert progress.last(4_500.0) == 4_601.0, "what is planned a second later belongs to the same batch"
+    progress.note(4_500.0, 9_000.0)
+    assert [progress.last(at) for at in (4_999.0, 4_500.0, 4_499.0, 4_400.0)] == [9_000.0, 9_000.0, 9_000.0, 4_501.0]
+    assert progress.last(-10.0) == float("-inf")
 
 
 def test_a_text_from_before_the_taint_fell_ends_nothing() -> None:

@@ -16,6 +16,7 @@ from provisioner.support.workers import (
     Result,
     Schedule,
     StillRunningError,
+    join_all,
     pool,
     run_parallel,
 )
@@ -429,3 +430,25 @@ def test_a_call_that_hangs_is_told_by_its_thread(pulses: tuple[Pulses, FakeClock
         clock.advance(heartbeat.PATIENCE_SECONDS + 1)
         assert found.problem() == "thread creates-0 has made no progress for 901 s"
         release.set()
+
+
+class Endless(threading.Thread):
+    """Never ends; waiting for it takes all the time that is given."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(daemon=True)
+        self._clock = clock
+
+    def join(self, timeout: float | None = None) -> None:
+        assert timeout is not None
+        self._clock.sleep(timeout)
+
+    def is_alive(self) -> bool:
+        return True
+
+
+def test_threads_that_do_not_end_are_waited_for_together_not_one_after_the_other() -> None:
+    clock = FakeClock()
+    began = clock.monotonic()
+    assert not join_all([Endless(clock) for _ in range(3)], 10.0, clock)
+    assert clock.monotonic() - began == 10.0

@@ -12,6 +12,7 @@ from tests.support.clock import FakeClock
 from tests.support.kube import deep
 from tests.unit.webhook.test_review import body
 from webhook.app import Admission, create_app
+from webhook.conversion import Conversion
 from webhook.review import MAX_BODY_BYTES
 from webhook.shares import Owner, Seat, Share, Side
 from webhook.stamping import Facts
@@ -57,7 +58,9 @@ SOURCE = Source(
 
 def client(reasons: list[str] | None = None) -> FlaskClient:
     validation = Validation(Nothing(), FakeClock())
-    return create_app(Admission(SOURCE, FakeClock()), validation, lambda: reasons or []).test_client()
+    return create_app(
+        Admission(SOURCE, FakeClock()), validation, Conversion(FakeClock()), lambda: reasons or []
+    ).test_client()
 
 
 def counted(outcome: str) -> float:

@@ -21,6 +21,7 @@ from tests.support.verdict_cases import CASES, CLASS, Case, Document, budgets, c
 from tests.unit.webhook.test_app import SOURCE
 from tests.unit.webhook.test_review import body
 from webhook.app import Admission, create_app
+from webhook.conversion import Conversion
 from webhook.review import MAX_WARNING_BYTES, MAX_WARNINGS
 from webhook.validation import MAX_AT_ONCE, MAX_OBJECT_BYTES, Surroundings, Validation, opinion
 
@@ -48,7 +49,9 @@ class Beside:
 
 
 def client(beside: Beside) -> FlaskClient:
-    return create_app(Admission(SOURCE, FakeClock()), Validation(beside, FakeClock()), list).test_client()
+    return create_app(
+        Admission(SOURCE, FakeClock()), Validation(beside, FakeClock()), Conversion(FakeClock()), list
+    ).test_client()
 
 
 def review(document: Document, old: Document | None = None, **changes: Any) -> bytes:
@@ -162,6 +165,17 @@ def test_nothing_is_said_of_a_change_of(new: Document, old: Document) -> None:
     before = counted("unchanged")
     assert answered(review(new, old)) == ADMITTED
     assert counted("unchanged") == before + 1
+
+
+def test_a_money_limit_that_nobody_can_read_is_denied_and_another_annotation_is_nobodys_business() -> None:
+    before = pool()
+    limited = _meta(before, annotations={"dovetail.dev/max-usd-per-hour": "$100"})
+    for response in (answered(review(limited)), answered(review(limited, before))):
+        assert not response["allowed"]
+        assert "'$100' is not a decimal number above 0, such as 12.5" in response["status"]["message"]
+    assert answered(review(_meta(limited, labels={"a": "b"}), limited)) == ADMITTED
+    assert answered(review(before, limited)) == ADMITTED
+    assert answered(review(_meta(before, annotations={"dovetail.dev/max-usd-per-hour": "100"}), before)) == ADMITTED
 
 
 def test_deletions_subresources_and_other_kinds_are_nobodys_business() -> None:

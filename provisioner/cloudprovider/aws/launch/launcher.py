@@ -52,6 +52,7 @@ from provisioner.cloudprovider.aws.launch.recovery import Evidence, Step
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
+from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import (
     CloudError,
@@ -495,7 +496,7 @@ class Launcher:
 
     def _gather(self, claim: NodeClaim) -> Around:
         world, now = self._world, self._clock.now()
-        node_class = orders.ready(claim, world.class_of(claim))
+        node_class = with_kept_kubelet(orders.ready(claim, world.class_of(claim)), claim.metadata.annotations)
         types = world.types_for(claim, node_class)
         if not types:
             raise CreateError(_NO_TYPES, "the list of EC2 instance types has not been read yet")
@@ -947,7 +948,8 @@ class Launcher:
                 again.append(claim)
                 continue
             node_class = self._world.class_of(claim)
-            types = () if node_class is None else self._world.types_for(claim, node_class)
+            fitted = None if node_class is None else with_kept_kubelet(node_class, claim.metadata.annotations)
+            types = () if fitted is None else self._world.types_for(claim, fitted)
             found = next((one for one in types if one.name == instance.instance_type), None)
             self._give(claim, Made.described(instance), found)
         self._spend(tag)

@@ -122,6 +122,7 @@ def ask_key(claim: NodeClaim) -> bytes:
         (
             *(spec.node_class_ref, spec.requirements, spec.resources, spec.taints, spec.startup_taints),
             *(claim.metadata.labels, given.get(names.MIN_VALUES_RELAXED), given.get(names.PRICE_OVERLAY_APPLIED)),
+            given.get(names.KUBELET_ANNOTATION),
         ),
         order="deterministic",
     )

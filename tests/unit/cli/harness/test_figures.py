@@ -27,3 +27,9 @@ def test_a_page_that_cannot_be_read_is_not_asked_for_at_every_node() -> None:
     labels = {names.INSTANCE_TYPE_LABEL: "m5.large", names.ZONE_LABEL: "a", names.CAPACITY_TYPE_LABEL: "spot"}
     assert prices(labels) == 0.0
     assert prices(labels) == 0.0
+
+
+def test_requests_to_the_api_server_are_summed_over_methods_and_codes() -> None:
+    lines = ('requests_total{code="200",method="GET"} 2.0', 'requests_total{code="409",method="PATCH"} 3.0')
+    assert figures.requests("\n".join(f"dovetail_kube_{line}" for line in lines)) == 5
+    assert figures.requests("") == 0

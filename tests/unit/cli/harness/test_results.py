@@ -33,6 +33,11 @@ LINES = {
     "met": (Figure("time", 12.5, "s", at_most(25)), "time: 12.5 s (goal <= 25: met)"),
     "missed is printed": (Figure("time", 31, "s", at_most(25)), "time: 31 s (goal <= 25: MISSED)"),
     "unmeasured is printed": (Figure("time", math.nan, "s", at_most(25)), "time: not measured (goal <= 25: MISSED)"),
+    "Karpenter's figure stands beside": (
+        Figure("time", 12.5, "s", at_most(25), "432 s"),
+        "time: 12.5 s (goal <= 25: met; Karpenter: 432 s)",
+    ),
+    "and without a goal": (Figure("nodes", 4, "", None, "110"), "nodes: 4 (Karpenter: 110)"),
     "no unit leaves no blank": (Figure("nodes", 4, ""), "nodes: 4"),
 }
 

@@ -21,6 +21,7 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
     "reserved-enis": ("1", "reserved_enis", 1),
     "disable-dry-run": ("true", "dry_run_validation", False),
     "enable-zonal-shift": ("true", "enable_zonal_shift", True),
+    "translate-provisioners": ("true", "translate_provisioners", True),
     "ami-refresh-interval": ("1h", "ami_refresh", HOUR),
     "subnet-refresh-interval": ("1h", "subnet_refresh", HOUR),
     "system-namespace": ("ns", "system_namespace", "ns"),

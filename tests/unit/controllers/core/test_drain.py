@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import Node
+from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
@@ -17,6 +17,7 @@ from provisioner.values.taints import Toleration
 from tests.support import jsonpatch
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
+from tests.support.fleets import budget
 from tests.support.problems import shape
 from tests.support.tinyserver import TinyServer
 
@@ -296,6 +297,58 @@ def test_a_refused_eviction_is_not_hastened_by_asking_again() -> None:
         asking.ask(pod("p", node="n"))
     asked = [sent for sent in asking.server.api.sent if sent.path.endswith("/eviction")]
     assert len(asked) == 1
+
+
+class Budgeted(Asking):
+    """Pods of one app under a PodDisruptionBudget that refuses all of them, and changes when the test says so."""
+
+    def __init__(
+        self, count: int, why: str = "Cannot evict pod as it would violate the pod's disruption budget."
+    ) -> None:
+        super().__init__()
+        self.server.refusal = why
+        self.pods = tuple(
+            pod(f"p{number}", node="n", phase="Running", ready=True, labels={"app": "web"}) for number in range(count)
+        )
+        self.server.refuse |= dict.fromkeys((one.name for one in self.pods), 429)
+        self.known: PodDisruptionBudget | None = None
+        self.allow(0)
+        self.ask(*self.pods)
+
+    def allow(self, pods: int) -> None:
+        before, self.known = self.known, budget("guard", "web", pods)
+        self.world.cluster.budget_changed(before, self.known)
+
+    def asked(self) -> int:
+        return sum(sent.path.endswith("/eviction") for sent in self.server.api.sent)
+
+
+def test_pods_that_a_budget_refused_are_asked_as_soon_as_it_allows_them() -> None:
+    held = Budgeted(5)
+    assert held.asked() == 5
+    held.allow(2)
+    for _ in range(3):  # by the drains of several Nodes, or of one again: the change is spent once
+        held.ask(*held.pods)
+    assert held.asked() == 7
+    held.ask(*held.pods)
+    held.allow(1)
+    held.server.refuse.clear()
+    held.ask(*held.pods)
+    assert held.server.done == ["POST evictions/p0"]
+
+
+def test_an_api_server_that_is_busy_is_not_asked_sooner_whatever_a_budget_allows() -> None:
+    held = Budgeted(2, "the server has received too many requests")
+    held.allow(2)
+    held.ask(*held.pods)
+    assert held.asked() == 2
+
+
+def test_a_budget_that_still_allows_nothing_hastens_nobody() -> None:
+    held = Budgeted(3)
+    held.allow(0)
+    held.ask(*held.pods)
+    assert held.asked() == 3
 
 
 MARKED = {names.COMMAND_MEMBER_ANNOTATION: "0123456789ab"}

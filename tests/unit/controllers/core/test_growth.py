@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import cast
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
@@ -198,6 +199,29 @@ def test_nodes_together_cost_no_more_than_allowed_and_a_node_that_goes_makes_roo
     one.world.clock.advance(FRESH_SECONDS)
     one.run()
     assert one.claims == 1
+
+
+def test_a_node_pool_says_how_much_its_own_nodes_may_cost_and_is_told_what_waits() -> None:
+    one = Growing(GrowthLimits(), *fills(3))
+    limited = msgspec.structs.replace(
+        one.pool,
+        metadata=msgspec.structs.replace(one.pool.metadata, annotations={names.MAX_USD_PER_HOUR: "0.25"}),
+    )
+    one.world.cluster.pool_changed(one.pool, limited)
+    one.run()
+    assert one.claims == 2, "a node of this type may come to cost $0.1086, on demand"
+    (text,) = one.said("NodePool", "GrowthLimited")
+    assert text == (
+        "1 pod waits because of the annotation dovetail.dev/max-usd-per-hour: limit on USD per hour: 0.03282 left, "
+        "the smallest instance type that fits needs 0.10859; raise it, or remove workloads"
+    )
+    one.restart()
+    one.world.clock.advance(3600.0)
+    one.run()
+    assert one.claims == 2, "what is planned already costs"
+    one.world.cluster.pool_changed(limited, one.pool)
+    one.run()
+    assert one.claims == 3
 
 
 def test_static_node_pools_grow_no_faster_either() -> None:

@@ -1,5 +1,6 @@
 """Batch windows, and which pods count."""
 
+import threading
 from datetime import timedelta
 
 import msgspec
@@ -137,3 +138,65 @@ def test_a_run_that_is_asked_for_later_comes_later() -> None:
     eventually(lambda: runs, "the run came", 10.0)
     intake.stop()
     assert [at - began for at in runs] == [5.0]
+
+
+def test_who_tells_of_a_pod_does_not_wait_for_what_a_gathering_batch_starts() -> None:
+    """The planning process is started by the thread of the intake; a watch waited for that, and with it the whole state."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def starts_a_process(members: int) -> float:
+        if members:
+            begun.set()
+            goes_on.wait(10.0)
+        return 0.0
+
+    clock = FakeClock()
+    intake = Intake(
+        lambda: None,
+        list,
+        lambda _: False,
+        clock,
+        idle=timedelta(seconds=1),
+        longest=timedelta(seconds=10),
+        grace=timedelta(milliseconds=300),
+        gathering=starts_a_process,
+    )
+    intake.start()
+    intake.pod_seen(pod("one"))
+    assert begun.wait(10.0)
+    told = threading.Thread(target=lambda: intake.pod_seen(pod("two")), daemon=True)
+    told.start()
+    told.join(5.0)
+    waited = told.is_alive()
+    goes_on.set()
+    intake.stop()
+    assert not waited
+
+
+def test_what_planning_needs_is_asked_again_for_a_batch_that_grew_meanwhile() -> None:
+    asked, goes_on = list[int](), threading.Event()
+    clock = FakeClock()
+
+    def needs(members: int) -> float:
+        asked.append(members)
+        if members == 1:
+            goes_on.wait(10.0)
+        return 0.0
+
+    intake = Intake(
+        lambda: None,
+        list,
+        lambda _: False,
+        clock,
+        idle=timedelta(hours=1),
+        longest=timedelta(hours=10),
+        grace=timedelta(milliseconds=300),
+        gathering=needs,
+    )
+    intake.start()
+    intake.pod_seen(pod("one"))
+    eventually(lambda: 1 in asked, "the first was told of", 10.0)
+    intake.pod_seen(pod("two"))
+    goes_on.set()
+    eventually(lambda: 2 in asked, "the second was told of", 10.0)
+    intake.stop()

@@ -9,14 +9,15 @@ from provisioner.apis import names
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition
-from provisioner.cloudprovider.types import CloudProvider
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nodepool import Health, PoolController, used_by
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
+from provisioner.support.metrics import REGISTRY
 from provisioner.values.resources import Resources
 from tests.support.clock import NOON
-from tests.support.cluster import World, claim, pool
+from tests.support.cluster import TYPES, World, claim, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 
 GENERATIONS = (1, 1)
@@ -118,6 +119,9 @@ class Provider:
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
 
+    def instance_types(self, _: object) -> tuple[InstanceType, ...]:
+        return tuple(TYPES.values())
+
     def node_class_ready(self, _: object) -> tuple[str, str, str]:
         return "True", "", ""
 
@@ -173,6 +177,46 @@ class Stage:
         found = condition(self.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
         assert found is not None
         return found.status
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "text"),
+    [
+        ("0.3", "False", "nodes cost $0.1520 of $0.3 per hour; further nodes fit"),
+        ("0.16", "True", "nodes cost $0.1520 of $0.16 per hour; no further node fits"),
+    ],
+)
+def test_a_pool_with_a_money_limit_says_what_its_nodes_cost(limit: str, status: str, text: str) -> None:
+    one = Stage()
+    one.world.cluster.pool_changed(None, one.pool)
+    for name in ("a", "b"):
+        one.world.machine(name)
+    one.controller.reconcile("general")  # writes the hash
+    one.pool.metadata.annotations[names.MAX_USD_PER_HOUR] = limit
+    one.controller.reconcile("general")
+    found = condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED)
+    assert found is not None
+    assert (found.status, found.message) == (status, text)
+    labels = {"nodepool": "general", "resource_type": "usd_per_hour"}
+    assert REGISTRY.get_sample_value("karpenter_nodepools_limit", labels) == float(limit)
+    assert REGISTRY.get_sample_value("karpenter_nodepools_usage", labels) == pytest.approx(0.152, abs=1e-4)
+    del one.pool.metadata.annotations[names.MAX_USD_PER_HOUR]
+    one.controller.reconcile("general")
+    assert condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED) is None
+    assert REGISTRY.get_sample_value("karpenter_nodepools_limit", labels) is None
+
+
+def test_a_pool_whose_money_limit_cannot_be_read_is_not_ready() -> None:
+    one = Stage()
+    one.controller.reconcile("general")  # writes the hash
+    one.pool.metadata.annotations[names.MAX_USD_PER_HOUR] = "much"
+    one.controller.reconcile("general")
+    found = condition(one.pool.status.conditions, names.VALIDATION_SUCCEEDED)
+    assert found is not None
+    assert found.status == "False"
+    assert (
+        "metadata.annotations[dovetail.dev/max-usd-per-hour]: 'much' is not a decimal number above 0" in found.message
+    )
 
 
 def test_a_class_that_changes_makes_the_health_of_its_pools_unknown() -> None:

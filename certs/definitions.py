@@ -1,0 +1,85 @@
+"""The `caBundle` of CustomResourceDefinitions whose objects a webhook converts.
+
+It follows the bundle of the webhook configuration and decides nothing. A definition that Helm, Argo CD or Flux keeps is left alone, as they
+would undo it, and every one while Karpenter runs beside us: then v1beta1 is not available, and v1 is as ever.
+"""
+
+import base64
+from typing import Final
+
+from certs import messages
+from certs.injection import certificates
+from provisioner.apis.conversion.ownership import KARPENTER_LEASE, karpenter_beside, owner_of
+from provisioner.apis.core import CustomResourceDefinition
+from provisioner.kube.client import Client
+from provisioner.kube.errors import NotFound
+from provisioner.kube.resources import CRDS, LEASES
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+_PATH: Final = "/spec/conversion/webhook/clientConfig/caBundle"
+_log = logs.get_logger(__name__)
+
+
+def refusal(definition: CustomResourceDefinition) -> str:
+    """Why this definition is not changed, as a sentence; "" where it may be."""
+    owner = owner_of(definition.metadata.labels, definition.metadata.annotations)
+    return messages.definition_is_kept(definition.metadata.name, owner) if owner else ""
+
+
+def injection(definition: CustomResourceDefinition, bundle: bytes) -> list[dict[str, object]]:
+    """The JSON Patch that makes the conversion of a definition trust this bundle; empty where it does, or is none of a webhook's."""
+    conversion = definition.spec.conversion
+    hook = None if conversion is None or conversion.strategy != "Webhook" else conversion.webhook
+    if hook is None or hook.client_config is None:
+        return []
+    if certificates(hook.client_config.ca_bundle or b"").keys() == certificates(bundle).keys():
+        return []
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": definition.metadata.resource_version},
+        {"op": "add", "path": _PATH, "value": base64.b64encode(bundle).decode("ascii")},
+    ]
+
+
+class DefinitionInjector:
+    """Writes the bundle into the definitions of these names.
+
+    Args:
+        client: of the leader.
+        clock: for the age of Karpenter's Lease.
+        names: of the definitions.
+        namespace: our own.
+    """
+
+    def __init__(self, client: Client, clock: Clock, names: tuple[str, ...], namespace: str) -> None:
+        self._client, self._clock, self._names, self._namespace = client, clock, names, namespace
+        self._said = ""
+
+    def inject(self, bundle: bytes) -> None:
+        """Makes all of them trust exactly this bundle, where they may be changed; one that is not there is passed over.
+
+        Raises:
+            Invalid: a definition is no longer the one that was read; read again.
+            ApiError: the server refused otherwise.
+        """
+        refused = []
+        for name in self._names:
+            try:
+                definition = self._client.get(CRDS, name)
+            except NotFound:
+                continue
+            patch = injection(definition, bundle)
+            if patch and not (reason := refusal(definition) or self._karpenter()):
+                self._client.patch(CRDS, name, patch, kind="json")
+                _log.info(messages.INJECTED_CA_BUNDLE, kind=CRDS.kind, certificates=len(certificates(bundle)))
+            elif patch:
+                refused.append(reason)
+        text = "; ".join(dict.fromkeys(refused))
+        if text and text != self._said:
+            _log.warning(messages.V1BETA1_IS_NOT_AVAILABLE, reason=text)
+        self._said = text
+
+    def _karpenter(self) -> str:
+        leases = self._client.list(LEASES, field_selector=f"metadata.name={KARPENTER_LEASE}")
+        where = karpenter_beside(leases, self._namespace, self._clock.now())
+        return messages.karpenter_runs(where) if where else ""

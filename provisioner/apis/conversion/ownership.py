@@ -1,0 +1,49 @@
+"""Whether the definitions of a cluster are ours to change, and whether Karpenter runs beside us. Pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from provisioner.apis.core import Lease
+from provisioner.apis.reports import LEASE_NAME
+
+KARPENTER_LEASE: Final = LEASE_NAME
+KARPENTER_SILENT: Final = timedelta(minutes=5)
+"""After so long without a renewal of its Lease Karpenter has gone; it renews every two seconds."""
+
+_HELM: Final = "app.kubernetes.io/managed-by"
+_KEYS: Final[Mapping[str, str]] = {
+    "meta.helm.sh/release-name": "Helm",
+    "argocd.argoproj.io/tracking-id": "Argo CD",
+    "argocd.argoproj.io/instance": "Argo CD",
+    "kustomize.toolkit.fluxcd.io/name": "Flux",
+    "helm.toolkit.fluxcd.io/name": "Flux",
+}
+
+
+def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Who keeps an object as it is, such as "Helm"; "" for nobody. Whoever does undoes what others write."""
+    if labels.get(_HELM) == "Helm":
+        return "Helm"
+    return next((owner for key, owner in _KEYS.items() if key in labels or key in annotations), "")
+
+
+def karpenter_beside(leases: Iterable[Lease], namespace: str, now: datetime) -> str:
+    """Where a Karpenter other than us leads, as namespace; "" for nowhere.
+
+    Args:
+        leases: those named `KARPENTER_LEASE`, of all namespaces.
+        namespace: our own; its Lease is the one that we use.
+        now: compared with what another clock wrote, so minutes count only.
+    """
+    for lease in leases:
+        spec = lease.spec
+        if lease.metadata.namespace == namespace or not spec.holder_identity or not spec.renew_time:
+            continue
+        try:
+            renewed = datetime.fromisoformat(spec.renew_time)
+        except ValueError:
+            return lease.metadata.namespace  # somebody holds it
+        if renewed.tzinfo is None or now - renewed < KARPENTER_SILENT:
+            return lease.metadata.namespace
+    return ""

@@ -1,0 +1,201 @@
+"""`dovetail convert`: manifests of old API versions as v1, offline. Everything that was decided is said, and nothing is written where something is wrong."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from provisioner.apis import names
+from provisioner.apis.conversion import alpha
+from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
+from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
+from provisioner.apis.openapi import Violation, defaulted, definition_of, violations
+from provisioner.cli.documents import DocumentError, content, documents
+from provisioner.cli.manifests import plain_yaml
+
+MAX_DOCUMENTS: Final = 10_000
+_OF_THE_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_GROUPS: Final = frozenset({"karpenter.sh", "karpenter.k8s.aws"})
+
+
+@dataclass
+class Result:
+    """What became of all files.
+
+    Attributes:
+        objects: to be written, in order.
+        notes: what was decided, a line each.
+        errors: what cannot be converted, a line each.
+    """
+
+    objects: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+def converted(given: Iterable[tuple[str, Mapping[str, Any]]], cluster: str = "") -> Result:
+    """The objects of some files at v1; those of kinds that are not ours as they are.
+
+    Args:
+        given: name of the file and object.
+        cluster: name of the cluster, for Provisioners that select nothing; "" where it is not known.
+    """
+    whole = list(given)
+    templates = {_name(one): one for _, one in whole if _is(one, NODE_TEMPLATE.api_version, NODE_TEMPLATE.kind)}
+    result = Result()
+    for file, one in whole:
+        label = f"{file}: {one.get('kind')}/{_name(one)}"
+        objects, notes, errors = _converted(one, templates, cluster)
+        result.objects += objects
+        result.notes += [f"{label}: {note}" for note in notes]
+        result.errors += [f"{label}: {error}" for error in errors]
+    return result
+
+
+_Found = tuple[list[dict[str, Any]], list[Violation], list[Violation]]
+
+
+def _converted(one: Mapping[str, Any], templates: Mapping[str, Mapping[str, Any]], cluster: str) -> _Found:
+    api_version, kind = str(one.get("apiVersion")), str(one.get("kind"))
+    bare = _bare(one)
+    if kind in BETA and api_version == BETA[kind].api_version:
+        return _of_beta(kind, bare)
+    if _is(one, PROVISIONER.api_version, PROVISIONER.kind):
+        found = alpha.provisioner(bare, templates, cluster)
+        return list(found.objects), list(found.decisions), list(found.errors)
+    if _is(one, NODE_TEMPLATE.api_version, NODE_TEMPLATE.kind):
+        found = alpha.template(bare, cluster)
+        return list(found.objects), list(found.decisions), list(found.errors)
+    if (definition := definition_of(api_version, kind)) is not None:
+        wrong = violations(definition, defaulted(definition, bare))
+        return [] if wrong else [bare], [], wrong
+    if api_version.partition("/")[0] in _GROUPS:
+        return [], [], [Violation("apiVersion", f'"{api_version}" of {kind} has no successor')]
+    return [dict(one)], list(_legacy_labels(one)), []
+
+
+def _of_beta(kind: str, given: dict[str, Any]) -> _Found:
+    whole = defaulted(BETA[kind], given)
+    if wrong := violations(BETA[kind], whole):
+        return [], [], wrong
+    try:
+        made = to_v1(whole)
+    except ConversionError as error:
+        return [], [], [Violation("", str(error))]
+    if wrong := violations(V1[kind], made):
+        return [], [], wrong
+    metadata = dict(made["metadata"])
+    annotations = {
+        key: value for key, value in metadata.pop("annotations", {}).items() if key not in (KEPT_BETA, KEPT_V1)
+    }
+    made["metadata"] = {**metadata, **({"annotations": annotations} if annotations else {})}
+    notes = [
+        Violation("apiVersion", f"became {V1[kind].api_version}; defaults of {BETA[kind].api_version} are written out")
+    ]
+    if names.KUBELET_ANNOTATION in annotations:
+        place = "spec.template.spec.kubelet" if kind == "NodePool" else "spec.kubelet"
+        notes.append(
+            Violation(
+                place,
+                f"became the annotation {names.KUBELET_ANNOTATION}; nodes get it from there. Move it to spec.kubelet of an EC2NodeClass",
+            )
+        )
+    if kind == "EC2NodeClass" and not given.get("spec", {}).get("amiSelectorTerms"):
+        notes.append(
+            Violation(
+                "spec.amiFamily",
+                f"became amiSelectorTerms with the alias {made['spec']['amiSelectorTerms'][0]['alias']}",
+            )
+        )
+    return [made], notes, []
+
+
+def _bare(one: Mapping[str, Any]) -> dict[str, Any]:
+    """The object without what only a server writes."""
+    kept = {key: value for key, value in one.items() if key != "status"}
+    if isinstance(metadata := kept.get("metadata"), dict):
+        metadata = {key: value for key, value in metadata.items() if key not in _OF_THE_SERVER}
+        if isinstance(annotations := metadata.get("annotations"), dict):
+            metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+        kept["metadata"] = metadata
+    return kept
+
+
+def _legacy_labels(one: Any, path: str = "") -> Iterator[Violation]:
+    """Where pods select nodes by a label that only nodes of a former Provisioner have."""
+    if isinstance(one, Mapping):
+        for key, value in one.items():
+            where = f"{path}.{key}" if path else str(key)
+            if key == "nodeSelector" and isinstance(value, Mapping) and names.PROVISIONER_NAME in value:
+                text = f"only nodes of NodePools made from a Provisioner have this label; use {names.NODEPOOL_LABEL}"
+                yield Violation(f"{where}[{names.PROVISIONER_NAME}]", text)
+            else:
+                yield from _legacy_labels(value, where)
+    elif isinstance(one, list):
+        for index, value in enumerate(one):
+            yield from _legacy_labels(value, f"{path}[{index}]")
+
+
+def _is(one: Mapping[str, Any], api_version: str, kind: str) -> bool:
+    return (one.get("apiVersion"), one.get("kind")) == (api_version, kind)
+
+
+def _name(one: Mapping[str, Any]) -> str:
+    metadata = one.get("metadata")
+    return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
+
+
+def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every object of some files; those of lists one by one.
+
+    Raises:
+        click.ClickException: a file cannot be read, or holds something else.
+    """
+    count = 0
+    for path in paths:
+        try:
+            for one in documents(path, content(path)):
+                for item in one["items"] if isinstance(one, dict) and isinstance(one.get("items"), list) else [one]:
+                    count += 1
+                    if count > MAX_DOCUMENTS:
+                        raise click.ClickException(
+                            f"there are more than {MAX_DOCUMENTS} objects; convert fewer files at a time"
+                        )
+                    if not isinstance(item, dict) or not item.get("kind") or not item.get("apiVersion"):
+                        raise click.ClickException(
+                            f"{path}: holds something that is no Kubernetes object: apiVersion and kind are required"
+                        )
+                    yield str(path), item
+        except DocumentError as error:
+            raise click.ClickException(f"{path}: {error}") from None
+        except OSError as error:
+            raise click.ClickException(f"{path}: {error.strerror or error}") from None
+
+
+@click.command(name="convert")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.option(
+    "--cluster-name",
+    default="",
+    metavar="NAME",
+    help="Name of the cluster, for Provisioners without a selector of subnets or security groups.",
+)
+@click.pass_context
+def command(context: click.Context, files: tuple[Path, ...], cluster_name: str) -> None:
+    """Rewrite manifests of old API versions as v1 (NodePool, NodeClaim, EC2NodeClass, Provisioner, AWSNodeTemplate), without a cluster.
+
+    The result is written to standard output, and every decision to standard error. If anything cannot be converted, nothing is
+    written, each problem is named with its field, and the exit status is 1. Objects of other kinds are passed on as they are.
+    """
+    result = converted(read(files), cluster_name)
+    for note in result.notes:
+        click.echo(note, err=True)
+    for error in result.errors:
+        click.echo(f"error: {error}", err=True)
+    if result.errors:
+        context.exit(1)
+    sys.stdout.write("---\n".join(plain_yaml(one) for one in result.objects))

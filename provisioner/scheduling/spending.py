@@ -1,0 +1,64 @@
+"""What the nodes of a NodePool may cost together, as one more resource of its limits. Pure.
+
+An instance type counts with the highest price that a node of it can come to have in the NodePool, spot or on demand: so the limit holds
+whatever is launched. Nodes that are there count with what they cost, so what spot leaves is there for the next batch.
+
+Differs: Karpenter limits resources only.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import ceil, isfinite
+from typing import Final
+
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.spending import MICROS, USD
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.scheduling.growth import usd_per_hour
+from provisioner.values.requirement import Requirements
+from provisioner.values.resources import Resources
+
+_MOST_KEPT: Final = 256
+
+
+def spent(claims: Iterable[NodeClaim], types: Mapping[str, InstanceType]) -> int:
+    """What these NodeClaims of one NodePool cost, or will, in millionths of a USD per hour."""
+    return round(MICROS * sum(usd_per_hour(claim, types) for claim in claims))
+
+
+def reached(left: int, types: Iterable[InstanceType], requirements: Requirements) -> bool:
+    """Whether what is left, in millionths of a USD per hour, allows no further node of a NodePool with these requirements."""
+    counts = [
+        _priced(one, requirements).capacity.amount(USD)
+        for one in types
+        if one.requirements.conflict(requirements) is None
+    ]
+    return min(counts, default=0) > left
+
+
+class PricedTypes:
+    """The instance types of NodePools with their price among their capacity; the same tuple while nothing changed. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._known: Final[dict[str, tuple[tuple[InstanceType, ...], Requirements, tuple[InstanceType, ...]]]] = {}
+
+    def of(self, pool: str, types: tuple[InstanceType, ...], requirements: Requirements) -> tuple[InstanceType, ...]:
+        """The types as a NodePool with these requirements counts them. Cost: O(offerings) where the tuple is another one."""
+        known = self._known.get(pool)
+        if known is not None and known[0] is types and known[1] == requirements:
+            return known[2]
+        if len(self._known) >= _MOST_KEPT:
+            self._known.clear()
+        made = tuple([_priced(one, requirements) for one in types])
+        self._known[pool] = types, requirements, made
+        return made
+
+
+def _priced(one: InstanceType, requirements: Requirements) -> InstanceType:
+    prices = [
+        offering.price
+        for offering in one.offerings
+        if offering.requirements.conflict(requirements) is None and offering.price > 0 and isfinite(offering.price)
+    ]
+    price = Resources.of({USD: ceil(MICROS * max(prices, default=0.0))})
+    return replace(one, capacity=one.capacity + price, overhead=one.overhead + price)

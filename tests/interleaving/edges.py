@@ -1,0 +1,63 @@
+"""The states that a NodeClaim and a command have in the API, and which may follow which. What is not in a table must not happen."""
+
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.command import Phase
+from tests.interleaving.server import Wire
+
+Edge = tuple[str, str]
+_WAY: Final = ((names.INITIALIZED, "initialized"), (names.REGISTERED, "registered"), (names.LAUNCHED, "launched"))
+
+
+def claim_state(claim: Wire | None) -> str:
+    """How far a NodeClaim has come; with "ending " before it once it is being deleted."""
+    if claim is None:
+        return "none"
+    true = {one["type"] for one in claim.get("status", {}).get("conditions", ()) if one["status"] == "True"}
+    way = next((word for kind, word in _WAY if kind in true), "created")
+    if "deletionTimestamp" not in claim["metadata"]:
+        return way
+    return "instance terminating" if names.INSTANCE_TERMINATING in true else f"ending {way}"
+
+
+def command_state(record_id: str, phase: str, claim: Wire | None) -> str:
+    """How far the command has come whose record a NodeClaim holds."""
+    if claim is None or not record_id:
+        return "none"
+    return f"{phase.lower()}, going" if "deletionTimestamp" in claim["metadata"] else phase.lower()
+
+
+CLAIM_EDGES: Final[dict[Edge, str]] = {
+    ("none", "created"): "provisioning or a command creates it",
+    ("created", "launched"): "its instance is there",
+    ("launched", "registered"): "its Node has joined",
+    ("launched", "initialized"): "its Node has joined and was ready at once",
+    ("registered", "initialized"): "its Node is ready",
+    ("created", "ending created"): "it is given up before anything was launched",
+    ("launched", "ending launched"): "its Node never came",
+    ("registered", "ending registered"): "it is deleted before its Node was ready",
+    ("initialized", "ending initialized"): "it is disrupted, or a user deletes it",
+    ("ending created", "ending launched"): "it was deleted while it was launched",
+    ("ending launched", "ending registered"): "it was deleted while its Node joined",
+    ("ending launched", "ending initialized"): "it was deleted while its Node joined",
+    ("ending registered", "ending initialized"): "it was deleted while its Node became ready",
+    ("ending created", "none"): "there was nothing to end",
+    ("ending launched", "none"): "its instance has ended",
+    ("ending registered", "none"): "its instance has ended",
+    ("ending initialized", "none"): "its instance has ended",
+}
+"""Every edge that there is, and why. An instance of kwok ends at once, so that none is seen terminating."""
+
+COMMITTED, DELETING = Phase.COMMITTED.lower(), Phase.DELETING.lower()
+COMMAND_EDGES: Final[dict[Edge, str]] = {
+    ("none", COMMITTED): "its record is written",
+    ("none", f"{COMMITTED}, going"): "its record is written on a claim that a user deletes in that moment",
+    (f"{COMMITTED}, going", f"{DELETING}, going"): "it is sealed while a user deletes its holder",
+    (COMMITTED, "none"): "it is called off",
+    (COMMITTED, DELETING): "it is sealed: all of its candidates go",
+    (COMMITTED, f"{COMMITTED}, going"): "its only candidate goes, or a user deletes one",
+    (DELETING, f"{DELETING}, going"): "its holder goes last",
+    (f"{COMMITTED}, going", "none"): "its candidate is gone",
+    (f"{DELETING}, going", "none"): "all of its candidates are gone",
+}

@@ -1,0 +1,327 @@
+"""Defects, made in the loaded code by name. Each must be caught by some interleaving.
+
+A mutant takes away one guard. Where two guards stand behind each other, as caches and a fresh list, both are taken away.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from provisioner.apis.command import Phase
+from provisioner.controllers.core import commands, drain
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.drain import Evictions
+from provisioner.controllers.core.registration import Registrar
+from provisioner.controllers.core.termination import Termination
+from provisioner.controllers.core.terminator import Terminator
+from provisioner.disruption import candidates, emptiness, progress, replacement, validation
+from provisioner.disruption.acceptance import Rule
+from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.candidates import PodBudgets
+from provisioner.disruption.progress import ReplacementState, Verdict
+from provisioner.disruption.simulation import Simulation
+from provisioner.kube import resources
+from provisioner.kube.lease import Fence, Term
+from provisioner.state import commands as known_commands
+from provisioner.support.workers import DONE
+
+Mutant = Callable[[], None]
+
+
+class NoLock:
+    """Locks nothing."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name}: the mutant would change nothing"
+    setattr(owner, name, value)
+
+
+def _ledger_lock() -> None:
+    begin = BudgetLedger.__init__
+
+    def unlocked(self: BudgetLedger, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        self._lock = NoLock()  # type: ignore[assignment]
+
+    _set(BudgetLedger, "__init__", unlocked)
+
+
+def _ledger_of_proposer() -> None:
+    """What is proposed is admitted by a snapshot that was taken when this process began to ask."""
+
+    def old(self: Any) -> AllowanceLedger:
+        if not hasattr(self, "first"):
+            self.first = self._cluster.snapshot()
+        return AllowanceLedger(self.first, self._taken)
+
+    _set(BudgetLedger, "_fresh", old)
+
+
+def _budgets() -> None:
+    _set(AllowanceLedger, "refusal", lambda *_: "")
+    _set(AllowanceLedger, "allowed", lambda *_: 100)
+
+
+def _fence() -> None:
+    _set(Fence, "check", lambda _: None)
+    _set(Term, "check", lambda _: None)
+
+
+def _fresh_list() -> None:
+    _set(CommandQueue, "_sighted", lambda self, one: self._sighted_in_caches(one.name))
+
+
+def _validation() -> None:
+    _set(CommandQueue, "_validated", lambda *_: Verdict())
+
+
+def _pod_budgets_fresh() -> None:
+    """PodDisruptionBudgets are not asked, neither for candidates nor in the last look."""
+    _set(CommandQueue, "_budgets", lambda *_: (PodBudgets({}), ""))
+    _set(CommandQueue, "_pod_budgets_of", lambda *_: PodBudgets({}))
+    _set(PodBudgets, "refusal", lambda *_: None)
+
+
+def _do_not_disrupt() -> None:
+    """Of pods, for candidates and in the last look; a drain still keeps it."""
+    _set(validation, "do_not_disrupt", lambda *_: False)
+    _set(candidates, "protected_until", lambda *_: None)
+    _set(candidates, "do_not_disrupt", lambda *_: False)
+
+
+def _drain_ignores_protection() -> None:
+    _do_not_disrupt()
+    _set(drain, "is_evictable", lambda *_: True)
+
+
+def _resume() -> None:
+    """Who leads next does not know what to do with a command that it did not begin."""
+    known = CommandQueue._known
+
+    def only_mine(self: CommandQueue, holder: str) -> Any:
+        first = self._cluster.command_held_by(holder)
+        if first is not None and first.record.id not in self._memories:
+            return None
+        return known(self, holder)
+
+    _set(CommandQueue, "_known", only_mine)
+
+
+def _heal() -> None:
+    _set(CommandQueue, "heal", lambda *_: DONE)
+
+
+def _heal_commands() -> None:
+    """What belongs to a live command is taken back, too."""
+    left_over = CommandQueue._is_left_over
+
+    def any_marked(self: CommandQueue, key: str) -> bool:
+        return left_over(self, key) or self._cluster.command_of(key) is not None
+
+    review = CommandQueue.review
+
+    def review_all(self: CommandQueue, snapshot: Any) -> None:
+        review(self, snapshot)
+        for command in snapshot.commands:
+            self.heals.offer(command.record.holder)
+
+    _set(CommandQueue, "_is_left_over", any_marked)
+    _set(CommandQueue, "review", review_all)
+
+
+def _commit() -> None:
+    """Nothing is written before it is done."""
+    _set(CommandQueue, "_commit", lambda *_: None)
+
+
+def _record_ignored() -> None:
+    """A record that is read on a NodeClaim counts for nothing."""
+    _set(known_commands, "command_on", lambda *_: None)
+
+
+def _taint() -> None:
+    """Whether a Node is closed is not looked at, so none is."""
+    _set(commands, "is_disrupted", lambda _: True)
+
+
+def _drain() -> None:
+    """Nobody waits for pods."""
+    _set(Termination, "_drains", lambda *_: False)
+    _set(Terminator, "_held", lambda *_: None)
+
+
+def _replacement_first() -> None:
+    """Replacements count as soon as they are created."""
+    state = CommandQueue._replacement
+
+    def hasty(self: CommandQueue, record: Any, name: str, memory: Any) -> ReplacementState:
+        found = state(self, record, name, memory)
+        return ReplacementState.INITIALIZED if found is ReplacementState.COMING else found
+
+    _set(CommandQueue, "_replacement", hasty)
+
+
+def _no_replacement() -> None:
+    """Nodes go without what would replace them."""
+    begin = CommandQueue._announced
+
+    def bare(self: CommandQueue, record: Any, proposal: Any, memory: Any) -> str:
+        proposal = dataclasses.replace(proposal, replacements=())
+        return begin(self, record, proposal, memory)
+
+    _set(CommandQueue, "_announced", bare)
+
+
+def _roll_back() -> None:
+    """A command that cannot come to its end is forgotten, and its record stays."""
+    _set(CommandQueue, "_call_off", lambda self, command, memory, why, record=None: DONE)
+
+
+def _seal() -> None:
+    """Candidates are deleted one after another without a word of it before."""
+    following = progress.next_step
+
+    def unsealed(record: Any, facts: Any) -> Any:
+        found = following(record, facts)
+        if found.step is progress.Step.SEAL:
+            return progress.Next(progress.Step.DELETE, tuple(one.name for one in facts.candidates))
+        return found
+
+    _set(commands, "next_step", unsealed)
+
+
+def _phase_ignored() -> None:
+    """A command that was sealed is judged again by who leads next."""
+    following = progress.next_step
+
+    def judged(record: Any, facts: Any) -> Any:
+        return following(msgspec.structs.replace(record, phase=Phase.COMMITTED), facts)
+
+    _set(commands, "next_step", judged)
+
+
+def _failed_replacements() -> None:
+    """A replacement that failed is waited for, for ever."""
+    state = CommandQueue._replacement
+
+    def patient(self: CommandQueue, record: Any, name: str, memory: Any) -> ReplacementState:
+        found = state(self, record, name, memory)
+        return ReplacementState.COMING if found is ReplacementState.FAILED else found
+
+    _set(CommandQueue, "_replacement", patient)
+    _set(CommandQueue, "_stalled", lambda *_: "")
+
+
+def _delete_pods() -> None:
+    """Pods are deleted, and no budget is asked."""
+    from provisioner.kube.client import Client
+
+    def delete(self: Client, name: str, namespace: str, uid: str) -> None:
+        self.delete(resources.PODS, name, namespace, uid=uid)
+
+    _set(Client, "evict", delete)
+
+
+def _evicts_early() -> None:
+    """Pods are evicted as soon as a command begins."""
+    mark = CommandQueue._mark
+
+    def hasty(self: CommandQueue, record: Any, those: Any) -> None:
+        mark(self, record, those)
+        for name in record.candidate_names:
+            claim = self._cluster.claim(name)
+            node = self._cluster.node_of(claim) if claim is not None else None
+            if node is not None:
+                self._terminator._evictions.add(self._cluster.bound_to(node.metadata.name))
+
+    _set(CommandQueue, "_mark", hasty)
+
+
+def _emptiness() -> None:
+    """Nodes with pods count as empty."""
+    for module in (emptiness, candidates):
+        if hasattr(module, "is_empty"):
+            _set(module, "is_empty", lambda *_: True)
+    from provisioner.controllers.core import disruption
+
+    _set(disruption, "is_empty", lambda *_: True)
+    _set(validation, "is_reschedulable", lambda _: False)
+
+
+def _cost() -> None:
+    """Any move pays: neither the rule, nor the bound of the solver, nor that of what may be launched says no."""
+    _set(Rule, "refusal", lambda *_: "")
+    _set(Rule, "gain", lambda *_: 1.0)
+    ask = Simulation.ask
+
+    def at_any_price(self: Simulation, some: Any, *, price_below: float | None = None, **how: Any) -> Any:
+        return ask(self, some, price_below=None, **how)
+
+    _set(Simulation, "ask", at_any_price)
+    _set(replacement, "settled", lambda _, claims, *__: claims)
+
+
+def _unregistered() -> None:
+    """Nodes are never let in."""
+    _set(Registrar, "_let_in", lambda *_: None)
+
+
+def _reopen() -> None:
+    """The taint of what is called off stays."""
+    _set(DisruptedTaints, "reopen", lambda self, node: node)
+
+
+def _refused_eviction() -> None:
+    """A refused eviction is not tried again."""
+    evict = Evictions._evict
+
+    def once(self: Evictions, uid: str, pod: Any) -> Any:
+        evict(self, uid, pod)
+        self._leaving[uid] = (float("inf"), None)
+        return DONE
+
+    _set(Evictions, "_evict", once)
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "ledger lock removed": _ledger_lock,
+    "ledger admits by an old snapshot": _ledger_of_proposer,
+    "budgets ignored": _budgets,
+    "fence not asked": _fence,
+    "fresh list removed": _fresh_list,
+    "validation removed": _validation,
+    "PDB check removed": _pod_budgets_fresh,
+    "do-not-disrupt ignored": _do_not_disrupt,
+    "do-not-disrupt ignored by the drain": _drain_ignores_protection,
+    "resume removed": _resume,
+    "healing removed": _heal,
+    "healing takes back live commands": _heal_commands,
+    "commit record not written": _commit,
+    "commit record ignored": _record_ignored,
+    "taint check removed": _taint,
+    "drain removed": _drain,
+    "replacement not awaited": _replacement_first,
+    "replacements left out": _no_replacement,
+    "roll-back removed": _roll_back,
+    "seal removed": _seal,
+    "seal ignored": _phase_ignored,
+    "failed replacements ignored": _failed_replacements,
+    "pods deleted instead of evicted": _delete_pods,
+    "evicted before the verdict": _evicts_early,
+    "nodes with pods count as empty": _emptiness,
+    "cost not compared": _cost,
+    "nodes never let in": _unregistered,
+    "taint stays after a roll-back": _reopen,
+    "refused evictions forgotten": _refused_eviction,
+}

@@ -1,0 +1,145 @@
+"""One provisioner as the program puts it together, without its HTTP servers: caches, controllers of a term, and its right to lead."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
+from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.controllers.caches import Caches
+from provisioner.controllers.clouds import KwokCloud
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.disruption import Disruption
+from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.program import Controllers
+from provisioner.kube.client import Client
+from provisioner.kube.events import Recorder
+from provisioner.kube.lease import Fence, Term
+from provisioner.options import Options
+from tests.interleaving.server import Link, Server, Stream
+from tests.interleaving.threads import STAGE, Clock, Dead, Event
+
+_fresh, _ask = BudgetLedger._fresh, Disruption._ask
+
+
+def _interrupted(self: BudgetLedger) -> Any:
+    """Between the look at the budgets and what is begun by it another thread may go on; where it must not, a lock forbids it."""
+    found = _fresh(self)
+    STAGE.maybe_stand(STAGE.at_requests)
+    return found
+
+
+def _slowly(self: Disruption, method: Any, view: Any) -> Any:
+    """A method may take a while to answer: on a large cluster it does."""
+    answer = _ask(self, method, view)
+    if answer.proposals and STAGE.chance.random() < SLOW:
+        STAGE.stand(until=STAGE.seconds + STAGE.chance.choice((0.0, 1.0, 3.0)))
+    return answer
+
+
+SLOW: Final = 0.3
+BudgetLedger._fresh = _interrupted  # type: ignore[method-assign]
+Disruption._ask = _slowly  # type: ignore[method-assign]
+
+METRICS: Final = Metrics()
+SIZES: Final = ("c-2x-amd64-linux", "c-4x-amd64-linux", "c-8x-amd64-linux")
+CATALOGUE: Final = KwokCatalogue(tuple(one for one in generated().types if one.name in SIZES))
+TYPES: Final = {one.name: one for one in CATALOGUE.types}
+RENEW_SECONDS: Final = 10.0
+"""A term ends so long after its last renewal."""
+TAKE_SECONDS: Final = 15.0
+"""After so long without one another process leads."""
+
+
+class Few(Options):
+    """As many threads as can get into each other's way."""
+
+    def workers(self, low: int, high: int) -> int:
+        return 3
+
+
+@dataclass
+class Told:
+    """Keeps what is said."""
+
+    events: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+class Silent(Recorder):
+    """Writes no events."""
+
+    def __init__(self, client: Client, told: Told) -> None:
+        super().__init__(client, "test", Clock())
+        self._told = told
+
+    def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: float = 0.0) -> None:  # noqa: A002
+        self._told.events.append((ref.name, reason, message))
+
+
+class Process:
+    """A process of ours.
+
+    Attributes:
+        dead: it was killed, or ended itself.
+        leads: it has begun to act.
+    """
+
+    def __init__(self, name: str, server: Server, chance: Callable[[], float], **options: Any) -> None:
+        self.name, self.dead, self.leads = name, False, False
+        self.streams: list[Stream] = []
+        self.link = Link(server, self, chance)
+        self.told = Told()
+        self.fence: Fence | None = None
+        self.controllers: Controllers | None = None
+        self.problem = ""
+        self._term = Term()
+        self._lead = Event()
+        self._options = Few(
+            disable_cluster_state_observability=True,
+            batch_idle_duration=timedelta(seconds=1),
+            batch_max_duration=timedelta(seconds=5),
+            command_timeout=timedelta(seconds=60),
+            registration_timeout=timedelta(seconds=40),
+            launch_timeout=timedelta(seconds=30),
+            **options,
+        )
+        STAGE.spawn(f"{name} main", self._main, self)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def lead(self) -> None:
+        """It holds the Lease from now on."""
+        self.fence = Fence(Clock(), STAGE.seconds + RENEW_SECONDS)
+        self._lead.set()
+
+    def renew(self) -> None:
+        """The Lease was renewed."""
+        if self.fence is not None:
+            self.fence.extend(STAGE.seconds + RENEW_SECONDS)
+
+    def die(self) -> None:
+        """kill -9, by whoever asks."""
+        self.dead = True
+        if STAGE.current is not None and STAGE.current.owner is self:
+            raise Dead
+
+    def _main(self) -> None:
+        clock = Clock()
+        client = Client(self.link, clock, self._term)
+        caches = Caches(self.link, self._options, clock)  # type: ignore[arg-type]
+        provider = KwokProvider(
+            client, caches.nodes.store, caches.classes.store, clock, CATALOGUE, overlaid=caches.overlays.applied
+        )
+        cloud = KwokCloud(provider)
+        caches.use_types(cloud.types)
+        self.caches = caches
+        if not caches.start(Event()):  # type: ignore[arg-type]
+            return
+        self._lead.wait()
+        assert self.fence is not None
+        self._term.begin(self.fence)
+        self.controllers = Controllers(caches, client, cloud, Silent(client, self.told), METRICS, self._options, clock)
+        self.leads = True
+        self.controllers.start()

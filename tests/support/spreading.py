@@ -1,0 +1,86 @@
+"""Which tests stay together in one process of a run, and which begin first.
+
+Tests of a module share its fixtures (a control plane, a program), so a module stays whole, but for the long ones whose tests share nothing, or share a
+fixture with some of their kind only. What takes longest begins first, so that all processes end together. Nothing here decides whether a test runs.
+"""
+
+import zlib
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+APART: Final = frozenset({"test_chaos", "test_demo", "test_upgrade"})
+"""Every test of these starts its own control plane."""
+BY_FIRST_PARAMETER: Final = frozenset({"test_nomination", "test_scenarios_at_once"})
+"""These start one for each value of the parameter that stands first in a test's name."""
+PIECES: Final[Mapping[str, int]] = {
+    "test_aws_check": 2,
+    "test_aws_day_two": 2,
+    "test_aws_launch_faults": 3,
+    "test_aws_launch_once": 4,
+    "test_aws_launching": 3,
+}
+"""So many pieces are made of these: their tests wait for an emulated EC2 of the module, which starts in a second, and use next to no processor."""
+LONGEST: Final = (
+    "test_demo",
+    "test_chaos",
+    "test_upgrade",
+    "test_nomination",
+    "test_aws_faults",
+    "test_stale_caches",
+    "test_scheduling_wiring",
+    "test_provisioner",
+    "test_manifests",
+    "test_devcluster",
+    "test_extender",
+    "test_scheduler_judge",
+    "test_aws_provisioner",
+    "test_aws_interruption",
+    "test_webhook",
+    "test_nodeclass",
+    "test_consolidation",
+    "test_interruption",
+    "test_replanning",
+    "test_scenarios",
+    "test_kube_watch",
+    "test_disruption_commands",
+    "test_aws_launch_once",
+    "test_aws_launch_faults",
+)
+"""Modules of tests/integration that begin before the others, the longest first."""
+
+
+def unit_of(nodeid: str) -> str:
+    """What the test belongs to: tests with the same answer run in one process, one after the other."""
+    path, _, test = nodeid.partition("::")
+    module = path.rpartition("/")[2].removesuffix(".py")
+    if module in APART:
+        return nodeid
+    if module in BY_FIRST_PARAMETER:
+        return f"{path}::{test.partition('-')[0]}"
+    if module in PIECES:
+        return f"{path}::{zlib.crc32(test.encode()) % PIECES[module]}"
+    return path
+
+
+def rank_of(path: str) -> int:
+    """Modules with a smaller one begin first; `path` as in a node ID, of the folder tests."""
+    module = path.rpartition("/")[2].removesuffix(".py")
+    if "/integration/" not in path:
+        return len(LONGEST) + 1
+    return LONGEST.index(module) if module in LONGEST else len(LONGEST)
+
+
+class Spreading(LoadScopeScheduling):  # type: ignore[misc]
+    """As `--dist loadscope`, by `unit_of`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+def scheduler(config: pytest.Config, log: Producer) -> Spreading | None:
+    """For the hook of xdist; None where another way to spread is asked for."""
+    return Spreading(config, log) if config.getvalue("dist") == "loadscope" else None

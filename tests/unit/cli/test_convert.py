@@ -1,0 +1,99 @@
+"""`dovetail convert` on every seed manifest: the YAML on standard output, every decision on standard error, or exit status 1 with the field."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from provisioner.apis.openapi import defaulted, definition_of, violations
+from provisioner.cli.convert import command
+
+FILES = Path(__file__).parents[2] / "data" / "seed-manifests"
+
+
+def run(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(command, [*arguments], input=stdin)
+
+
+def written(result: Result) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(result.stdout))
+
+
+CONVERTED = {
+    "v1alpha5-provisioner-full": ["EC2NodeClass/test-karpenter", "NodePool/test-karpenter"],
+    "v1alpha5-provisioner-minimal": ["EC2NodeClass/default", "NodePool/default"],
+    "v1beta1-nodepool-and-ec2nodeclass": ["NodePool/default", "EC2NodeClass/default"],
+    "selector-workloads": ["Pod/zonal-spot", "Pod/legacy-provisioner-name", "Deployment/eight"],
+}
+REFUSED = {
+    "v1alpha5-provisioner-malformed-taints": "Provisioner/dotori: spec.taints[0].effect: is required",
+    "v1-nodepool-pinned-type": "NodePool/reserved-instance: spec.template.spec.nodeClassRef: is required",
+}
+
+
+def test_every_file_is_asked_for() -> None:
+    assert {path.stem for path in FILES.iterdir()} == {*CONVERTED, *REFUSED}
+
+
+@pytest.mark.parametrize(("name", "objects"), CONVERTED.items(), ids=CONVERTED)
+def test_a_file_becomes_what_v1_admits(name: str, objects: list[str]) -> None:
+    result = run("--cluster-name", "blue", str(FILES / f"{name}.yaml"))
+    assert result.exit_code == 0, result.stderr
+    found = written(result)
+    assert [f"{one['kind']}/{one['metadata']['name']}" for one in found] == objects
+    for one in found:
+        definition = definition_of(one["apiVersion"], one["kind"])
+        assert definition is None or violations(definition, defaulted(definition, one)) == []
+    assert name in result.stderr
+
+
+@pytest.mark.parametrize(("name", "error"), REFUSED.items(), ids=REFUSED)
+def test_a_file_that_cannot_be_converted_names_its_field(name: str, error: str) -> None:
+    result = run(str(FILES / f"{name}.yaml"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert error in result.stderr
+
+
+def test_one_bad_file_keeps_everything_from_being_written() -> None:
+    good, bad = (str(FILES / f"{name}.yaml") for name in ("selector-workloads", "v1-nodepool-pinned-type"))
+    assert run(good, bad).stdout == ""
+
+
+def test_a_provisioner_without_selectors_needs_the_name_of_the_cluster() -> None:
+    result = run(str(FILES / "v1alpha5-provisioner-minimal.yaml"))
+    assert result.exit_code == 1
+    assert "spec.provider.subnetSelector" in result.stderr
+    assert "--cluster-name" in result.stderr
+
+
+def test_what_a_server_added_is_left_out_and_what_is_converted_converts_to_itself() -> None:
+    source = run(str(FILES / "v1beta1-nodepool-and-ec2nodeclass.yaml")).stdout
+    (pool, _) = yaml.safe_load_all(source)
+    pool["metadata"] |= {"uid": "u", "resourceVersion": "7", "managedFields": []}
+    result = run(
+        "-", stdin=yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [{**pool, "status": {"nodes": 1}}]})
+    )
+    assert result.exit_code == 0, result.stderr
+    assert written(result) == [{**pool, "metadata": {"name": "default"}}]
+
+
+def test_a_kubelet_of_v1beta1_is_kept_and_said() -> None:
+    text = (FILES / "v1beta1-nodepool-and-ec2nodeclass.yaml").read_text(encoding="utf-8")
+    (pool, _) = yaml.safe_load_all(text)
+    pool["spec"]["template"]["spec"]["kubelet"] = {"maxPods": 7}
+    result = run("-", stdin=yaml.safe_dump(pool))
+    assert written(result)[0]["metadata"]["annotations"] == {
+        "compatibility.karpenter.sh/v1beta1-kubelet-conversion": '{"maxPods":7}'
+    }
+    assert "spec.template.spec.kubelet" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["a: b", "- 1", "{", "apiVersion: karpenter.sh/v1alpha2\nkind: Thing\nmetadata: {name: a}"]
+)
+def test_what_is_no_object_is_an_error_of_one_line(text: str) -> None:
+    result = run("-", stdin=text)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.exception is None or isinstance(result.exception, SystemExit)
