@@ -105,6 +105,10 @@ class Progress:
         self._steps.append((planned_at, now))
         del self._steps[:-_MOST_STEPS]
 
+    def forget_old(self, now: float) -> None:
+        """Forget what nobody's quiet time can begin with any more."""
+        self._steps = [step for step in self._steps if now - step[1] <= PATIENCE_SECONDS]
+
     def last(self, planned_at: float) -> float:
         """The last such moment for pods that were planned then, with it or before; minus infinity where there is none."""
         found = bisect_right(self._steps, planned_at + TOGETHER_SECONDS, key=lambda step: step[0])

@@ -337,6 +337,7 @@ class Plans:
                 elif coming:
                     break  # those after it are younger
         self.misses.forget_old(now)
+        self._progress.forget_old(now)
         return done
 
     # ------------------------------------------------------------------ helpers

@@ -106,7 +106,9 @@ def hash_of_class(document: dict[str, Any]) -> str:
 def fragment(value: Any, dice: random.Random) -> Any:
     if not isinstance(value, dict):
         return value
-    return {key: fragment(one, dice) for key, one in value.items() if dice.random() < 0.5}
+    found = {key: fragment(one, dice) for key, one in value.items() if dice.random() < 0.5}
+    # nobody owns a struct of which he owns nothing, unless he wrote an empty one
+    return {key: one for key, one in found.items() if one != {} or value[key] == {}}
 
 
 @KINDS

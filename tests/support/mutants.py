@@ -102,6 +102,8 @@ _CLAIM_SPEC: Final[dict[str, Any]] = {
 _SIZES: Final = {"cpu": "4", "memory": "16Gi", "pods": "110", "ephemeral-storage": "20Gi"}
 
 DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
+    "provisioners": {"spec": {"providerRef": {"name": "default"}, "ttlSecondsAfterEmpty": 30, "taints": _TAINTS}},
+    "awsnodetemplates": {"spec": {"subnetSelector": {"karpenter.sh/discovery": "shop"}, "amiFamily": "AL2"}},
     "pods": {
         "spec": _POD_SPEC,
         "status": {
