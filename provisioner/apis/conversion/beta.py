@@ -240,8 +240,8 @@ def _check(kind: str, converted: Document, source: Mapping[str, Any], parts: Seq
         return
     plain = dict(source)
     _put(plain, _annotation(KEPT_V1), None)
-    bare = _converted(plain, parts, KEPT_V1, KEPT_BETA, up=True)
-    new = sorted(wrong - {str(one) for one in violations(V1[kind], {**bare, "apiVersion": V1[kind].api_version})})
+    bare = {"spec": {}, **_converted(plain, parts, KEPT_V1, KEPT_BETA, up=True), "apiVersion": V1[kind].api_version}
+    new = sorted(wrong - {str(one) for one in violations(V1[kind], bare)})
     if new:
         raise ConversionError(
             f"{_name(source)}: {'; '.join(new)}: the annotation {KEPT_V1} keeps fields of {V1[kind].api_version} that do not go with"

@@ -162,3 +162,10 @@ def test_custom_images_have_to_be_named() -> None:
     one = {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "metadata": {"name": "c"}, "spec": spec}
     (found,) = violations(BETA["EC2NodeClass"], defaulted(BETA["EC2NodeClass"], one))
     assert "amiSelectorTerms is required" in str(found)
+
+
+def test_a_fragment_that_v1beta1_cannot_say_at_all_comes_back() -> None:
+    """Server-side apply converts what one manager owns, here one field that is new in v1."""
+    owned = {"spec": {"capacityReservationSelectorTerms": [{"id": "cr-1"}]}}
+    one = {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "a"}, **owned}
+    assert to_v1(to_beta(one)) == one
