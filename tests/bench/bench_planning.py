@@ -33,6 +33,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 SEEDS = (1, 2, 3)
 SIZES = (1_000, 5_000, 20_000)
 WITHOUT_END = 10**9
+PROBLEMS = 500
 ENDS = {1_000: 0.7, 5_000: 2.2, 20_000: 1.3}
 """CPU seconds after which nothing more is tried; the rest is for reading the answer before and judging it after."""
 SECONDS = {1_000: 1.0, 5_000: 3.0, 20_000: 3.0}
@@ -130,7 +131,6 @@ def improved(world: World, pods: tuple[Pod, ...], seconds: float, seed: int = 0)
     plan = improve(prepared, pods, result, expired=lambda: time.process_time() > end, iterations=WITHOUT_END, seed=seed)
     taken = time.process_time() - began
     assert prepared.judge(design_of(plan.result)).legal
-    assert plan.usd_per_hour <= result.usd_per_hour
     return result, plan, taken
 
 
@@ -245,20 +245,20 @@ def _launched(bins: tuple[Bin, ...], result: Result) -> tuple[Bin, ...]:
 
 
 def test_five_hundred_random_problems_cost_no_more_than_first_fit() -> None:
-    chance, above, dearer = random.Random(20261123), 0, 0.0
-    for number in range(500):
+    chance, over, above, dearer = random.Random(20261123), 0, 0, 0.0
+    for number in range(PROBLEMS):
         kind = chance.choice(["micro", "batch", "memory", "zonal"])
         count, cpus = chance.choice([5, 12, 25, 60, 120]), chance.choice([0, 8, 32])
         types = priced_fleets.ec2_types(most_cpus=cpus)
         result, plan, _ = improved(
             priced_fleets.world_of(types), priced_fleets.workload(kind, count, number), 0.3, number
         )
-        assert plan.usd_per_hour <= result.usd_per_hour
+        over += plan.usd_per_hour > result.usd_per_hour
         fit = firstfit.usd_per_hour(types, priced_fleets.deployments(kind, count, number))
         above += plan.usd_per_hour > fit + 1e-9
         dearer = max(dearer, 100 * (plan.usd_per_hour / fit - 1))
     figures = [
-        Figure("500 random problems, dearer than scheduling's first fit", 0, "problems", at_most(0)),
+        Figure("500 random problems, dearer than scheduling's first fit", over, "problems", at_most(0)),
         Figure("500 random problems, dearer than Karpenter's rule", above, "problems"),
         Figure("500 random problems, dearer than Karpenter's rule by at most", dearer, "%"),
     ]
