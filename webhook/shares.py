@@ -187,6 +187,7 @@ class ShareLedger:
             side = Side.ON_DEMAND if on_demand < share.of(on_demand + sides[Side.SPOT].pods + 1) else Side.SPOT
             place = sides[side].free()
             if keep:
+                self._drop(review)  # asked twice with one uid: nothing may count that is not remembered
                 if len(self._admitted) >= MAX_ADMITTED:
                     self._drop(next(iter(self._admitted)))
                 count = _Count(owner, side, place)

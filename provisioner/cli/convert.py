@@ -13,7 +13,7 @@ from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
 from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
 from provisioner.apis.openapi import Violation, defaulted, definition_of, violations
-from provisioner.cli.documents import DocumentError, content, documents
+from provisioner.cli.documents import TOO_DEEP, DocumentError, content, documents, is_shallow
 from provisioner.cli.manifests import plain_yaml
 
 MAX_DOCUMENTS: Final = 10_000
@@ -104,7 +104,7 @@ def _of_beta(kind: str, given: dict[str, Any]) -> _Found:
                 f"became the annotation {names.KUBELET_ANNOTATION}; nodes get it from there. Move it to spec.kubelet of an EC2NodeClass",
             )
         )
-    if kind == "EC2NodeClass" and not given.get("spec", {}).get("amiSelectorTerms"):
+    if kind == "EC2NodeClass" and "spec" in whole and not whole["spec"].get("amiSelectorTerms"):
         notes.append(
             Violation(
                 "spec.amiFamily",
@@ -169,6 +169,8 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
                         raise click.ClickException(
                             f"{path}: holds something that is no Kubernetes object: apiVersion and kind are required"
                         )
+                    if not is_shallow(item):
+                        raise click.ClickException(f"{path}: {TOO_DEEP}")
                     yield str(path), item
         except DocumentError as error:
             raise click.ClickException(f"{path}: {error}") from None

@@ -15,9 +15,11 @@ MAX_BYTES: Final = 256 * 2**20
 """Of one file: `kubectl get pods -A -o yaml` of 40,000 pods."""
 MAX_DEPTH: Final = 64
 MAX_UNFOLDED: Final = 1_000_000
-"""Values that all aliases of a document stand for together."""
+"""Values that all aliases of a document stand for together; a text counts again for every `_TEXT` characters."""
+_TEXT: Final = 100
 _Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE: Final = "<<"
+TOO_DEEP: Final = f"is nested deeper than {MAX_DEPTH} levels; no Kubernetes object is"
 _plain: Final[Any] = yaml.SafeLoader("")
 
 
@@ -60,6 +62,21 @@ def documents(path: Path, data: bytes) -> Iterator[object]:
     yield from _yaml(data)
 
 
+def is_shallow(value: object) -> bool:
+    """Whether nothing in a value is nested deeper than `MAX_DEPTH` levels: JSON may be, up to `jsontext.MAX_DEPTH` and a few hundred more."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return True
+    return False
+
+
 def _yaml(data: bytes) -> Iterator[object]:
     reader = _Reader()
     try:
@@ -85,10 +102,10 @@ def _one_line(error: Exception) -> str:
 class _Open:
     """A list or mapping that is being read."""
 
-    __slots__ = ("anchor", "key", "size", "value", "waits")
+    __slots__ = ("anchor", "height", "key", "size", "value", "waits")
 
     def __init__(self, value: dict[str, object] | list[object], anchor: str | None) -> None:
-        self.value, self.anchor, self.size = value, anchor, 1
+        self.value, self.anchor, self.size, self.height = value, anchor, 1, 1
         self.key, self.waits = "", False
 
 
@@ -98,27 +115,26 @@ class _Reader:
     def __init__(self) -> None:
         self.value: object = None
         self._stack: list[_Open] = []
-        self._anchors: dict[str, tuple[object, int]] = {}
+        self._anchors: dict[str, tuple[object, int, int]] = {}  # value, size, height
         self._unfolded = 0
 
     def take(self, event: Any) -> None:
         match event:
             case yaml.ScalarEvent():
                 value = _scalar(event.value, event.tag, event.implicit[0])
+                size = 1 + len(event.value) // _TEXT
                 if event.anchor:
-                    self._anchors[event.anchor] = value, 1
-                self._put(value, 1, event)
+                    self._anchors[event.anchor] = value, size, 0
+                self._put(value, size, 0, event)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if len(self._stack) >= MAX_DEPTH:
-                    raise DocumentError(
-                        f"line {_line(event)}: is nested deeper than {MAX_DEPTH} levels; no Kubernetes object is"
-                    )
+                    raise DocumentError(f"line {_line(event)}: {TOO_DEEP}")
                 self._stack.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = self._stack.pop()
                 if done.anchor:
-                    self._anchors[done.anchor] = done.value, done.size
-                self._put(done.value, done.size, event)
+                    self._anchors[done.anchor] = done.value, done.size, done.height
+                self._put(done.value, done.size, done.height, event)
             case yaml.AliasEvent():
                 known = self._anchors.get(event.anchor or "")
                 if known is None:
@@ -130,16 +146,19 @@ class _Reader:
                     raise DocumentError(
                         f"line {_line(event)}: its aliases unfold to more than {MAX_UNFOLDED:,} values; write them out, in several files"
                     )
-                self._put(known[0], known[1], event)
+                if len(self._stack) + known[2] > MAX_DEPTH:
+                    raise DocumentError(f"line {_line(event)}: {TOO_DEEP}")
+                self._put(*known, event)
             case _:
                 return
 
-    def _put(self, value: object, size: int, event: Any) -> None:
+    def _put(self, value: object, size: int, height: int, event: Any) -> None:
         if not self._stack:
             self.value = value
             return
         above = self._stack[-1]
         above.size += size
+        above.height = max(above.height, height + 1)
         if isinstance(above.value, list):
             above.value.append(value)
         elif above.waits:
@@ -188,5 +207,5 @@ def _scalar(text: str, tag: str | None, implicit: bool) -> object:
                 return float(_plain.construct_yaml_float(node))
             case _:
                 return text
-    except (ValueError, KeyError, IndexError):
+    except (ValueError, KeyError, IndexError, OverflowError):
         return text

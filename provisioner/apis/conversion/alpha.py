@@ -77,10 +77,11 @@ def template(document: Mapping[str, Any], cluster: str = "") -> Translation:
         document: as the API server has it.
         cluster: name of the cluster; "" where it is not known, an error where it is needed.
     """
-    notes = _Notes(errors=_violations(NODE_TEMPLATE, document))
-    if notes.errors:
-        return Translation(errors=tuple(notes.errors))
-    made = _node_class(_name(document), document["spec"], None, cluster, notes, "spec")
+    whole, wrong = _checked(NODE_TEMPLATE, document)
+    if wrong:
+        return Translation(errors=tuple(wrong))
+    notes = _Notes()
+    made = _node_class(_name(document), whole["spec"], None, cluster, notes, "spec")
     return _finished(notes, made)
 
 
@@ -91,30 +92,33 @@ def provisioner(
 
     Args:
         document: as the API server has it.
-        templates: every AWSNodeTemplate by name.
+        templates: every AWSNodeTemplate by name, as they stand there.
         cluster: as for `template`.
     """
-    notes = _Notes(errors=_violations(PROVISIONER, document))
-    if notes.errors:
-        return Translation(errors=tuple(notes.errors))
-    name, spec = _name(document), document["spec"]
+    whole, wrong = _checked(PROVISIONER, document)
+    if wrong:
+        return Translation(errors=tuple(wrong))
+    notes = _Notes()
+    name, spec = _name(document), whole["spec"]
     made = []
     kubelet = _kubelet(spec.get("kubeletConfiguration"), notes)
     if "provider" in spec:
         path, class_name = "spec.provider", name
         fields = {key: one for key, one in spec["provider"].items() if key not in ("apiVersion", "kind")}
-        wrong = _violations(NODE_TEMPLATE, {"metadata": {"name": name}, "spec": fields})
+        inside, wrong = _checked(NODE_TEMPLATE, {"metadata": {"name": name}, "spec": fields})
         notes.errors += [Violation(one.path.replace("spec", path, 1), one.message) for one in wrong]
         if not wrong:
             notes.decided(path, f"became EC2NodeClass {class_name}")
-            made.append(_node_class(class_name, fields, kubelet, cluster, notes, path))
+            made.append(_node_class(class_name, inside["spec"], kubelet, cluster, notes, path))
     else:
         of = spec["providerRef"]["name"]
         class_name = of if kubelet is None else f"{of}-{name}"
         notes.decided("spec.providerRef", f"became nodeClassRef to EC2NodeClass {class_name}")
         if kubelet is not None and of in templates:
-            inner = _Notes()
-            made.append(_node_class(class_name, dict(templates[of].get("spec", {})), kubelet, cluster, inner, "spec"))
+            inside, wrong = _checked(NODE_TEMPLATE, {**templates[of], "metadata": {"name": of}})
+            inner = _Notes(errors=wrong)
+            if not wrong:
+                made.append(_node_class(class_name, inside["spec"], kubelet, cluster, inner, "spec"))
             notes.errors += [Violation("spec.providerRef", f"AWSNodeTemplate {of}: {one}") for one in inner.errors]
         elif kubelet is not None:
             notes.refused(
@@ -149,11 +153,13 @@ def _finished(notes: _Notes, *made: Document) -> Translation:
     return Translation(tuple(objects), tuple(notes.decisions))
 
 
-def _violations(definition: Definition, document: Mapping[str, Any]) -> list[Violation]:
+def _checked(definition: Definition, document: Mapping[str, Any]) -> tuple[Document, list[Violation]]:
+    """An object as the API server keeps it, which is without nulls, and what is wrong with it."""
     given = {name: one for name, one in document.items() if name != "status"}
     given.setdefault("apiVersion", definition.api_version)
     given.setdefault("kind", definition.kind)
-    found = violations(definition, defaulted(definition, given))
+    whole = defaulted(definition, given)
+    found = violations(definition, whole)
     name = _name(document)
     if not found and len(name) > LONGEST_NAME:
         found.append(
@@ -162,7 +168,7 @@ def _violations(definition: Definition, document: Mapping[str, Any]) -> list[Vio
                 f"has {len(name)} characters; the maximum is {LONGEST_NAME}, as nodes have a label with it",
             )
         )
-    return found
+    return whole, found
 
 
 def _name(document: Mapping[str, Any]) -> str:
@@ -360,11 +366,13 @@ def _image_terms(selector: Mapping[str, str], notes: _Notes, path: str) -> list[
         if owners or image_names:
             notes.refused(path, "IDs cannot be combined with names or owners; use one of them")
         return terms
+    count = len(terms) * max(1, len(image_names)) * max(1, len(owners))
+    if count > MAX_TERMS:
+        notes.refused(path, f"its values separated by commas make {count} terms; the maximum is {MAX_TERMS}")
+        return []
     for values, key in ((image_names, "name"), (owners, "owner")):
         terms = [{**term, key: one} for term in terms for one in values] if values else terms
-    if len(terms) > MAX_TERMS:
-        notes.refused(path, f"its values separated by commas make {len(terms)} terms; the maximum is {MAX_TERMS}")
-    return terms[:MAX_TERMS]
+    return terms
 
 
 def _mapping(given: Mapping[str, Any], notes: _Notes, path: str) -> Document:

@@ -97,3 +97,41 @@ def test_what_is_no_object_is_an_error_of_one_line(text: str) -> None:
     result = run("-", stdin=text)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+EC2_BETA = "apiVersion: karpenter.k8s.aws/v1beta1\nkind: EC2NodeClass\nmetadata: {name: a}\n"
+PROVISIONER = (
+    "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\nspec:\n  providerRef: {name: t}\n"
+)
+TEMPLATE = "---\napiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {name: t}\nspec: "
+ODD = {
+    "a class without spec": (EC2_BETA, 0, ""),
+    "a class whose spec is null": (f"{EC2_BETA}spec:\n", 0, ""),
+    "limits are null": (f"{PROVISIONER}  limits:\n", 0, ""),
+    "consolidation is null": (f"{PROVISIONER}  consolidation:\n", 0, ""),
+    "requirements are null": (f"{PROVISIONER}  requirements:\n", 0, ""),
+    "provider is null": (f"{PROVISIONER}  provider:\n", 0, ""),
+    "a template is a text": (
+        f"{PROVISIONER}  kubeletConfiguration: {{maxPods: 9}}\n{TEMPLATE}text\n",
+        1,
+        "Provisioner/a: spec.providerRef: AWSNodeTemplate t: spec: must be an object, not a string",
+    ),
+    "a selector of a template is a number": (
+        f"{PROVISIONER}  kubeletConfiguration: {{maxPods: 9}}\n{TEMPLATE}{{instanceProfile: x, subnetSelector: {{a: 1}}}}\n",
+        1,
+        "Provisioner/a: spec.providerRef: AWSNodeTemplate t: spec.subnetSelector.a: must be a string",
+    ),
+    "JSON that is deep": (
+        f'{{"apiVersion": "v1", "kind": "X", "a": {"[" * 600}{"]" * 600}}}',
+        1,
+        "is nested deeper than 64 levels",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "status", "error"), ODD.values(), ids=ODD)
+def test_odd_files_are_converted_or_refused(text: str, status: int, error: str) -> None:
+    result = run("--cluster-name", "blue", "-", stdin=text)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.exit_code == status
+    assert error in result.stderr

@@ -53,6 +53,22 @@ def test_aliases_may_not_unfold_without_end() -> None:
         read("\n".join(lines))
 
 
+def test_aliases_may_not_unfold_to_text_without_end() -> None:
+    with pytest.raises(DocumentError, match="aliases unfold to more than"):
+        read(f"a: &a {'x' * 10_000}\nb: [{', '.join(['*a'] * 20_000)}]")
+
+
+def test_aliases_may_not_nest_without_end() -> None:
+    nested = "".join(f"- &a{n} {'[' * 20}*a{n - 1}{']' * 20}\n" for n in range(1, 4))
+    with pytest.raises(DocumentError, match="line 5: is nested deeper than 64 levels"):
+        read(f"- &a0 x\n{nested}- {'[' * 10}*a3{']' * 10}")
+
+
+def test_a_number_that_is_too_large_stays_text() -> None:
+    text = f"1{':00' * 200}.5"
+    assert read(f"a: {text}") == [{"a": text}]
+
+
 def test_an_alias_to_itself_is_refused() -> None:
     with pytest.raises(DocumentError, match=r"\*a stands for nothing"):
         read("&a [*a]")

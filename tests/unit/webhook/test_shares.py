@@ -89,6 +89,17 @@ def test_what_will_not_be_made_is_not_remembered() -> None:
     assert ledger.seat(WEB, Share(count=1), "b").side is Side.ON_DEMAND
 
 
+def test_one_uid_asked_twice_counts_once() -> None:
+    clock = FakeClock()
+    ledger = ShareLedger(clock)
+    for at in range(100):
+        ledger.seat(Owner("shop", str(at)), THIRD, "same")
+    assert len(ledger) == 1
+    clock.advance(ADMITTED_SECONDS)
+    ledger.seat(WEB, THIRD, "b", keep=False)
+    assert len(ledger) == 0
+
+
 def test_the_successor_of_a_pod_that_ends_takes_its_place() -> None:
     ledger = ShareLedger(FakeClock())
     seats = [ledger.seat(WEB, THIRD, f"a{at}") for at in range(10)]

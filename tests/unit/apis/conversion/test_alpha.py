@@ -1,5 +1,6 @@
 """What a Provisioner and an AWSNodeTemplate become, and what has no equivalent."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -219,3 +220,25 @@ def test_a_selector_with_very_many_values_is_refused() -> None:
 def test_names_that_no_label_can_hold_are_refused() -> None:
     found = provisioner({"metadata": {"name": "p" * 64}, "spec": {"provider": PROVIDER}}, {})
     assert [one.path for one in found.errors] == ["metadata.name"]
+
+
+def test_nulls_in_the_provider_are_absence() -> None:
+    found = made({"provider": {**PROVIDER, "subnetSelector": {"team": "a", "other": None}, "launchTemplate": None}})
+    assert found.errors == ()
+    assert found.objects[0]["spec"]["subnetSelectorTerms"] == [{"tags": {"team": "a"}}]
+
+
+def test_a_selector_of_too_many_images_is_counted_not_made() -> None:
+    many = ",".join("n" * 300)
+    spec = {**PROVIDER, "amiSelector": {"aws::name": many, "aws::owners": many}}
+    template({"metadata": {"name": "t"}, "spec": PROVIDER})  # what is made once is there
+    tracemalloc.start()
+    try:
+        found = template({"metadata": {"name": "t"}, "spec": spec})
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 2 * 2**20  # bytes; the terms would be nine times as many
+    assert [str(one) for one in found.errors] == [
+        "spec.amiSelector: its values separated by commas make 90000 terms; the maximum is 30"
+    ]
