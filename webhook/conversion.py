@@ -21,6 +21,8 @@ MAX_MESSAGE_BYTES: Final = 4096
 MAX_AT_ONCE: Final = 2
 """How many reviews are converted at a time, so that most threads stay free for pods; others wait `WAIT_SECONDS` for their turn."""
 WAIT_SECONDS: Final = 1.0
+MAX_WAITING: Final = 2
+"""How many wait at a time; the next are told to try again at once. With those that are converted that is half of the threads."""
 
 _log = logs.get_logger(__name__)
 
@@ -61,6 +63,7 @@ class Conversion:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._places = threading.BoundedSemaphore(MAX_AT_ONCE)
+        self._waiting = threading.BoundedSemaphore(MAX_WAITING)
 
     def answer(self, body: bytes) -> bytes:
         """The reply to one ConversionReview body.
@@ -71,7 +74,7 @@ class Conversion:
         Cost: some 50 us an object; ten times that for one that annotations keep fields of v1 for.
         """
         started = self._clock.monotonic()
-        if not self._places.acquire(timeout=WAIT_SECONDS):
+        if not self._place():
             CONVERSIONS.labels("busy").inc()
             return _failed(_uid(body), messages.TOO_MANY_CONVERSIONS)
         try:
@@ -81,6 +84,16 @@ class Conversion:
         CONVERSIONS.labels(outcome).inc()
         SECONDS.observe(self._clock.monotonic() - started)
         return reply
+
+    def _place(self) -> bool:
+        if self._places.acquire(blocking=False):
+            return True
+        if not self._waiting.acquire(blocking=False):
+            return False
+        try:
+            return self._places.acquire(timeout=WAIT_SECONDS)
+        finally:
+            self._waiting.release()
 
     def _reply(self, body: bytes) -> tuple[str, bytes]:
         try:

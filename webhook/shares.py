@@ -26,6 +26,8 @@ ADMITTED_SECONDS: Final = 10.0
 MAX_ADMITTED: Final = 20_000
 """Admissions that are remembered at a time; the oldest are forgotten first."""
 MAX_COUNT: Final = 1_000_000
+LONGEST_UID: Final = 64
+"""Of an owner or a review, in characters; Kubernetes' have 36. Whoever creates a pod may name any owner, so longer ones are not remembered."""
 
 _PERCENT = re.compile(r"([0-9]{1,3})(?:%|pct)", re.ASCII)
 _PLACE = re.compile(r"\.([0-9]{1,7})\.[^.]*$", re.ASCII)
@@ -186,7 +188,7 @@ class ShareLedger:
             on_demand = sides[Side.ON_DEMAND].pods
             side = Side.ON_DEMAND if on_demand < share.of(on_demand + sides[Side.SPOT].pods + 1) else Side.SPOT
             place = sides[side].free()
-            if keep:
+            if keep and max(len(owner.uid), len(review)) <= LONGEST_UID:
                 self._drop(review)  # asked twice with one uid: nothing may count that is not remembered
                 if len(self._admitted) >= MAX_ADMITTED:
                     self._drop(next(iter(self._admitted)))
@@ -243,6 +245,6 @@ def _counted(pod: Bare) -> _Count | None:
         return None
     place = _PLACE.search(metadata.annotations.get(names.ON_DEMAND_TICKET, ""))
     for owner in metadata.owner_references:
-        if owner.controller:
+        if owner.controller and len(owner.uid) <= LONGEST_UID:
             return _Count(Owner(metadata.namespace, owner.uid), Side(label), 0 if place is None else int(place[1]))
     return None

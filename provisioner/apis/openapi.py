@@ -41,6 +41,8 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 _LONGEST_NAME: Final = 253
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _SHOWN: Final = 60
+_MAX_HINTS: Final = 100
+"""How many unknown fields of an object are compared with the known ones, which is slow."""
 MISSING: Final = "is required"
 """The message about a field that is not there."""
 _WANTED: Final[Mapping[str, str]] = {
@@ -171,7 +173,7 @@ class _Check:
     """One walk over schema and value together."""
 
     def __init__(self, places: Mapping[str, list[str]]) -> None:
-        self._places = places
+        self._places, self._hints = places, 0
 
     def value(self, schema: Document, value: Any, path: str) -> Iterator[Violation]:
         if problem := _mistyped(schema, value):
@@ -202,7 +204,8 @@ class _Check:
                 yield Violation(child(path, name), f"unknown field{self._hint(name, properties)}")
 
     def _hint(self, name: str, properties: Mapping[str, Any]) -> str:
-        if close := did_you_mean(name, properties):
+        self._hints += 1
+        if self._hints <= _MAX_HINTS and (close := did_you_mean(name, properties)):
             return close
         elsewhere = self._places.get(name)
         return f"; did you mean {elsewhere[0]}?" if elsewhere else ""
@@ -325,8 +328,8 @@ def _metadata(metadata: Any) -> Iterator[Violation]:
     if not isinstance(metadata, Mapping):
         yield Violation("metadata", "is required" if metadata is None else f"must be an object, not {_kind(metadata)}")
         return
-    for name in sorted(map(str, metadata.keys() - _METADATA)):
-        yield Violation(f"metadata.{name}", f"unknown field{did_you_mean(name, _METADATA)}")
+    for at, name in enumerate(sorted(map(str, metadata.keys() - _METADATA))):
+        yield Violation(f"metadata.{name}", f"unknown field{did_you_mean(name, _METADATA) if at < _MAX_HINTS else ''}")
     given = metadata.get("name") or metadata.get("generateName")
     if not given:
         yield Violation("metadata.name", "is required")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from provisioner.apis import openapi
 from provisioner.apis.openapi import defaulted, definition_of, did_you_mean, violations
 from tests.integration import test_crds, test_crds_ec2
 from tests.support.definitions import Body, changed
@@ -129,3 +130,19 @@ def test_defaults_are_filled_in_before_the_rules_look() -> None:
 def test_a_question_names_the_nearest_word_or_nothing() -> None:
     assert did_you_mean("SPOT", ["spot", "on-demand"]) == "; did you mean spot?"
     assert did_you_mean("zebra", ["spot", "on-demand"]) == ""
+
+
+def test_few_of_many_unknown_fields_are_compared_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def hint(text: str, _: object) -> str:
+        asked.append(text)
+        return ""
+
+    monkeypatch.setattr(openapi, "did_you_mean", hint)
+    many = {f"field{at}": 1 for at in range(1000)}
+    definition = definition_of("karpenter.sh/v1", "NodePool")
+    assert definition is not None
+    found = violations(definition, {"metadata": {"name": "a", **many}, "spec": many})
+    assert sum("unknown field" in one.message for one in found) == 2000
+    assert len(asked) == 200

@@ -1,6 +1,8 @@
 """Conversion reviews: all objects or none, never a 5xx, a message that names object and field."""
 
 import json
+import queue
+import threading
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from provisioner.apis.openapi import defaulted
 from tests.support.clock import FakeClock
 from tests.unit.webhook.test_app import SOURCE, Nothing
 from webhook.app import Admission, create_app
-from webhook.conversion import MAX_AT_ONCE, Conversion
+from webhook.conversion import MAX_AT_ONCE, MAX_WAITING, Conversion
 from webhook.review import MAX_BODY_BYTES
 from webhook.validation import Validation
 
@@ -96,3 +98,36 @@ def test_a_crowd_is_answered_so_that_it_asks_again() -> None:
     found = client(conversion).post("/convert", data=review(POOL)).get_json()["response"]
     assert (found["uid"], found["result"]["status"]) == ("r", "Failed")
     assert "try again" in found["result"]["message"]
+
+
+class Full:
+    """Places that are all taken until it is set."""
+
+    def __init__(self) -> None:
+        self.free, self.waiting = threading.Event(), threading.Semaphore(0)
+
+    def acquire(self, *, blocking: bool = True, timeout: float = 0.0) -> bool:
+        if blocking:
+            self.waiting.release()
+            self.free.wait(10)
+        return False
+
+
+def test_only_a_few_wait_for_their_turn() -> None:
+    conversion, full = Conversion(FakeClock()), Full()
+    conversion._places = full  # type: ignore[assignment]
+    answers: queue.Queue[bytes] = queue.Queue()
+    threads = [
+        threading.Thread(target=lambda: answers.put(conversion.answer(review(POOL)))) for _ in range(MAX_WAITING + 3)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(MAX_WAITING):
+            full.waiting.acquire()
+        for _ in range(3):
+            answers.get(timeout=5)
+    finally:
+        full.free.set()
+        for thread in threads:
+            thread.join()

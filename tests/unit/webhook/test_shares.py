@@ -12,7 +12,7 @@ from provisioner.apis.meta import ObjectMeta, OwnerReference
 from provisioner.kube.resources import Bare
 from provisioner.kube.watch import EventKind
 from tests.support.clock import FakeClock
-from webhook.shares import ADMITTED_SECONDS, MAX_ADMITTED, Owner, Seat, Share, ShareLedger, Side, parse
+from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, Owner, Seat, Share, ShareLedger, Side, parse
 
 WEB: Final = Owner("shop", "web")
 THIRD: Final = Share(percent=30)
@@ -97,6 +97,15 @@ def test_one_uid_asked_twice_counts_once() -> None:
     assert len(ledger) == 1
     clock.advance(ADMITTED_SECONDS)
     ledger.seat(WEB, THIRD, "b", keep=False)
+    assert len(ledger) == 0
+
+
+def test_an_owner_with_a_uid_of_any_length_is_not_remembered() -> None:
+    ledger = ShareLedger(FakeClock())
+    long = "u" * (LONGEST_UID + 1)
+    seat = ledger.seat(Owner("shop", long), THIRD, "a")
+    ledger.seat(WEB, THIRD, long)
+    ledger.on_event(EventKind.ADDED, None, pod("a", seat, Owner("shop", long)))
     assert len(ledger) == 0
 
 
