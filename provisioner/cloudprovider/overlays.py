@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, Final, TypeVar, cast
 
 from provisioner.apis import names
@@ -124,12 +125,12 @@ def read(overlay: NodeOverlay) -> Overlay:
 def _price(overlay: NodeOverlay) -> PriceChange | None:
     price, adjustment = overlay.spec.price, overlay.spec.price_adjustment
     if price is not None:
-        if not _PRICE.fullmatch(price):
+        if not _PRICE.fullmatch(price) or not isfinite(float(price)):
             raise OverlayError("spec.price", f"{price!r} is not an amount in USD per hour, such as 0.25")
         return PriceChange(0.0, float(price))
     if adjustment is None:
         return None
-    if not _ADJUSTMENT.fullmatch(adjustment):
+    if not _ADJUSTMENT.fullmatch(adjustment) or not isfinite(float(adjustment.rstrip("%"))):
         raise OverlayError(
             "spec.priceAdjustment", f"{adjustment!r} is neither an amount with its sign (+0.5) nor a percentage (-10%)"
         )

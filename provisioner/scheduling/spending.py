@@ -19,6 +19,8 @@ from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 
 _MOST_KEPT: Final = 256
+_NO_MACHINES_USD: Final = 1_000.0
+"""No machine costs as much an hour: what providers say of one without a known price."""
 
 
 def spent(claims: Iterable[NodeClaim], types: Mapping[str, InstanceType]) -> int:
@@ -58,7 +60,10 @@ def _priced(one: InstanceType, requirements: Requirements) -> InstanceType:
     prices = [
         offering.price
         for offering in one.offerings
-        if offering.requirements.conflict(requirements) is None and offering.price > 0 and isfinite(offering.price)
+        if offering.requirements.conflict(requirements) is None
+        and offering.price > 0
+        and isfinite(offering.price)
+        and (offering.available or offering.price < _NO_MACHINES_USD)  # a zone that does not sell the type has no price
     ]
     price = Resources.of({USD: ceil(MICROS * max(prices, default=0.0))})
     return replace(one, capacity=one.capacity + price, overhead=one.overhead + price)

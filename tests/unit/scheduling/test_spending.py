@@ -85,6 +85,16 @@ def test_a_planned_node_may_not_become_a_type_that_costs_more_than_its_share() -
     assert all(claim.instance_types == ("both",) for claim in result.claims)
 
 
+def test_a_zone_that_does_not_sell_a_type_keeps_it_from_nobody() -> None:
+    absent = offering("c", 100_000.0, "spot", available=False)  # as the AWS provider says it
+    dear = offering("c", 7.0, "spot", available=False)  # out of stock for now
+    own = pool(types=(replace(BOTH, offerings=(*BOTH.offerings, absent)),))
+    (priced,) = PricedTypes().of(own.name, own.instance_types, own.requirements)
+    assert priced.capacity.amount(USD) == 1_000_000
+    (priced,) = PricedTypes().of(own.name, (replace(BOTH, offerings=(*BOTH.offerings, dear)),), own.requirements)
+    assert priced.capacity.amount(USD) == 7_000_000
+
+
 def test_nobody_can_ask_for_money() -> None:
     asked = problem(pods(1, shape("1", "1Gi", more={USD: "1"})), limited(pool(types=(BOTH,)), 50))
     assert prepare(asked).solve(asked.pods).unplaced
