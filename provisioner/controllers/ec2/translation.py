@@ -148,6 +148,10 @@ class Translator:
             self._tell(old, self._outcome(old, problem, since, templates))
         except ApiError as error:
             _log.warning(messages.FAILED_TO_TRANSLATE, object=f"{old.kind}/{old.metadata.name}", error=str(error))
+        except Exception as error:  # noqa: BLE001 - one object keeps no other from its translation
+            _log.exception(
+                messages.FAILED_TO_TRANSLATE, object=f"{old.kind}/{old.metadata.name}", error=type(error).__name__
+            )
 
     def _outcome(
         self, old: OldObject, problem: str, since: datetime, templates: Mapping[str, Document]

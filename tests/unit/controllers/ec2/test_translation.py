@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.alpha_types import OldObject
 from provisioner.controllers.ec2.translation import (
     TRANSLATED_FROM,
@@ -119,6 +120,7 @@ class Server:
         self, provisioner: dict[str, Any], leases: list[Any] | None = None, *, component: bool = True, **there: Any
     ) -> None:
         self.provisioner, self.there, self.leases, self.component = provisioner, there, leases or [], component
+        self.before: list[dict[str, Any]] = []
         self.api = FakeApi(respond=self.respond)
         self.events = Recorded()
         client = Client(self.api, FakeClock())
@@ -136,7 +138,7 @@ class Server:
         if path.endswith("/awsnodetemplates"):
             return self.listed([])
         if path.endswith("/provisioners"):
-            return self.listed([self.provisioner])
+            return self.listed([*self.before, self.provisioner])
         kind, _, _ = path.partition("/v1/")[2].partition("/")
         if sent.method == "POST":
             body = sent.body
@@ -222,3 +224,18 @@ def test_without_the_component_nothing_is_looked_at() -> None:
     server = Server(old(), component=False)
     server.translator.poll()
     assert server.writes() == []
+
+
+def test_one_object_keeps_no_other_from_its_translation(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(old())
+    server.before = [{**old(), "metadata": {**old()["metadata"], "name": "strange", "uid": "v"}}]
+    real = alpha.provisioner
+
+    def strange(document: Any, templates: Any, cluster: str) -> alpha.Translation:
+        if document["metadata"]["name"] == "strange":
+            raise TypeError
+        return real(document, templates, cluster)
+
+    monkeypatch.setattr(alpha, "provisioner", strange)
+    server.translator.poll()
+    assert server.condition["status"] == "True"
