@@ -56,9 +56,20 @@ MATCH_CONDITIONS = (
 )
 
 
+def _spending_limit_of(which: str) -> str:
+    found = f"{which}.metadata.annotations"
+    return f"(has({found}) && '{names.MAX_USD_PER_HOUR}' in {found} ? {found}['{names.MAX_USD_PER_HOUR}'] : '')"
+
+
 VALIDATING_MATCH_CONDITIONS = (
-    # labels, annotations and finalizers are nobody's business here
-    ("changes-the-spec", "request.operation != 'UPDATE' || !has(oldObject.spec) || object.spec != oldObject.spec"),
+    # labels, other annotations and finalizers are nobody's business here
+    (
+        "changes-the-spec",
+        (
+            "request.operation != 'UPDATE' || !has(oldObject.spec) || object.spec != oldObject.spec"
+            f" || {_spending_limit_of('object')} != {_spending_limit_of('oldObject')}"
+        ),
+    ),
     ("not-being-deleted", "!has(object.metadata.deletionTimestamp)"),
     # a NodeClaim of a NodePool is made from what was validated, and no launch may wait for this
     (

@@ -1,7 +1,10 @@
 """The webhook configuration and its address."""
 
+from typing import Any
+
 import pytest
 
+from provisioner.apis.cel import compiled
 from webhook.registration import (
     VALIDATE_PATH,
     RegistrationError,
@@ -40,6 +43,28 @@ def test_validation_fails_open_and_leaves_status_deletions_and_claims_of_pools_a
         "not-being-deleted",
         "not-of-a-nodepool",
     ]
+
+
+LIMIT = "dovetail.dev/max-usd-per-hour"
+UPDATES = {
+    "a label": ({"labels": {"a": "b"}}, False),
+    "another annotation": ({"annotations": {"a": "b"}}, False),
+    "a new spending limit": ({"annotations": {LIMIT: "cheap"}}, True),
+}
+
+
+@pytest.mark.parametrize(("metadata", "judged"), UPDATES.values(), ids=UPDATES)
+def test_an_update_of_what_is_judged_is_asked_for(metadata: dict[str, Any], *, judged: bool) -> None:
+    (hook,) = validating_configuration(service_client("dovetail-webhook", "dv"))["webhooks"]
+    asks = compiled(hook["matchConditions"][0]["expression"])
+    spec = {"weight": 1}
+    for before, after in (({}, metadata), (metadata, {})):
+        scope = {
+            "request": {"operation": "UPDATE"},
+            "object": {"metadata": after, "spec": spec},
+            "oldObject": {"metadata": before, "spec": spec},
+        }
+        assert asks(scope) is judged
 
 
 BAD = {
