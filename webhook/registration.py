@@ -56,9 +56,14 @@ MATCH_CONDITIONS = (
 )
 
 
-def _spending_limit_of(which: str) -> str:
-    found = f"{which}.metadata.annotations"
-    return f"(has({found}) && '{names.MAX_USD_PER_HOUR}' in {found} ? {found}['{names.MAX_USD_PER_HOUR}'] : '')"
+def _is_set(key: str, which: str) -> str:
+    return f"has({which}.metadata.annotations) && '{key}' in {which}.metadata.annotations"
+
+
+def _changed_to(key: str) -> str:
+    """Whether an annotation is there that was not, or with another value."""
+    same = f"object.metadata.annotations['{key}'] == oldObject.metadata.annotations['{key}']"
+    return f"({_is_set(key, 'object')} && !({_is_set(key, 'oldObject')} && {same}))"
 
 
 VALIDATING_MATCH_CONDITIONS = (
@@ -67,7 +72,7 @@ VALIDATING_MATCH_CONDITIONS = (
         "changes-the-spec",
         (
             "request.operation != 'UPDATE' || !has(oldObject.spec) || object.spec != oldObject.spec"
-            f" || {_spending_limit_of('object')} != {_spending_limit_of('oldObject')}"
+            f" || {_changed_to(names.MAX_USD_PER_HOUR)}"
         ),
     ),
     ("not-being-deleted", "!has(object.metadata.deletionTimestamp)"),

@@ -58,13 +58,13 @@ def test_an_update_of_what_is_judged_is_asked_for(metadata: dict[str, Any], *, j
     (hook,) = validating_configuration(service_client("dovetail-webhook", "dv"))["webhooks"]
     asks = compiled(hook["matchConditions"][0]["expression"])
     spec = {"weight": 1}
-    for before, after in (({}, metadata), (metadata, {})):
+    for before, expected in (({}, judged), (metadata, False), ({"annotations": {LIMIT: "12.5"}}, judged)):
         scope = {
             "request": {"operation": "UPDATE"},
-            "object": {"metadata": after, "spec": spec},
+            "object": {"metadata": metadata, "spec": spec},
             "oldObject": {"metadata": before, "spec": spec},
         }
-        assert asks(scope) is judged
+        assert asks(scope) is expected
 
 
 BAD = {
