@@ -129,8 +129,8 @@ def test_what_was_written_into_a_pod_before_its_nodeclaim_was_deleted_holds_thou
     stage = Stage()
     cached = pod("web", node="n", resource_version="9")
     stage.world.add(cached)
-    written = {"metadata__resourceVersion": "10", "metadata__annotations": {names.DO_NOT_DISRUPT: "true"}}
-    stage.server.bind("web", "n", **written)
+    protection = {names.DO_NOT_DISRUPT: "true"}
+    stage.server.bind("web", "n", metadata__resourceVersion="10", metadata__annotations=protection)
     for _ in range(3):  # the caches are behind for a while
         assert stage.look() == Result(requeue_after=DRAIN_REQUEUE_SECONDS)
         stage.world.clock.advance(TELL_SECONDS)
