@@ -25,9 +25,9 @@ def documents() -> list[Path]:
 
 
 def targets(document: Path) -> Iterator[str]:
-    """Where the links of a document lead, inside the repository."""
+    """Where the links of a document lead, inside the repository and inside the document."""
     for target in LINK.findall(FENCE.sub("", document.read_text(encoding="utf-8"))):
-        if not re.match(r"[a-z]+:|#", target):
+        if not re.match(r"[a-z]+:", target):
             yield target
 
 
@@ -41,7 +41,7 @@ def anchors(document: Path) -> set[str]:
 def test_links_lead_to_files_and_headings(document: Path) -> None:
     for target in targets(document):
         name, _, anchor = target.partition("#")
-        there = (document.parent / name).resolve()
+        there = (document.parent / name).resolve() if name else document
         assert there.exists(), f"{target} does not exist"
         assert not anchor or anchor in anchors(there), f"{target} has no such heading"
 
@@ -75,6 +75,15 @@ def test_files_named_in_documents_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     for path in re.findall(r"`((?:tests|provisioner|webhook|extender|certs|manifests|docs)/[\w./-]+)`", text):
         assert (ROOT / path).exists(), f"{name} names {path}, which does not exist"
+
+
+def test_modules_named_in_the_internals_exist() -> None:
+    text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
+    found = re.findall(r"`((?:[\w]+/)*\w+\.py)`", text)
+    assert len(found) > 10
+    for path in found:
+        base = ROOT / "provisioner" if "/" in path else ROOT / "provisioner" / "controllers" / "core"
+        assert (base / path).is_file(), f"docs/internals.md names {path}, which does not exist"
 
 
 def test_the_way_of_a_pod_has_at_most_twelve_stops() -> None:
