@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}' | fold -s -w 110 | sed 's/^\([^ ]\)/                      \1/'
 
 install: $(STAMP) ## virtual environment with pinned dependencies; nothing happens when nothing changed
 

@@ -70,6 +70,20 @@ def test_every_key_of_ours_is_in_the_reference() -> None:
     assert found <= told, f"not in provisioner/cli/reference/keys.py: {sorted(found - told)}"
 
 
+def test_events_that_users_are_told_of_are_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "reference" / "messages.md").read_text(encoding="utf-8")
+    pages = [ROOT / "CHANGELOG.md", ROOT / "README.md", *(ROOT / "docs" / "guides").rglob("*.md")]
+    lists = (
+        one
+        for path in pages
+        for one in re.findall(r"\b[Ee]vents? ((?:[A-Z]\w+(?:, | and )?)+)", path.read_text("utf-8"))
+    )
+    events = {event for one in lists for event in re.findall(r"[A-Z]\w*[a-z][A-Z]\w+", one)}
+    assert len(events) > 10
+    missing = sorted(event for event in events if f"`{event}`" not in reference)
+    assert not missing, f"not in docs/reference/messages.md: {missing}"
+
+
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "ARCHITECTURE.md"])
 def test_files_named_in_documents_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
