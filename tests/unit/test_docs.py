@@ -84,6 +84,27 @@ def test_events_that_users_are_told_of_are_in_the_reference() -> None:
     assert not missing, f"not in docs/reference/messages.md: {missing}"
 
 
+def plainly(default: str) -> str | float:
+    """A default as a number, in seconds where it is a duration."""
+    found = re.fullmatch(r"(-?[\d.]+)(ms|s|m|h)?", default.strip("`"))
+    factors = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}
+    return default.strip("`") if found is None else float(found[1]) * factors[found[2]]
+
+
+def test_defaults_of_flags_are_the_same_on_all_pages() -> None:
+    reference = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
+    provisioner = reference.partition("## dovetail provisioner")[2].partition("\n## ")[0]
+    defaults = dict(re.findall(r"^\| `(--[\w-]+)` \| [^|]* \| `([^`]*)` \|", provisioner, re.MULTILINE))
+    seen = 0
+    for page in (ROOT / "README.md", *(ROOT / "docs" / "guides").rglob("*.md")):
+        for flags, told in re.findall(r"^\| (`--[^|]*) \| ([^|]*) \|", page.read_text(encoding="utf-8"), re.MULTILINE):
+            names, values = re.findall(r"`(--[\w-]+)`", flags), told.split(", ")
+            for name, value in zip(names, values, strict=True):
+                assert plainly(value) == plainly(defaults[name]), f"{page.name} says {value} of {name}"
+                seen += 1
+    assert seen > 15
+
+
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "ARCHITECTURE.md"])
 def test_files_named_in_documents_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
