@@ -541,6 +541,8 @@ def test_one_candidate_that_a_user_deletes_ends_it_for_all(stages: Make) -> None
     stage.server.refuse["pods"] = 500  # it cannot be validated yet
     stage.disruption.run_once()
     stage.settle()
+    assert not stage.is_open("a")
+    assert not stage.is_open("c")
     stage.server.writer.delete(stage.server.claim("b"))
     stage.disruption._methods = ()
     stage.disruption.run_once()
