@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}' | fold -s -w 110 | sed 's/^\([^ ]\)/                      \1/'
 
 install: $(STAMP) ## virtual environment with pinned dependencies; nothing happens when nothing changed
 
@@ -92,7 +92,7 @@ interleavings: install ## 10,000 interleavings of provision, disrupt, terminate,
 	$(BIN)/python -m tests.interleaving --seeds $(or $(SEEDS),0:10000) --jobs 2
 	$(PYTEST) -q -m bench tests/property/test_interleavings.py
 
-manifests: install ## write manifests/crds and the IAM policies in manifests/aws from their one source
+manifests: install ## write definitions (manifests/crds, components/conversion), the admission policy, and the IAM policies in manifests/aws from the code
 	@$(BIN)/dovetail manifests
 
 docs: install ## write docs/reference from the code
@@ -125,5 +125,5 @@ lint: install ## ruff
 types: install ## mypy --strict
 	@$(BIN)/mypy
 
-arch: install ## the layers of design.md
+arch: install ## the layers of ARCHITECTURE.md
 	@found=$$($(BIN)/lint-imports --no-cache) || { echo "$$found"; exit 1; }

@@ -106,17 +106,17 @@ class Refusals:
         present = sorted(node for node in refused.nodes if table.knows(node))
         going = table.disrupted(now) if avoids_disrupted(refused.pod) else frozenset()
         stay = [node for node in present if node not in going]
-        opened = next((node for node in stay if _would_pass(table, refused.pod, standing, node)), "")
+        opened = next((node for node in stay if _would_pass(table, refused.pod, standing, node, now)), "")
         if opened or not present:
             del self._kinds[kind]
         return opened if opened and refused.matters(table) else ""
 
 
-def _would_pass(table: PlanTable, pod: Member, standing: Standing, node: str) -> bool:
+def _would_pass(table: PlanTable, pod: Member, standing: Standing, node: str, now: float) -> bool:
     if node == standing.home or node in standing.others:
         return True
     hold = table.holds.get(node)
-    others = beside(node, table.supposed)
+    others = beside(node, [one for one in table.supposed if now < one.until])
     if hold is not None and refusal(pod.requests, pod.priority, hold, standing.coming, others):
         return False
     return pod.requests.fits(table.ledger.room(node))  # full by now: nothing to wake it for

@@ -56,7 +56,7 @@ class Blocked:
     """Why a node (by its NodeClaim's name), or with "" a pool, is left alone; `str` is the event's message.
 
     Attributes:
-        event: the event's reason: DisruptionBlocked, DisruptionLoop, or Unconsolidatable for a node that consolidation leaves alone.
+        event: the event's reason: DisruptionBlocked, DisruptionLoop, NodeRepairBlocked, or Unconsolidatable for a node that consolidation leaves alone.
     """
 
     key: str

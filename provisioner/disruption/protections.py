@@ -21,12 +21,14 @@ class Protection:
     Attributes:
         pod: it.
         reason: the event's.
-        message: the event's.
+        value: the annotation's, cut.
+        end: of the protection; None where the annotation is invalid.
     """
 
     pod: Pod
     reason: str
-    message: str
+    value: str
+    end: datetime | None = None
 
 
 def protections(pods: Iterable[Pod], now: datetime) -> tuple[Protection, ...]:
@@ -37,23 +39,11 @@ def protections(pods: Iterable[Pod], now: datetime) -> tuple[Protection, ...]:
 
 def _told(pod: Pod, now: datetime) -> Protection | None:
     guard, end = read_do_not_disrupt(pod)
-    shown = f'annotation "{names.DO_NOT_DISRUPT}" is {pod.annotations[names.DO_NOT_DISRUPT][:_MOST]!r}'
+    value = pod.annotations[names.DO_NOT_DISRUPT][:_MOST]
     if guard is Guard.INVALID:
-        return Protection(pod, INVALID, _invalid(shown))
+        return Protection(pod, INVALID, value)
     if end is None:
         return None  # for good, or not started: then the end is known
     if now < end:
-        return Protection(
-            pod,
-            UNTIL,
-            f"Voluntary disruption of its node is blocked until {end:%Y-%m-%dT%H:%M:%SZ}, because its {shown}",
-        )
-    if now - end < RECENTLY:
-        return Protection(
-            pod, ELAPSED, f"The pod no longer blocks the disruption of its node: its {shown}, and it has run for longer"
-        )
-    return None
-
-
-def _invalid(shown: str) -> str:
-    return f'The {shown}, which is ignored; set it to "true", or to a duration above 0 such as "4h"'
+        return Protection(pod, UNTIL, value, end)
+    return Protection(pod, ELAPSED, value, end) if now - end < RECENTLY else None

@@ -81,7 +81,7 @@ def decide(pod: Pod, deployment: Deployment, now: datetime, until: datetime, *, 
         return EVICT  # nobody is served by it
     told = surged_for(meta.annotations)
     if told is not None and told[0] == pod.uid:
-        restarted, until = True, min(until, told[1] + LONGEST)
+        restarted, until = True, min(until - LONGEST, told[1]) + LONGEST
     if (spec.replicas or 1) != 1:
         return Decision(Step.EVICT, Refusal.REPLICAS)
     if spec.strategy.type == "Recreate":

@@ -9,7 +9,7 @@ from provisioner.apis import names
 from provisioner.apis.meta import condition
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.resources import NODEPOOLS, PDBS
+from provisioner.kube.resources import NODEPOOLS
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot
 
@@ -44,16 +44,6 @@ def plot(program: InProcess, client: Client) -> Iterator[Plot]:
     one.clear()
 
 
-def protect(plot: Plot, app: str, least: int) -> None:
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": app},
-        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}},
-    }
-    plot.client.create(PDBS, body, plot.name)
-
-
 def test_a_fleet_that_is_scaled_down_shrinks_and_keeps_its_pod_disruption_budget(plot: Plot) -> None:
     plot.pool(disruption=EVERYTHING)
     plot.deploy("large", 8, cpu="3")
@@ -61,7 +51,7 @@ def test_a_fleet_that_is_scaled_down_shrinks_and_keeps_its_pod_disruption_budget
     plot.deploy("web", 8, cpu="600m")
     plot.await_running(16)
     before = eventually(lambda: len(plot.initialized()) >= 8 and len(plot.initialized()), "nodes are there", SECONDS)
-    protect(plot, "web", 7)
+    plot.protect("web", minAvailable=7)
     plot.scale("large", 0)
     fewest = 8
 

@@ -11,7 +11,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.resources import KWOKNODECLASSES, NODEPOOLS, PDBS
+from provisioner.kube.resources import KWOKNODECLASSES, NODEPOOLS
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
 
@@ -45,16 +45,6 @@ def generation(claim: NodeClaim) -> str:
     return claim.metadata.labels.get("dovetail.example/generation", "")
 
 
-def allow_one(plot: Plot, app: str, least: int) -> None:
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": app},
-        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}},
-    }
-    plot.client.create(PDBS, body, plot.name)
-
-
 def is_renewed(plot: Plot, pool: str, value: str, nodes: int) -> bool:
     claims = plot.claims(pool)
     return len(claims) == nodes and all(
@@ -67,7 +57,7 @@ def test_a_pool_whose_template_changes_is_replaced_replacement_first(plot: Plot)
     plot.deploy("web", 5)
     plot.await_running(5)
     eventually(lambda: len(plot.initialized()) == 5, "five nodes are initialized", SECONDS)
-    allow_one(plot, "web", 4)
+    plot.protect("web", minAvailable=4)
     old = {one.name for one in plot.claims()}
     relabel(plot, pool, "two")
     fewest, most_away = 5, 0

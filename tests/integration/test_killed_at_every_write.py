@@ -21,7 +21,7 @@ from provisioner.kube.resources import NODEPOOLS
 from tests.support import dying
 from tests.support.audit import changes
 from tests.support.eventually import eventually
-from tests.support.provisioner import OWN_PORTS, SECONDS, TEAM, Plot, start_child
+from tests.support.provisioner import OWN_PORTS, SECONDS, TEAM, Plot, runs, start_child
 
 pytestmark = pytest.mark.plane
 
@@ -86,10 +86,6 @@ GROW = Turn("launch", _grow, _grown)
 SHRINK = Turn("command", _shrink, _shrunk)
 """A consolidation that replaces a node by a cheaper one."""
 DRIFT = Turn("command", _drift, _drifted)
-
-
-def runs(cluster: DevCluster, name: str) -> bool:
-    return any(component.name == name and component.state == "running" for component in cluster.status())
 
 
 @pytest.fixture

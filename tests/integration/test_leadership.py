@@ -15,7 +15,7 @@ from provisioner.kube.resources import LEASES
 from tests.support.audit import Change, changes
 from tests.support.eventually import eventually
 from tests.support.kube_proxy import TcpProxy, proxy_to
-from tests.support.provisioner import SECONDS, Plot, start_child
+from tests.support.provisioner import SECONDS, Plot, runs, start_child
 
 pytestmark = pytest.mark.plane
 
@@ -34,10 +34,6 @@ def plot(audited: DevCluster, audited_client: Client) -> Iterator[Plot]:
     finally:
         for name in (FIRST, SECOND):
             audited.stop(name)
-
-
-def runs(cluster: DevCluster, name: str) -> bool:
-    return any(component.name == name and component.state == "running" for component in cluster.status())
 
 
 def leader(client: Client) -> str:

@@ -9,8 +9,7 @@ import random
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -425,14 +424,3 @@ def install() -> None:
         setattr(threading, name, made)
     queue.SimpleQueue = SimpleQueue  # type: ignore[misc,assignment]
     random.Random = Seeded  # type: ignore[misc,assignment]
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Nobody stands meanwhile."""
-    requests, locks = STAGE.at_requests, STAGE.at_locks
-    STAGE.at_requests = STAGE.at_locks = 0.0
-    try:
-        yield
-    finally:
-        STAGE.at_requests, STAGE.at_locks = requests, locks

@@ -130,11 +130,6 @@ def relabel(value: str = "two", suffix: str = "") -> Step:
     return change_template(suffix, metadata={"labels": {"dovetail.example/generation": value}})
 
 
-def annotate_pool(suffix: str = "", **annotations: str | None) -> Step:
-    """kubectl annotate nodepool; underscores in keys are written as in `names`."""
-    return lambda scene: scene.change("NodePool", scene.name + suffix, {"metadata": {"annotations": annotations}})
-
-
 def remove(kind: str, name: str, grace: int | None = None) -> Step:
     """kubectl delete."""
     return lambda scene: scene.remove(kind, name, grace)

@@ -114,6 +114,11 @@ def start_child(cluster: DevCluster, name: str, *flags: str) -> Record:
     return cluster.start_program(name, [*command, *OWN_PORTS, *flags])
 
 
+def runs(cluster: DevCluster, name: str) -> bool:
+    """Whether a child of the cluster runs."""
+    return any(component.name == name and component.state == "running" for component in cluster.status())
+
+
 def prepare(client: Client) -> None:
     """The CRDs and our system namespace; fine when they are there."""
     applying.apply_crds(client)
@@ -213,13 +218,13 @@ class Plot:
     def scale(self, name: str, replicas: int) -> None:
         self.client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, self.name)
 
-    def protect(self, app: str) -> None:
-        """A PodDisruptionBudget that lets no pod of `app` go, named as the app."""
+    def protect(self, app: str, **allows: int) -> None:
+        """A PodDisruptionBudget of `app`, named as the app; without `minAvailable` or `maxUnavailable` it lets no pod go."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": {"name": app},
-            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": app}}},
+            "spec": {**(allows or {"maxUnavailable": 0}), "selector": {"matchLabels": {"app": app}}},
         }
         self.client.create(PDBS, body, self.name)
 

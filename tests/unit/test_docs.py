@@ -25,9 +25,9 @@ def documents() -> list[Path]:
 
 
 def targets(document: Path) -> Iterator[str]:
-    """Where the links of a document lead, inside the repository."""
+    """Where the links of a document lead, inside the repository and inside the document."""
     for target in LINK.findall(FENCE.sub("", document.read_text(encoding="utf-8"))):
-        if not re.match(r"[a-z]+:|#", target):
+        if not re.match(r"[a-z]+:", target):
             yield target
 
 
@@ -41,7 +41,7 @@ def anchors(document: Path) -> set[str]:
 def test_links_lead_to_files_and_headings(document: Path) -> None:
     for target in targets(document):
         name, _, anchor = target.partition("#")
-        there = (document.parent / name).resolve()
+        there = (document.parent / name).resolve() if name else document
         assert there.exists(), f"{target} does not exist"
         assert not anchor or anchor in anchors(there), f"{target} has no such heading"
 
@@ -70,11 +70,55 @@ def test_every_key_of_ours_is_in_the_reference() -> None:
     assert found <= told, f"not in provisioner/cli/reference/keys.py: {sorted(found - told)}"
 
 
+def test_events_that_users_are_told_of_are_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "reference" / "messages.md").read_text(encoding="utf-8")
+    pages = [ROOT / "CHANGELOG.md", ROOT / "README.md", *(ROOT / "docs" / "guides").rglob("*.md")]
+    lists = (
+        one
+        for path in pages
+        for one in re.findall(r"\b[Ee]vents? ((?:[A-Z]\w+(?:, | and )?)+)", path.read_text("utf-8"))
+    )
+    events = {event for one in lists for event in re.findall(r"[A-Z]\w*[a-z][A-Z]\w+", one)}
+    assert len(events) > 10
+    missing = sorted(event for event in events if f"`{event}`" not in reference)
+    assert not missing, f"not in docs/reference/messages.md: {missing}"
+
+
+def plainly(default: str) -> str | float:
+    """A default as a number, in seconds where it is a duration."""
+    found = re.fullmatch(r"(-?[\d.]+)(ms|s|m|h)?", default.strip("`"))
+    factors = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}
+    return default.strip("`") if found is None else float(found[1]) * factors[found[2]]
+
+
+def test_defaults_of_flags_are_the_same_on_all_pages() -> None:
+    reference = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
+    provisioner = reference.partition("## dovetail provisioner")[2].partition("\n## ")[0]
+    defaults = dict(re.findall(r"^\| `(--[\w-]+)` \| [^|]* \| `([^`]*)` \|", provisioner, re.MULTILINE))
+    seen = 0
+    for page in (ROOT / "README.md", *(ROOT / "docs" / "guides").rglob("*.md")):
+        for flags, told in re.findall(r"^\| (`--[^|]*) \| ([^|]*) \|", page.read_text(encoding="utf-8"), re.MULTILINE):
+            names, values = re.findall(r"`(--[\w-]+)`", flags), told.split(", ")
+            for name, value in zip(names, values, strict=True):
+                assert plainly(value) == plainly(defaults[name]), f"{page.name} says {value} of {name}"
+                seen += 1
+    assert seen > 15
+
+
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "ARCHITECTURE.md"])
 def test_files_named_in_documents_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     for path in re.findall(r"`((?:tests|provisioner|webhook|extender|certs|manifests|docs)/[\w./-]+)`", text):
         assert (ROOT / path).exists(), f"{name} names {path}, which does not exist"
+
+
+def test_modules_named_in_the_internals_exist() -> None:
+    text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
+    found = re.findall(r"`((?:[\w]+/)*\w+\.py)`", text)
+    assert len(found) > 10
+    for path in found:
+        base = ROOT / "provisioner" if "/" in path else ROOT / "provisioner" / "controllers" / "core"
+        assert (base / path).is_file(), f"docs/internals.md names {path}, which does not exist"
 
 
 def test_the_way_of_a_pod_has_at_most_twelve_stops() -> None:

@@ -67,7 +67,7 @@ OWN: Final = (
         names.RECREATE_UNSCHEDULED,
         "Pod annotation",
         "you",
-        "`true` lets the provisioner delete the pod, so that its controller creates it again, if its scheduler has processed no pod for a minute.",
+        "`true` lets the provisioner delete the pod, so that its controller creates it again, if its scheduler has processed no pod for a minute. Kubernetes counts a deleted pod of a Job as failed (`backoffLimit`).",
     ),
     Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod unchanged."),
     Key(
@@ -232,6 +232,18 @@ KARPENTER: Final = (
         "`true`, or a duration since the pod's start: no voluntary disruption.",
     ),
     Key(names.NODEPOOL_LABEL, "Node and NodeClaim label", "provisioner", "The NodePool."),
+    Key(
+        names.PROVISIONER_NAME,
+        "NodePool annotation, Node and NodeClaim label",
+        "provisioner",
+        "The Provisioner that the NodePool was made from (component `conversion`).",
+    ),
+    Key(
+        names.KUBELET_ANNOTATION,
+        "NodePool and NodeClaim annotation",
+        "webhook or you",
+        "Kubelet settings of a NodePool at v1beta1, in JSON; nodes on EC2 get them.",
+    ),
     Key(names.CAPACITY_TYPE_LABEL, "Node label", "provisioner", "on-demand, spot or reserved."),
     Key(names.REGISTERED_LABEL, "Node label", "provisioner", "The Node has joined and has its labels and taints."),
     Key(names.INITIALIZED_LABEL, "Node label", "provisioner", "The Node is ready and its startup taints were removed."),

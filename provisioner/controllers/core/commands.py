@@ -163,9 +163,12 @@ class CommandQueue:
         """Go on with every command that is written."""
         for claim in self._cluster.claims():
             self._loops.saw(claim)
+        written = self._cluster.commands()
+        with self._lock:  # before the first of them goes on: their nodes may be open still
+            self._open.update(command.record.id for command in written)
         self.queue.start()
         self.heals.start()
-        self.queue.add_all(command.record.holder for command in self._cluster.commands())
+        self.queue.add_all(command.record.holder for command in written)
 
     def stop(self) -> None:
         """Finish the steps under way."""

@@ -40,7 +40,7 @@ from provisioner.disruption.methods import consolidation_multi, consolidation_si
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.protections import INVALID, protections
+from provisioner.disruption.protections import protections
 from provisioner.disruption.validation import standing
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
@@ -584,9 +584,9 @@ class Disruption:
         self._protections_at = now
         told = {}
         for one in protections((pod for node in snapshot.nodes for pod in node.pods), snapshot.at):
-            told[one.pod.uid] = one.message
-            if self._protected.get(one.pod.uid) != one.message:
-                message = messages.do_not_disrupt(one.reason, one.message, invalid=one.reason == INVALID)
+            message = messages.do_not_disrupt(one)
+            told[one.pod.uid] = message.text
+            if self._protected.get(one.pod.uid) != message.text:
                 self._recorder.publish(pod_reference(one.pod), *message)
         self._protected = told
 

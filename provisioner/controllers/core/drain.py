@@ -81,6 +81,13 @@ def _must_go(pod: Pod, now: datetime, deadline: datetime) -> bool:
     return pod.grace_seconds is not None and (deadline - now).total_seconds() < pod.grace_seconds
 
 
+def newer(known: Pod, other: Pod | None) -> Pod:
+    """The later state of a pod; `known` where nobody can tell. Resource versions of one object may be compared as numbers."""
+    if other is None or not (known.resource_version.isdigit() and other.resource_version.isdigit()):
+        return known
+    return other if int(other.resource_version) > int(known.resource_version) else known
+
+
 def deadline_of(claim: NodeClaim) -> datetime | None:
     """When the claim's Node is terminated whatever runs on it; None where nothing says so, or what says so cannot be read.
 
@@ -117,7 +124,7 @@ def _tier(pod: Pod) -> tuple[bool, bool]:
 class Evictions:
     """Asks for evictions, one queue for all Nodes; a refused one is tried again with back-off, or when its budget allows more.
 
-    Works on the pods that it is given where the caches do not have them: they may be behind. What the API server has agreed to is remembered
+    Works on the pods that it is given where the caches do not have them, or not as new: they may be behind. What the API server has agreed to is remembered
     for the same reason: it says yes once more for a pod that ends already, and the pod would count as drained twice.
 
     Args:
@@ -203,7 +210,8 @@ class Evictions:
 
     def _reconcile(self, uid: str) -> Result:
         given = self._given.get(uid)
-        result = self._evict(uid, self._cluster.pod(uid) or given)
+        known = self._cluster.pod(uid)
+        result = self._evict(uid, newer(known, given) if known is not None else given)
         if not result.failed:
             with self._lock:
                 self._held.discard(uid)

@@ -10,6 +10,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.disruption.acceptance import THRESHOLD
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Proposal, Score
+from provisioner.disruption.protections import ELAPSED, Protection
 from provisioner.disruption.surge import Refusal
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.values.message import ConditionMessage, EventMessage
@@ -227,8 +228,13 @@ def disruption_canceled(reason: str, why: str) -> EventMessage:
 
 
 def not_disruptable(reason: str, text: str) -> EventMessage:
-    """Why a node is no candidate: reason and text of a `disruption.candidates.Blocked`."""
-    return EventMessage("Normal", reason, text)
+    """Why a node is left alone: reason and text of a `disruption.proposal.Blocked`."""
+    return node_repair_blocked(text) if reason == "NodeRepairBlocked" else EventMessage("Normal", reason, text)
+
+
+def node_repair_blocked(text: str) -> EventMessage:
+    """Why a broken node is not repaired, in the words of `disruption.node_repair`."""
+    return EventMessage("Normal", "NodeRepairBlocked", text)
 
 
 def paused(why: str) -> EventMessage:
@@ -444,9 +450,39 @@ def _move(proposal: Proposal) -> str:
     return f"replace {gone} with {types}" if types else f"delete {gone}"
 
 
-def do_not_disrupt(reason: str, text: str, *, invalid: bool) -> EventMessage:
-    """To a pod; reason and text are those of `disruption.protections`."""
-    return EventMessage("Warning" if invalid else "Normal", reason, text)
+def do_not_disrupt(protection: Protection) -> EventMessage:
+    """To a pod: what its annotation does, or has done."""
+    value, end = protection.value, protection.end
+    if end is None:
+        return invalid_do_not_disrupt(value)
+    return do_not_disrupt_elapsed(value) if protection.reason == ELAPSED else do_not_disrupt_until(value, end)
+
+
+def invalid_do_not_disrupt(value: str) -> EventMessage:
+    """To a pod whose annotation is neither "true" nor a duration."""
+    return EventMessage(
+        "Warning",
+        "InvalidDoNotDisruptAnnotation",
+        f'The annotation "karpenter.sh/do-not-disrupt" is {value!r}, which is ignored; set it to "true", or to a duration above 0 such as "4h"',
+    )
+
+
+def do_not_disrupt_until(value: str, end: datetime) -> EventMessage:
+    """To a pod whose annotation is a duration that has not passed."""
+    return EventMessage(
+        "Normal",
+        "DoNotDisruptUntil",
+        f'Voluntary disruption of its node is blocked until {end:%Y-%m-%dT%H:%M:%SZ}, because its annotation "karpenter.sh/do-not-disrupt" is {value!r}',
+    )
+
+
+def do_not_disrupt_elapsed(value: str) -> EventMessage:
+    """To a pod whose annotation is a duration that passed a short time ago."""
+    return EventMessage(
+        "Normal",
+        "DoNotDisruptGracePeriodElapsed",
+        f'The pod no longer blocks the disruption of its node: its annotation "karpenter.sh/do-not-disrupt" is {value!r}, and it has run for longer',
+    )
 
 
 # ------------------------------------------------------------------ conditions

@@ -83,7 +83,7 @@ class Surges:
         try:
             owner = self._asking(pod)
         except ApiError as error:
-            return self._unread(pod, error)
+            return self._unread(pod, claim, deadline, error)
         if owner is None:
             return False
         memory = self._memory(pod)
@@ -193,7 +193,8 @@ class Surges:
         above = found.metadata.owner_references
         return True, next((one for one in above if one.controller and one.kind == "Deployment"), None)
 
-    def _unread(self, pod: Pod, error: ApiError) -> bool:
+    def _unread(self, pod: Pod, claim: NodeClaim | None, deadline: datetime | None, error: ApiError) -> bool:
         """An owner could not be read: the pod waits, as long as for a surge."""
         _log.info(messages.SURGE_DELAYED, pod=pod.key, deployment="", error=str(error))
-        return self._within(self._memory(pod))
+        memory = self._memory(pod)
+        return self._clock.now() < self._until(pod, memory, claim, deadline) and self._within(memory)

@@ -17,7 +17,7 @@ from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
-from provisioner.controllers.core.drain import Evictions, deadline_of, drain_step
+from provisioner.controllers.core.drain import Evictions, deadline_of, drain_step, newer
 from provisioner.controllers.core.lifecycle import (
     not_ended,
     retry_of,
@@ -105,6 +105,7 @@ class Termination:
         self._recorder, self._metrics, self._clock = recorder, metrics, clock
         self._pods_are_stale = pods_are_stale
         self._told: dict[str, float] = {}  # claim UID -> when its condition was written
+        self._listed: dict[str, dict[str, Pod]] = {}  # Node UID -> pods of the list that its drain began with, by UID
         self._blocked = BlockedDrains()
         self._budgets: tuple[object, PodBudgets] = (None, PodBudgets({}))
 
@@ -188,9 +189,20 @@ class Termination:
                 return self._let_go(node, claim)
 
     def _pods(self, node: Node, *, stale: bool) -> tuple[Pod, ...]:
-        """What a step of the drain is decided from; whether anything is left is asked of the API server at the end in any case."""
-        name = node.metadata.name
-        return self._terminator.pods_on(name) if stale else self._cluster.bound_to(name)
+        """What a step of the drain is decided from; whether anything is left is asked of the API server at the end in any case.
+
+        A drain begins with a list: what a user wrote into a pod before deleting its NodeClaim may be in no cache yet.
+        """
+        name, uid = node.metadata.name, node.metadata.uid
+        if stale:
+            return self._terminator.pods_on(name)
+        begins = uid not in self._listed
+        listed = {pod.uid: pod for pod in self._terminator.pods_on(name)} if begins else self._listed[uid]
+        found = {pod.uid: newer(pod, listed.get(pod.uid)) for pod in self._cluster.bound_to(name)}
+        # what the caches have caught up with is not kept
+        self._listed[uid] = {key: pod for key, pod in found.items() if pod is listed.get(key)}
+        forget_oldest(self._listed, _MOST_TOLD)
+        return tuple(({**listed, **found} if begins else found).values())
 
     def _drains(self, node: Node, claim: NodeClaim | None, deadline: datetime | None, pods: tuple[Pod, ...]) -> bool:
         """Ask the next pods to leave; whether any holds the drain."""
@@ -279,6 +291,7 @@ class Termination:
 
         patch_node(self._client, node, patch_of)
         self._taints.forget(node)
+        self._listed.pop(node.metadata.uid, None)
         self._blocked.set(node.metadata.name, claim, ())
         if claim is not None:
             self._metrics.node_terminated(claim, node, self._clock.now())

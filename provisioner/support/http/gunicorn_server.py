@@ -1,7 +1,7 @@
 """Our programs under gunicorn: it listens, forks, supervises and stops; `HttpServer` in its one worker answers.
 
 gunicorn's own workers give a thread to whoever connects (gthread), or are stopped by what a handler does (tornado), or by
-running out of descriptors (all of them): the figures are in ARCHITECTURE.md, decision 15. What this module uses of
+running out of descriptors (all of them): see docs/decisions/0015-one-http-server.md. What this module uses of
 gunicorn beyond its settings is listed in tests/unit/support/http/test_gunicorn_server.py, which fails where a release changes it.
 """
 

@@ -9,7 +9,7 @@ take. A request gets one of a few threads only when all of it has arrived, and n
 - The same happens when the process has no file descriptors left.
 - A handler that hangs costs its thread. Its client is told 503 in time, and when all threads hang, everybody at once.
 
-h11 does the protocol; what is here is sockets and time. Why not another server: decision 15 in ARCHITECTURE.md.
+h11 does the protocol; what is here is sockets and time. Why not another server: docs/decisions/0015-one-http-server.md.
 """
 
 import contextlib

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
+from provisioner.controllers.core.messages import do_not_disrupt
 from provisioner.disruption.protections import ELAPSED, INVALID, RECENTLY, UNTIL, protections
 from tests.support.clock import NOON
 from tests.support.fleets import running
@@ -32,17 +33,19 @@ CASES: dict[str, tuple[str | None, datetime | None, str]] = {
 def test_what_is_said_of_a_pod(case: tuple[str | None, datetime | None, str]) -> None:
     text, start, want = case
     one = running("w", annotations={} if text is None else {names.DO_NOT_DISRUPT: text}, start_time=start)
-    assert [found.reason for found in protections([one], NOON)] == [want] * bool(want)
+    told = protections([one], NOON)
+    assert [found.reason for found in told] == [want] * bool(want)
+    assert [do_not_disrupt(found).reason for found in told] == [want] * bool(want)
 
 
 def test_the_end_is_named() -> None:
     (found,) = protections([running("w", annotations={names.DO_NOT_DISRUPT: "2h"}, start_time=STARTED)], NOON)
-    assert "blocked until 2026-11-21T13:00:00Z" in found.message
+    assert "blocked until 2026-11-21T13:00:00Z" in do_not_disrupt(found).text
 
 
 def test_what_is_told_is_short_however_long_the_annotation_is() -> None:
     (found,) = protections([running("w", annotations={names.DO_NOT_DISRUPT: "x" * 200_000})], NOON)
-    assert len(found.message) < 300
+    assert len(do_not_disrupt(found).text) < 300
 
 
 @pytest.mark.parametrize("over", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"deleted": NOON}], ids=str)

@@ -64,6 +64,10 @@ CASES: dict[str, tuple[Deployment, Decision]] = {
         Decision(Step.EVICT, Refusal.LATE),
     ),
     "restarted for it tomorrow": (deployment(annotations=for_pod(WEB.uid, -timedelta(days=1))), WAIT),
+    "restarted for it at the end of time": (
+        deployment(annotations={names.SURGE: "true", names.SURGED_FOR: f"{WEB.uid} 9999-12-31T23:59:59Z"}),
+        WAIT,
+    ),
     "restarted for another pod": (deployment(annotations=for_pod("other", timedelta(minutes=1))), RESTART),
     "restarted for whom nobody can read": (
         deployment(annotations={names.SURGE: "true", names.SURGED_FOR: f"{WEB.uid} soon"}),

@@ -238,6 +238,16 @@ def test_a_pod_that_waits_for_those_that_may_be_bound_is_woken_once_they_are(ben
     assert refusals.due(kind, table, bench.clock.monotonic()) == "n1"
 
 
+def test_or_once_nobody_believes_in_their_bindings_any_more(bench: Bench) -> None:
+    x, y = strangers(bench)
+    bench.filter(x, "n1")
+    bench.filter(y, "n1")
+    (kind,) = bench.board.refusals.kinds()
+    table, began = bench.board.table, bench.clock.monotonic()
+    assert bench.board.refusals.due(kind, table, began) == ""
+    assert bench.board.refusals.due(kind, table, began + ASSUMED_SECONDS) == "n1"
+
+
 def test_what_is_supposed_is_bounded(bench: Bench) -> None:
     table = bench.board.table
     for number in range(100):

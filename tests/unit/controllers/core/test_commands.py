@@ -16,6 +16,7 @@ from provisioner.controllers.core.commands import (
     CLOSING_SECONDS,
     GIVE_UP_AFTER,
     TIMEOUT,
+    CommandQueue,
 )
 from provisioner.controllers.core.disruption import METHODS, WORLD_SECONDS, Method
 from provisioner.disruption.pause import Pause
@@ -122,6 +123,25 @@ def test_no_pod_goes_before_every_node_that_was_chosen_is_closed(stages: Make, m
     assert (stage.goes("a"), stage.taints("b")) == (False, [])
     late = False
     stage.world.clock.advance(AGAIN_SECONDS)
+    stage.settle()
+    stage.world.clock.advance(AGAIN_SECONDS)
+    stage.settle()
+    assert (stage.goes("a"), stage.taints("b")) == (True, [names.DISRUPTED_TAINT.key])
+
+
+def test_a_new_leader_closes_what_was_chosen_together_before_a_pod_of_it_goes(
+    stages: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, late, known = stages(), True, CommandQueue._known
+    chosen_together(stage, monkeypatch, lambda: True)
+    monkeypatch.setattr(
+        CommandQueue, "_known", lambda queue, holder: None if late and holder == "b" else known(queue, holder)
+    )
+    stage.restart()
+    stage.settle()
+    assert (stage.goes("a"), stage.taints("b")) == (False, [])
+    late = False
+    stage.commands.queue.add("b")
     stage.settle()
     stage.world.clock.advance(AGAIN_SECONDS)
     stage.settle()
@@ -521,6 +541,8 @@ def test_one_candidate_that_a_user_deletes_ends_it_for_all(stages: Make) -> None
     stage.server.refuse["pods"] = 500  # it cannot be validated yet
     stage.disruption.run_once()
     stage.settle()
+    assert not stage.is_open("a")
+    assert not stage.is_open("c")
     stage.server.writer.delete(stage.server.claim("b"))
     stage.disruption._methods = ()
     stage.disruption.run_once()

@@ -40,6 +40,7 @@ class Bench:
         self.recorder = TinyServer(World()).recorder
         self.deleted: list[str] = []
         self.refusal: ApiError | None = None
+        self.seconds = 0.0  # that a deletion takes
         self.liveness = SchedulerLiveness(lambda: self.pods, self.recorder, self.clock, self)
         self.liveness.look()
 
@@ -49,6 +50,7 @@ class Bench:
         assert (resource.plural, namespace) == ("pods", "default")
         assert uid
         assert resource_version
+        self.clock.advance(self.seconds)
         if self.refusal is not None:
             raise self.refusal
         self.deleted.append(name)
@@ -155,6 +157,14 @@ def test_no_more_than_a_few_are_deleted_at_a_time() -> None:
     assert len(bench.deleted) <= MAX_DELETIONS
     bench.after(LOOK_SECONDS)
     assert MAX_DELETIONS <= len(bench.deleted) <= 2 * MAX_DELETIONS
+
+
+def test_a_slow_api_server_holds_nobody_up_for_longer_than_until_the_next_look() -> None:
+    bench = Bench(*(opted_in(f"p{at}") for at in range(MAX_DELETIONS)))
+    bench.seconds = LOOK_SECONDS
+    bench.clock.advance(SILENCE_SECONDS)
+    bench.liveness.look()
+    assert len(bench.deleted) == 1
 
 
 def test_a_pod_that_was_written_meanwhile_stays_and_the_others_go_on() -> None:

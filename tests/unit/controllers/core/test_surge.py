@@ -105,9 +105,9 @@ def test_a_deployment_is_restarted_once_and_waited_for() -> None:
     stage = Stage()
     assert [stage.holds() for _ in range(3)] == [True] * 3
     (sent,) = stage.restarts
-    assert (
-        sent.body["spec"]["template"]["metadata"]["annotations"] == {names.RESTARTED_AT: "2026-01-01T12:00:00Z"} or True
-    )
+    assert sent.body["spec"]["template"]["metadata"]["annotations"] == {
+        names.RESTARTED_AT: NOON.strftime("%Y-%m-%dT%H:%M:%SZ")
+    }
     assert [reason for reason, _ in stage.said] == ["SurgeStarted"]
     assert "Deployment default/web" in stage.said[0][1]
 
@@ -211,6 +211,19 @@ def test_a_user_s_deadline_and_an_interruption_are_not_outwaited() -> None:
     marked = claim("a", annotations={names.INTERRUPTION_ANNOTATION: str(now)})
     stage = Stage()
     assert (stage.holds(claim=marked), stage.restarts) == (False, [])
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["nobody knows who asks", "it asks"])
+def test_they_are_not_outwaited_though_nothing_can_be_read(known: bool) -> None:
+    stage = Stage()
+    if known:
+        stage.surges.holds(WEB, None, None)
+    stage.refuse["GET"] = 500
+    grace = pod("web-1", owner="web-abc", node="a", ready=True, grace_seconds=30)
+    now = Interruption("spot_interrupted", evicts=NOON, ends=NOON + timedelta(minutes=2))
+    assert not stage.holds(claim=claim("a", annotations={names.INTERRUPTION_ANNOTATION: str(now)}))
+    assert not stage.holds(pod=grace, deadline=NOON + timedelta(seconds=30))
+    assert stage.holds(deadline=NOON + timedelta(minutes=4))
 
 
 def test_the_pod_needs_no_other_place_and_its_room_is_free_for_its_successor() -> None:

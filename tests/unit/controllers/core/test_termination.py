@@ -125,6 +125,24 @@ def test_a_pod_that_no_watch_has_told_of_is_drained_as_any_other() -> None:
     assert stage.cloud.ended == [ID]
 
 
+def test_what_was_written_into_a_pod_before_its_nodeclaim_was_deleted_holds_though_no_cache_has_it() -> None:
+    stage = Stage()
+    cached = pod("web", node="n", resource_version="9")
+    stage.world.add(cached)
+    protection = {names.DO_NOT_DISRUPT: "true"}
+    stage.server.bind("web", "n", metadata__resourceVersion="10", metadata__annotations=protection)
+    for _ in range(3):  # the caches are behind for a while
+        assert stage.look() == Result(requeue_after=DRAIN_REQUEUE_SECONDS)
+        stage.world.clock.advance(TELL_SECONDS)
+    stage.server.work_off()
+    assert "do-not-disrupt" in told(stage)[2]
+    assert "POST evictions/web" not in stage.server.done
+    stage.world.cluster.pod_changed(cached, msgspec.structs.replace(cached, resource_version="11"))  # taken off again
+    stage.look()
+    stage.server.work_off()
+    assert "POST evictions/web" in stage.server.done
+
+
 def test_while_the_watch_of_pods_is_behind_a_drain_goes_on_with_what_the_api_server_has() -> None:
     stage = Stage()
     stage.world.add(pod("gone", node="n"))  # the server knows better
