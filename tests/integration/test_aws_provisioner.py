@@ -233,9 +233,11 @@ def test_500_equal_claims_are_launched_by_few_calls(fresh_plane: DevCluster) -> 
         clock = SystemClock()
         began = clock.monotonic()
         fresh_plane.signal(PROVISIONER, signal.SIGCONT)
-        slow.eventually(lambda: len(slow.ec2.alive()) >= 500, "500 machines are launched")
+        slow.eventually(lambda: len(slow.ec2.alive()) >= 500, "500 machines are launched", seconds=180)
         seconds, calls = clock.monotonic() - began, slow.ec2.calls()
-        slow.eventually(lambda: all(one.status.provider_id for one in slow.claims()), "every claim has its machine")
+        slow.eventually(
+            lambda: all(one.status.provider_id for one in slow.claims()), "every claim has its machine", seconds=180
+        )
         owners = [claim.status.provider_id.rpartition("/")[2] for claim in slow.claims()]
         assert sorted(owners) == sorted(machine["id"] for machine in slow.ec2.alive())
     asked = calls.total() - calls["ReceiveMessage"] - calls["DeleteMessageBatch"]
