@@ -7,7 +7,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.spending import USD, SpendingLimitError, spending_limit
@@ -151,10 +151,10 @@ def world_of(
     """
     pools: list[Pool] = []
     unreadable: list[Unreadable] = []
+    priced = priced or PricedTypes()
     for view in snapshot.pools:
         if manages(view.pool) and is_usable(view.pool):
-            own = [one.claim for one in snapshot.nodes if one.claim is not None and one.pool == view.pool.metadata.name]
-            pools += _pool(view, types_of(view.pool), policies, unreadable, own, priced or PricedTypes())
+            pools += _pool(view, types_of(view.pool), policies, unreadable, snapshot.nodes, priced)
     around = snapshot.around
     world = World(
         pools=tuple(pools),
@@ -217,7 +217,7 @@ def _pool(
     types: tuple[InstanceType, ...],
     policies: Policies,
     unreadable: list[Unreadable],
-    claims: Sequence[NodeClaim],
+    nodes: Sequence[NodeView],
     priced: PricedTypes,
 ) -> list[Pool]:
     try:
@@ -248,7 +248,8 @@ def _pool(
         requirements = requirements.merged(_NOT_RESERVED)
     remaining = {key: limit - view.used.get(key, 0) for key, limit in limits.items()}
     if most is not None:
-        remaining[USD] = most - spent(claims, {one.name: one for one in types})
+        own = [one.claim for one in nodes if one.claim is not None and one.pool == view.pool.metadata.name]
+        remaining[USD] = most - spent(own, {one.name: one for one in types})
         types = priced.of(view.pool.metadata.name, types, requirements)
     made = Pool(
         name=view.pool.metadata.name,
