@@ -279,35 +279,19 @@ def run_of(
     """
     facts = pods.facts
     own, ports = facts.filter, facts.ports
+    attached = pods.volumes.attachments
     if not ports and pods.volumes is NO_VOLUMES and pods.elsewhere is TRIVIAL:  # as a rule
-        node_filter = demand.filter
+        node_filter, required = demand.filter, own
         question = widest = numbers.setdefault((own, id(need)), len(numbers))
         if node_filter is not own:
             question = numbers.setdefault((node_filter, id(need)), len(numbers))
-        return Run(
-            pods,
-            node_filter,
-            own,
-            plan,
-            need,
-            question,
-            widest,
-            start,
-            len(pods.pods),
-            (),
-            (),
-            plan.tops,
-            plan.caps,
-            node_filter.easy and not plan.choosy,
-            plan.ties,
-        )
-    attached = pods.volumes.attachments
-    node_filter = required = pods.narrowed(own, reached)
-    drivers = tuple([driver for driver, _ in attached]) if attached else ()
-    question = widest = numbers.setdefault((required, id(need), ports, drivers), len(numbers))
-    if demand.filter is not own:
-        node_filter = pods.narrowed(demand.filter, reached)
-        question = numbers.setdefault((node_filter, id(need), ports, drivers), len(numbers))
+    else:
+        node_filter = required = pods.narrowed(own, reached)
+        drivers = tuple([driver for driver, _ in attached]) if attached else ()
+        question = widest = numbers.setdefault((required, id(need), ports, drivers), len(numbers))
+        if demand.filter is not own:
+            node_filter = pods.narrowed(demand.filter, reached)
+            question = numbers.setdefault((node_filter, id(need), ports, drivers), len(numbers))
     return Run(
         pods,
         node_filter,
