@@ -167,13 +167,9 @@ class Translator:
             return messages.not_translated("Unsupported", "; ".join(map(str, made.errors)))
         origin = origin_of(old)
         found = [self._read(one) for one in made.objects]
-        mine = [
-            one is not None and step(want, one, origin).refusal is None
-            for want, one in zip(made.objects, found, strict=True)
-        ]
-        if waits(old, since) and not any(mine):
-            return messages.waits_for_annotation(TRANSLATE)
         steps = [step(want, one, origin) for want, one in zip(made.objects, found, strict=True)]
+        if waits(old, since) and all(todo.create or todo.refusal is not None for todo in steps):
+            return messages.waits_for_annotation(TRANSLATE)
         refusal = next((one.refusal for one in steps if one.refusal is not None), None)
         if refusal is not None:
             return refusal
