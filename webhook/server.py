@@ -46,6 +46,7 @@ from webhook.registration import (
     webhook_configuration,
 )
 from webhook.review import MAX_BODY_BYTES
+from webhook.stamping import OWN_NAMESPACE
 from webhook.validation import Validation
 
 THREADS = 8
@@ -56,7 +57,7 @@ LIMITS = Limits(
 )
 ASK_SECONDS = 2.0
 """How long a probe may take on its way through the server that the API server asks."""
-DEFAULT_NAMESPACE = "dovetail-system"
+DEFAULT_NAMESPACE = OWN_NAMESPACE
 DEFAULT_SECRET = "dovetail-webhook-tls"
 DEFAULT_SERVICE = "dovetail-webhook"
 USER_AGENT = "dovetail-webhook"

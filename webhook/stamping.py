@@ -307,11 +307,11 @@ def decide(pod: Pod, facts: Facts) -> Decision:
 def share_of(pod: Pod, facts: Facts) -> tuple[Owner, Share] | None:
     """Whose pods are to be counted before `decide`, and for what share; None where nothing is to be counted."""
     settings = _Settings(pod, facts)
-    if is_exempt(pod, facts) or _opted_out(settings, _Draft()):
-        return None
     found = settings.find(names.STAMP_ON_DEMAND)
+    if found is None or not found.value or is_exempt(pod, facts) or _opted_out(settings, _Draft()):
+        return None
     controller = _controller_of(pod)
-    if found is None or not found.value or controller is None or _speaks_of_capacity(pod, settings):
+    if controller is None or _speaks_of_capacity(pod, settings):
         return None
     owner = Owner(facts.namespace, controller.uid)
     try:
