@@ -24,11 +24,6 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _REQUIRED_PATH = f"/spec/affinity/nodeAffinity/{_REQUIRED}"
 _KEYS_BYTES: Final = 256
 """More than the keys and the short values of our annotations have."""
-_KNOWN_VALUES: Final = {
-    names.STAMP_ARCH: ("amd64", "arm64"),
-    names.STAMP_OS: ("linux", "windows"),
-    names.STAMP_CAPACITY_TYPE: tuple(sorted(names.CAPACITY_TYPES)),
-}
 
 
 def policy() -> dict[str, Any]:
@@ -249,8 +244,8 @@ def _of_setting(setting: stamping.AffinitySetting) -> Iterator[tuple[str, str]]:
     yield f"raw{name}", _value(setting.key)
     parts = f"variables.raw{name}.replace('_', ',').split(',').map(p, p.trim()).filter(p, p != '')"
     yield f"parts{name}", parts
-    known = _KNOWN_VALUES.get(setting.key)
-    if known is not None:
+    known = setting.values
+    if known:
         valid = f"variables.parts{name}.all(p, p in {list(known)!r})"
         ordered = f"{list(known)!r}.filter(v, v in variables.parts{name})"
     else:

@@ -123,6 +123,8 @@ class AffinitySetting:
     label: str
     accepts: Callable[[str], bool]
     expected: str
+    values: tuple[str, ...] = ()
+    """All that is accepted, sorted; empty where that is no list."""
 
     @property
     def name(self) -> str:
@@ -131,7 +133,7 @@ class AffinitySetting:
 
 
 def _one_of(key: str, label: str, *values: str) -> AffinitySetting:
-    return AffinitySetting(key, label, frozenset(values).__contains__, "one of " + ", ".join(values))
+    return AffinitySetting(key, label, frozenset(values).__contains__, "one of " + ", ".join(values), values)
 
 
 AFFINITY_SETTINGS = (
