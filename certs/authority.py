@@ -145,6 +145,7 @@ class Authority:
         organizations: Iterable[str],
         now: datetime,
         days: int,
+        dns_names: Sequence[str] = (),
     ) -> Pair:
         """A new key with a client certificate: for Kubernetes CN is the user, each O a group.
 
@@ -153,11 +154,13 @@ class Authority:
             organizations: O values, in this order.
             now: an aware time; valid from an hour before it.
             days: lifetime after `now`; cut to the CA's own end.
+            dns_names: SAN DNS names, for servers that look there.
 
         Raises:
             CertificateError: a name that X.509 refuses, or bad times.
         """
-        return self._issue(_name(common_name, organizations), ExtendedKeyUsageOID.CLIENT_AUTH, now, days, None)
+        names = x509.SubjectAlternativeName([x509.DNSName(name) for name in dns_names]) if dns_names else None
+        return self._issue(_name(common_name, organizations), ExtendedKeyUsageOID.CLIENT_AUTH, now, days, names)
 
     def _issue(
         self,

@@ -9,11 +9,12 @@ from typing import Final
 
 from certs import messages
 from certs.injection import certificates
-from provisioner.apis.conversion.ownership import KARPENTER_LEASE, karpenter_beside, owner_of
+from provisioner.apis.conversion.ownership import owner_of
 from provisioner.apis.core import CustomResourceDefinition
+from provisioner.kube.beside import karpenter_runs
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
-from provisioner.kube.resources import CRDS, LEASES
+from provisioner.kube.resources import CRDS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 
@@ -69,7 +70,9 @@ class DefinitionInjector:
             except NotFound:
                 continue
             patch = injection(definition, bundle)
-            if patch and not (reason := refusal(definition) or self._karpenter()):
+            if patch and not (
+                reason := refusal(definition) or karpenter_runs(self._client, self._namespace, self._clock.now())
+            ):
                 self._client.patch(CRDS, name, patch, kind="json")
                 _log.info(messages.INJECTED_CA_BUNDLE, kind=CRDS.kind, certificates=len(certificates(bundle)))
             elif patch:
@@ -78,8 +81,3 @@ class DefinitionInjector:
         if text and text != self._said:
             _log.warning(messages.V1BETA1_IS_NOT_AVAILABLE, reason=text)
         self._said = text
-
-    def _karpenter(self) -> str:
-        leases = self._client.list(LEASES, field_selector=f"metadata.name={KARPENTER_LEASE}")
-        where = karpenter_beside(leases, self._namespace, self._clock.now())
-        return messages.karpenter_runs(where) if where else ""

@@ -13,6 +13,10 @@ ISSUED_CERTIFICATE: Final = "Issued a certificate"
 SERVING_NEW_CERTIFICATE: Final = "Serving a new certificate"
 INJECTED_CA_BUNDLE: Final = "Injected the CA bundle"
 
+# mutual.py
+ROTATED_REPORT_CERTIFICATES: Final = "Rotated the certificates for reports"
+NOT_ROTATING_REPORT_CERTIFICATES: Final = "Not rotating the certificates for reports"
+
 # definitions.py
 V1BETA1_IS_NOT_AVAILABLE: Final = "Objects at v1beta1 are not converted; v1 is not affected"
 
@@ -20,11 +24,6 @@ V1BETA1_IS_NOT_AVAILABLE: Final = "Objects at v1beta1 are not converted; v1 is n
 def definition_is_kept(name: str, owner: str) -> str:
     """Why a definition does not get the CA bundle."""
     return f"CustomResourceDefinition {name} is managed by {owner}, which would undo the change; apply the definitions of the component with kubectl"
-
-
-def karpenter_runs(namespace: str) -> str:
-    """Why no definition gets the CA bundle, and nothing is translated."""
-    return f"Karpenter runs in namespace {namespace}; uninstall it first"
 
 
 # serving.py

@@ -15,7 +15,8 @@ A replica whose record runs out does not hold up step 5, and need not: one that 
 at half of the record's time, so it gets no calls any more when the others stop waiting for it.
 
 The leader is the holder of the Lease `dovetail-certs`. With `names=None` the Secret belongs to somebody else (cert-manager):
-it is never written, all other steps are the same. A configuration that cert-manager's cainjector looks after is not touched.
+it is never written, all other steps are the same. Without, a Secret that cert-manager issued is
+renewed by cert-manager, and taken over only once it cannot be served any more. A configuration that cert-manager's cainjector looks after is not touched.
 With `inject=False` nobody's configuration is: then steps 2, 4 and 5 are somebody else's, and with both nothing is written at all.
 
 A ValidatingWebhookConfiguration of the same name is given the bundle of the mutating one at every step, and decides nothing: where it
@@ -36,7 +37,16 @@ from certs.definitions import DefinitionInjector
 from certs.injection import BundleInjector, Configuration, merge, trusted_by_all, trusted_by_any, trusts
 from certs.replicas import Records, Replica
 from certs.serving import write_atomically
-from certs.store import LEAF_DAYS, Material, Names, SecretStore, fault, mint, renew_at
+from certs.store import (
+    LEAF_DAYS,
+    Material,
+    Names,
+    SecretStore,
+    fault,
+    is_kept_by_cert_manager,
+    mint,
+    renew_at,
+)
 from provisioner.apis.core import MutatingWebhookConfiguration, Namespace, Secret
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
@@ -100,12 +110,15 @@ def reason_to_mint(secret: Secret | None, names: Names, now: datetime) -> str:
     """Why new material is needed, as a sentence, or "" while the Secret is good."""
     if secret is None:
         return "the Secret does not exist"
+    kept = is_kept_by_cert_manager(secret)
     try:
         material = Material.of_secret(secret)
     except CertificateError as error:
         return str(error)
-    if problem := fault(material, names, now):
+    if problem := fault(material, None if kept else names, now):
         return problem
+    if kept:
+        return ""
     due = renew_at(material)
     return f"it was due at {due.isoformat()}" if now >= due else ""
 
@@ -305,7 +318,7 @@ class Rotation:
             blocked = [str(watch.error) for watch in (self._secrets, self._configurations) if watch.error is not None]
             reasons += [f"certificate: {error}" for error in blocked]
         else:
-            problem = fault(served, self._settings.names, self._clock.now())
+            problem = fault(served, self._asked(), self._clock.now())
             problem = problem or reason_not_trusted(served, self._configuration() if self._settings.inject else None)
             reasons += [f"certificate: {problem}"] if problem else []
         published = self._published
@@ -421,7 +434,12 @@ class Rotation:
             material = Material.of_secret(secret)
         except CertificateError:
             return None
-        return None if fault(material, self._settings.names, self._clock.now()) else material
+        return None if fault(material, self._asked(), self._clock.now()) else material
+
+    def _asked(self) -> Names | None:
+        """What the Secret's certificate must be valid for; None where somebody else issues it."""
+        secret = self._secret()
+        return None if secret is not None and is_kept_by_cert_manager(secret) else self._settings.names
 
     # Steps
 
@@ -460,12 +478,12 @@ class Rotation:
     def _serve(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
         if wanted is None:
             secret = self._secret()
-            if secret is not None and self._settings.names is None:
+            if secret is not None and self._asked() is None:
                 problem = fault(Material.of_secret(secret), None, self._clock.now())
                 raise CertificateError(f"Secret {self._settings.secret} cannot be served: {problem}")
             return
         served = self._served
-        if served is not None and fault(served, self._settings.names, self._clock.now()):
+        if served is not None and fault(served, self._asked(), self._clock.now()):
             served = None
         if may_serve(served, wanted, configuration, self._trusted_for(wanted, configuration), self._settings.settle):
             write_atomically(self.path, wanted.pem())
@@ -514,22 +532,22 @@ class Rotation:
         """Gives the definitions what the configuration has, or should have."""
         if wanted is None or configuration is None or not self._settings.definitions:
             return
-        moved = self._everyone_moved(wanted, configuration)
-        bundle = wanted_bundle(wanted, configuration, self._served, everyone_moved=moved)
-        if bundle:
-            self._term.check()
+        if bundle := self._bundle(wanted, configuration):
             self._definitions.inject(bundle)
 
     def _give(self, wanted: Material | None, leader: Configuration | None, to: Configuration | None) -> None:
         """Injects the bundle that `leader` should hold into one configuration."""
         if leader is None or to is None or wanted is None or _is_injected_by_others(to):
             return
-        bundle = wanted_bundle(wanted, leader, self._served, everyone_moved=self._everyone_moved(wanted, leader))
-        if not bundle:
-            return
-        self._term.check()
-        if self._injector.inject(to, bundle):
+        bundle = self._bundle(wanted, leader)
+        if bundle and self._injector.inject(to, bundle):
             _log.info(messages.INJECTED_CA_BUNDLE, kind=to.kind, certificates=bundle.count(b"BEGIN CERTIFICATE"))
+
+    def _bundle(self, wanted: Material, leader: Configuration) -> bytes:
+        """What `leader` should hold now; empty where the Secret names no CA. Only the leader may ask, to write it."""
+        self._term.check()
+        moved = self._everyone_moved(wanted, leader)
+        return wanted_bundle(wanted, leader, self._served, everyone_moved=moved)
 
     def _look_around(self) -> None:
         """Also while nothing is to be pruned: who lives shows by renewals that are seen."""

@@ -6,6 +6,7 @@ safe because `certs.rotation` lets old and new be trusted side by side for a whi
 """
 
 import hashlib
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,6 +27,12 @@ CERT_KEY = "tls.crt"
 PRIVATE_KEY = "tls.key"
 CA_KEY = "ca.crt"
 SECRET_TYPE = "kubernetes.io/tls"
+
+CERT_MANAGER_ANNOTATION = "cert-manager.io/certificate-name"
+"""On every Secret that cert-manager issues for a Certificate.
+
+Source: cert-manager `pkg/controller/certificates/issuing/internal/secret.go` setValues at 0c3dfbfe9.
+"""
 
 LEAF_DAYS = 90
 RENEW_AFTER = 2 / 3
@@ -110,6 +117,11 @@ class Material:
         return {CERT_KEY: self.cert_pem, PRIVATE_KEY: self.key_pem, CA_KEY: self.ca_pem}
 
 
+def is_kept_by_cert_manager(secret: Secret) -> bool:
+    """Whether cert-manager issued what a Secret holds, and so renews it; two writers would undo each other for ever."""
+    return CERT_MANAGER_ANNOTATION in secret.metadata.annotations
+
+
 def mint(names: Names, now: datetime, days: int = LEAF_DAYS) -> Material:
     """A new leaf of a new CA, whose key is forgotten here.
 
@@ -160,8 +172,12 @@ def _missing_names(leaf: x509.Certificate, names: Names) -> list[str]:
     except x509.ExtensionNotFound:
         return [*names.dns, *names.addresses]
     dns = set(has.get_values_for_type(x509.DNSName))
-    addresses = {str(address) for address in has.get_values_for_type(x509.IPAddress)}
-    return [name for name in names.dns if name not in dns] + [text for text in names.addresses if text not in addresses]
+    addresses = set(has.get_values_for_type(x509.IPAddress))
+    return [name for name in names.dns if name not in dns] + [
+        text
+        for text in names.addresses
+        if ipaddress.ip_address(text) not in addresses  # IPv6 is written in many ways
+    ]
 
 
 def renew_at(material: Material) -> datetime:
@@ -219,10 +235,15 @@ class SecretStore:
     def replace(self, old: Secret, material: Material) -> Secret:
         """Puts new material in, if the Secret is still what was read; otherwise what it is now is the answer.
 
+        What cert-manager issued before is ours from then on; where cert-manager still keeps it, it says so again.
+
         Raises:
             ApiError: the server refused.
         """
-        body = {"metadata": {"resourceVersion": old.metadata.resource_version}, "data": material.data()}
+        metadata: dict[str, object] = {"resourceVersion": old.metadata.resource_version}
+        if is_kept_by_cert_manager(old):
+            metadata["annotations"] = {CERT_MANAGER_ANNOTATION: None}
+        body = {"metadata": metadata, "data": material.data()}
         try:
             return self._client.patch(SECRETS, self.name, body, self.namespace)
         except Conflict:

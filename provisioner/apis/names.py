@@ -85,6 +85,7 @@ CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 
 # Ours: the plan and the extender.
 PLAN_ANNOTATION: Final = "dovetail.dev/plan"
+ROTATED_ANNOTATION: Final = "dovetail.dev/rotated"
 HOLD_RELEASED_ANNOTATION: Final = "dovetail.dev/hold-released"
 LAUNCH_ANNOTATION: Final = "dovetail.dev/launch"
 HOSTNAME_DOMAINS: Final = "dovetail.dev/hostname-domains"

@@ -91,6 +91,7 @@ class Controllers:
         self._ends = wiring.ends(base, self._writers, uncertain=cloud.is_uncertain)
         self._joining = wiring.joining(base, calls, self._writers, self._ends)
         self._observability = wiring.observability(base)
+        self._report_certificates = wiring.report_certificates(base)
         self._provisioning = wiring.provisioning(base, calls, self._writers, self._observability)
         self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
         calls.check()
@@ -152,6 +153,8 @@ class Controllers:
         disruptions.voluntary.start()
         disruptions.forceful.start()
         self._ends.garbage.start()
+        if self._report_certificates is not None:
+            self._report_certificates.start()
         self._housekeeper.start()
 
     def _begin_with_all(self) -> None:
@@ -182,6 +185,7 @@ class Controllers:
             self._own,
             self._ends.garbage,
             self._joining.registrar,
+            *((self._report_certificates,) if self._report_certificates is not None else ()),
             *self._queues,
         )
         ended = stop_all((part.stop for part in parts), STOP_SECONDS)

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Generic, ParamSpec, TypeVar
 
+from certs.authority import CertificateError
+from certs.mutual import MutualRotation, Peer, Peers
+from certs.store import Names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.metering import metered
@@ -40,6 +43,12 @@ from provisioner.controllers.core.planner_process import PlannerProcess
 from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
 from provisioner.controllers.core.provisioning import Provisioner
 from provisioner.controllers.core.registration import Registrar
+from provisioner.controllers.core.reports import (
+    CLIENT_NAME,
+    REPORT_CLIENT_SECRET,
+    REPORT_SERVER_NAME,
+    REPORT_SERVER_SECRET,
+)
 from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
 from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.core.surge import Surges
@@ -372,6 +381,19 @@ def observability(base: Base) -> Observability:
         SchedulerLiveness(cluster.waiting, base.recorder, clock, base.client),
         OverlayStatus(base.client, caches.overlays, clock, caches.overlay_objects),
     )
+
+
+def report_certificates(base: Base) -> Poller | None:
+    """What keeps the certificates for reports; None where reports are taken without, or over files that no Secret brings."""
+    options = base.options
+    if not options.report_cert_dir:
+        return None
+    peers = Peers(
+        Peer(REPORT_SERVER_SECRET, Names.of_service(REPORT_SERVER_NAME, options.system_namespace)),
+        Peer(REPORT_CLIENT_SECRET, Names((options.report_client_name or CLIENT_NAME,))),
+    )
+    rotation = MutualRotation(base.client, base.clock, options.system_namespace, peers)
+    return Poller("report certificates", rotation.poll, expected=(CertificateError,))
 
 
 @dataclass(frozen=True)

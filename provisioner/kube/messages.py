@@ -35,3 +35,9 @@ WATCHLIST_NOT_SUPPORTED: Final = "The API server does not support WatchList; rea
 IGNORED_WATCH_EVENT: Final = "Ignored a watch event of unknown type"
 EVENT_HANDLER_FAILED_FOR_UNREADABLE_OBJECT: Final = "Event handler failed for an unreadable object"
 EVENT_HANDLER_FAILED: Final = "Event handler failed"
+
+
+# beside.py
+def karpenter_runs(namespace: str) -> str:
+    """Why no definition gets the CA bundle, and nothing is translated."""
+    return f"Karpenter runs in namespace {namespace}; uninstall it first"

@@ -28,6 +28,8 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import LEASES, MUTATINGWEBHOOKS, NAMESPACES, SECRETS
 from provisioner.support.clock import SystemClock
+from tests.support import certmanager
+from tests.support.certmanager import Issuer
 from tests.support.eventually import eventually
 from webhook.registration import url_client, webhook_configuration
 
@@ -121,11 +123,11 @@ class Fleet:
     def material(self) -> Material:
         return Material.of_secret(self.client.get(SECRETS, self.settings.secret, self.settings.namespace))
 
-    def call(self, identity: str, bundle: bytes) -> str:
+    def call(self, identity: str, bundle: bytes, host: str = "127.0.0.1") -> str:
         """One call as an API server makes it; the fingerprint of who answered."""
         context = ssl.create_default_context(cadata=bundle.decode())
         _, server = self.replicas[identity]
-        connection = http.client.HTTPSConnection("127.0.0.1", server.server_address[1], context=context, timeout=5)
+        connection = http.client.HTTPSConnection(host, server.server_address[1], context=context, timeout=5)
         try:
             connection.connect()
             assert isinstance(connection.sock, ssl.SSLSocket)
@@ -162,7 +164,7 @@ def ready(*rotations: Rotation) -> bool:
     return all(not rotation.reasons_not_ready() for rotation in rotations)
 
 
-def follow(fleet: Fleet, old: str) -> set[str]:
+def follow(fleet: Fleet, old: str, host: str = "127.0.0.1") -> set[str]:
     """Calls all replicas until everything is settled on another leaf than `old`; every call must succeed."""
     seen: set[str] = set()
     calls = 0
@@ -171,7 +173,7 @@ def follow(fleet: Fleet, old: str) -> set[str]:
         nonlocal calls
         for identity in fleet.replicas:
             bundle = fleet.bundle()
-            seen.add(fleet.call(identity, bundle))
+            seen.add(fleet.call(identity, bundle, host))
             calls += 1
         return fleet.material().fingerprint != old and fleet.settled()
 
@@ -275,6 +277,74 @@ def test_a_secret_of_somebody_else_is_only_read(fleet: Fleet) -> None:
     store.replace(current, renewed)
     assert follow(fleet, foreign.fingerprint) == {foreign.fingerprint, renewed.fingerprint}
     assert fleet.material() == renewed
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told so", "found so"])
+def test_a_secret_of_cert_managers_is_adopted_and_followed_without_a_failed_call(fleet: Fleet, told: bool) -> None:
+    """It renews through the same intermediate, then from another root; we write caBundle only, also where nobody told us whose it is."""
+    if told:
+        fleet.settings = replace(fleet.settings, names=None)
+    now = fleet.clock.now()
+    first = Issuer(now - timedelta(days=100))
+    dns = ["localhost", f"tls.{fleet.settings.namespace}.svc"]
+
+    def apply(data: dict[str, bytes]) -> None:
+        made = certmanager.secret("tls", data, dns)
+        fleet.client.apply(SECRETS, "tls", made, "cert-manager-certificates-issuing", fleet.settings.namespace)
+
+    def follow_to(data: dict[str, bytes]) -> None:
+        old = fleet.material().fingerprint
+        apply(data)
+        new = Material(data["tls.crt"], b"", b"").fingerprint
+        assert new in follow(fleet, old, host="localhost") <= {old, new}
+
+    apply(first.issue(dns, now - timedelta(days=61)))  # due by our own rule
+    rotations = [fleet.start("one"), fleet.start("two")]
+    eventually(lambda: ready(*rotations) and fleet.settled(), "served and trusted")
+    follow_to(first.issue(dns, now - timedelta(minutes=1)))
+    follow_to(Issuer(now - timedelta(days=1), "another").issue(dns, now - timedelta(minutes=1)))
+    found = fleet.client.get(SECRETS, "tls", fleet.settings.namespace)
+    assert found.metadata.annotations == certmanager.annotations("tls", dns, "corporate"), "nobody else wrote it"
+
+
+def test_what_cert_manager_let_end_is_taken_over(fleet: Fleet) -> None:
+    now = fleet.clock.now()
+    data = Issuer(now - timedelta(days=200)).issue(["localhost"], now - timedelta(days=91))
+    made = certmanager.secret("tls", data, ["localhost"])
+    fleet.client.apply(SECRETS, "tls", made, "cert-manager-certificates-issuing", fleet.settings.namespace)
+    rotation = fleet.start("one")
+    eventually(lambda: ready(rotation) and fleet.settled(), "ready")
+    found = fleet.client.get(SECRETS, "tls", fleet.settings.namespace)
+    assert "cert-manager.io/certificate-name" not in found.metadata.annotations
+    fleet.call("one", fleet.bundle())
+
+
+def test_a_jump_of_one_year_is_answered_by_a_new_certificate_for_all(fleet: Fleet) -> None:
+    """Everything ended at once, so there is nothing to overlap with: every replica moves as soon as the new CA is there."""
+    fleet.clock.days = -365
+    rotations = [fleet.start("one"), fleet.start("two")]
+    eventually(lambda: ready(*rotations) and fleet.settled(), "ready")
+    old = fleet.material().fingerprint
+    fleet.clock.days = 0
+    assert all("it ended at" in " ".join(rotation.reasons_not_ready()) for rotation in rotations)
+    eventually(lambda: fleet.material().fingerprint != old and fleet.settled(), "a new certificate", 30.0)
+    eventually(lambda: ready(*rotations), "ready")
+    bundle = fleet.bundle()
+    assert {fleet.call(name, bundle) for name in fleet.replicas} == {fleet.material().fingerprint}
+
+
+def test_both_replicas_restart_at_once(fleet: Fleet) -> None:
+    for name in ("one", "two"):
+        fleet.start(name)
+    eventually(lambda: ready(*(rotation for rotation, _ in fleet.replicas.values())) and fleet.settled(), "ready")
+    old, bundle = fleet.material().fingerprint, fleet.bundle()
+    for name in ("one", "two"):
+        fleet.stop(name)
+    again = [fleet.start(name) for name in ("one", "two")]
+    assert {fleet.call(name, bundle) for name in fleet.replicas} == {old}, "served before anything was read"
+    eventually(lambda: ready(*again) and fleet.settled(), "ready again")
+    assert fleet.material().fingerprint == old
+    assert fleet.bundle() == bundle
 
 
 def test_a_bundle_that_cert_manager_keeps_is_left_alone(fleet: Fleet) -> None:

@@ -5,6 +5,7 @@ other programs as a child process, with the command line of its Deployment and a
 webhook is called through its Service, made an ExternalName of this machine because nothing routes cluster addresses here.
 """
 
+import base64
 import json
 import os
 import shlex
@@ -20,14 +21,13 @@ from typing import Any
 import pytest
 import yaml
 
-from certs.authority import Authority, Pair
 from provisioner.cli.harness.session import answers
 from provisioner.cli.harness.workload import REPOSITORY
 from provisioner.cli.progress import progress_for
+from provisioner.controllers.core.reports import REPORT_CLIENT_SECRET, REPORT_SERVER_SECRET
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.components import Layout, command
 from provisioner.devcluster.errors import StateError
-from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
@@ -73,7 +73,9 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
 def _run(cluster: DevCluster, directory: Path) -> Applied:
     first, second = _apply(cluster, "overlays/complete"), _apply(cluster, "overlays/complete")
     _route_the_webhook(cluster)
-    server, client = _certificates(directory)
+    server, client = directory / "server", directory / "client"
+    for empty in (server, client):
+        empty.mkdir()
     ports, run = cluster.ports, Applied(cluster, first, second)
     provisioner = {
         "bind-address": "127.0.0.1",
@@ -109,6 +111,7 @@ def _run(cluster: DevCluster, directory: Path) -> Applied:
     }
     for name, page in pages.items():
         eventually(lambda page=page: answers(page), f"{name} ready\n{run.log(name)[-2000:]}", READY_SECONDS, 0.2)  # type: ignore[misc]
+    eventually(lambda: _deliver(run, server, client), f"Secrets\n{run.log('provisioner')[-2000:]}", READY_SECONDS, 0.5)
     eventually(lambda: _bundle(run), f"caBundle\n{run.log('webhook')[-2000:]}", READY_SECONDS, 0.5)
     eventually(lambda: _holder(run), f"scheduler\n{run.log('manifest-scheduler')[-2000:]}", READY_SECONDS, 0.5)
     return run
@@ -127,20 +130,15 @@ def _route_the_webhook(cluster: DevCluster) -> None:
         cluster.kubectl("patch", kind, "dovetail-webhook", "--type=json", "-p", json.dumps(port))
 
 
-def _certificates(directory: Path) -> tuple[Path, Path]:
-    """The two optional Secrets as directories: of the provisioner, and of the extender."""
-    now = SystemClock().now()
-    authority = Authority.create("reports", now, 2)
-    server = authority.issue_server([f"dovetail-provisioner.{NAMESPACE}.svc"], [], now, 1)
-    client = authority.issue_client("dovetail-scheduler", [], now, 1)
-    return _write(directory / "server", server, authority), _write(directory / "client", client, authority)
-
-
-def _write(directory: Path, pair: Pair, authority: Authority) -> Path:
-    directory.mkdir()
-    for name, content in (("tls.crt", pair.cert_pem), ("tls.key", pair.key_pem), ("ca.crt", authority.certificate_pem)):
-        (directory / name).write_bytes(content)
-    return directory
+def _deliver(run: Applied, server: Path, client: Path) -> bool:
+    """What kubelets do once the provisioner has filled its Secrets; whether it has."""
+    for name, directory in ((REPORT_SERVER_SECRET, server), (REPORT_CLIENT_SECRET, client)):
+        data = run.get("-n", NAMESPACE, "secret", name).get("data", {})
+        if not data:
+            return False
+        for key, value in data.items():
+            (directory / key).write_bytes(base64.b64decode(value))
+    return True
 
 
 def _pod(run: Applied, deployment: str) -> Document:
@@ -300,8 +298,14 @@ def _names(run: Applied, kind: str) -> list[str]:
 
 def test_reports_have_an_address_over_mtls(applied: Applied) -> None:
     url = f"https://127.0.0.1:{applied.cluster.ports['provisioner-reports']}/reports"
-    leases = {one["metadata"]["name"]: one["metadata"] for one in applied.items("-n", NAMESPACE, "leases")}
-    assert leases["karpenter-leader-election"]["annotations"]["dovetail.dev/reports-url"] == url
+
+    def told() -> bool:
+        lease: Document = applied.get("-n", NAMESPACE, "lease", "karpenter-leader-election")
+        return bool(lease["metadata"]["annotations"].get("dovetail.dev/reports-url") == url)
+
+    eventually(
+        told, f"the Lease has the address\n{applied.log('provisioner')[-2000:]}", 30.0
+    )  # it looks every ten seconds
     eventually(lambda: url in applied.log("extender"), f"the extender knows {url}\n{applied.log('extender')[-2000:]}")
 
 
@@ -350,6 +354,8 @@ provisioner delete pods
 provisioner patch nodes
 provisioner create nodes
 provisioner list kwoknodeclasses.karpenter.kwok.sh
+provisioner patch secrets dovetail-report-server-tls -n dovetail-system
+provisioner patch secrets dovetail-report-client-tls -n dovetail-system
 provisioner patch leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
 webhook watch secrets dovetail-webhook-tls -n dovetail-system
 webhook patch secrets dovetail-webhook-tls -n dovetail-system
@@ -367,7 +373,8 @@ scheduler update leases.coordination.k8s.io dovetail-scheduler -n dovetail-syste
 scheduler watch leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
 """
 REFUSED = """
-provisioner get secrets -n dovetail-system
+provisioner get secrets dovetail-webhook-tls -n dovetail-system
+provisioner patch secrets dovetail-webhook-tls -n dovetail-system
 provisioner list secrets
 provisioner create secrets -n dovetail-system
 provisioner create pods

@@ -20,6 +20,7 @@ from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
 from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
+from provisioner.controllers.core.reports import REPORT_CLIENT_SECRET, REPORT_SERVER_SECRET
 from provisioner.controllers.ec2.cloud import tables_of
 from provisioner.devcluster.kubescheduler import FEATURE_GATES, PROFILE, ExtenderEndpoint, scheduler_configuration
 from provisioner.kube import resources
@@ -437,6 +438,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("create patch", "", "events"): "telling",
         ("get create patch", LEASES, "leases"): "election",
         (READ, "", "configmaps"): "whether disruption is paused",
+        ("get patch", "", "secrets"): "certificates for reports",
     },
     ("dovetail-provisioner", "components/kwok"): {
         (READ, "karpenter.kwok.sh", "kwoknodeclasses"): "its classes",
@@ -542,7 +544,11 @@ BY_TABLE = {
 KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 """The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""
 
-PROVISIONER_CODE = ["provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"]
+BESIDE = "provisioner/kube/beside.py"
+PROVISIONER_CODE = [
+    *("provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"),
+    *("certs/mutual.py", BESIDE),
+]
 PROVIDER_CODE = {
     "components/kwok": ["provisioner/cloudprovider/kwok"],
     "components/aws": ["provisioner/cloudprovider/aws", "provisioner/controllers/ec2/cloud.py"],
@@ -555,7 +561,7 @@ PROVIDER_CODE = {
         pytest.param(
             "dovetail-provisioner", PROVISIONER_CODE, FINALIZERS | BY_PATH | BY_TABLE, set(), id="provisioner"
         ),
-        pytest.param("dovetail-webhook", ["webhook", "certs"], set(), OUTSIDE, id="webhook"),
+        pytest.param("dovetail-webhook", ["webhook", "certs", BESIDE], set(), OUTSIDE, id="webhook"),
         pytest.param("dovetail-scheduler", ["extender"], KUBE_SCHEDULER, set(), id="extender and scheduler"),
     ],
 )
@@ -610,7 +616,7 @@ def test_what_programs_may_only_change_is_made_by_the_manifests() -> None:
         if resource in kinds and {"patch", "update"} & set(rule["verbs"])
         for name in rule["resourceNames"]
     }
-    assert len(wanted) == 7
+    assert len(wanted) == 9
     assert wanted <= made
 
 
@@ -735,6 +741,7 @@ def test_what_can_be_limited_to_a_name_is() -> None:
         ("dovetail-webhook", "leases", "karpenter-leader-election"),
         ("dovetail-provisioner", "configmaps", *kept_maps()),
         ("dovetail-webhook", "secrets", webhook_server.DEFAULT_SECRET),
+        ("dovetail-provisioner", "secrets", REPORT_CLIENT_SECRET, REPORT_SERVER_SECRET),
         ("dovetail-webhook", "configmaps", "dovetail-defaults"),
         ("dovetail-webhook", "mutatingwebhookconfigurations", "dovetail-webhook"),
         ("dovetail-webhook", "validatingwebhookconfigurations", "dovetail-webhook"),

@@ -8,6 +8,9 @@ from provisioner.apis.core import Lease
 from provisioner.apis.reports import LEASE_NAME
 
 KARPENTER_LEASE: Final = LEASE_NAME
+KARPENTER_NAMESPACES: Final = frozenset({"karpenter", "kube-system"})
+"""Where its chart and its documentation put Karpenter. A Lease of its name anywhere else proves nothing: whoever owns a namespace may
+make one there."""
 KARPENTER_SILENT: Final = timedelta(minutes=5)
 """After so long without a renewal of its Lease Karpenter has gone; it renews every two seconds."""
 
@@ -29,7 +32,7 @@ def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def karpenter_beside(leases: Iterable[Lease], namespace: str, now: datetime) -> str:
-    """Where a Karpenter other than us leads, as namespace; "" for nowhere.
+    """Where a Karpenter other than us leads, as namespace; "" for nowhere, and for namespaces that it is not known to use.
 
     Args:
         leases: those named `KARPENTER_LEASE`, of all namespaces.
@@ -38,12 +41,13 @@ def karpenter_beside(leases: Iterable[Lease], namespace: str, now: datetime) -> 
     """
     for lease in leases:
         spec = lease.spec
-        if lease.metadata.namespace == namespace or not spec.holder_identity or not spec.renew_time:
+        where = lease.metadata.namespace
+        if where == namespace or where not in KARPENTER_NAMESPACES or not spec.holder_identity or not spec.renew_time:
             continue
         try:
             renewed = datetime.fromisoformat(spec.renew_time)
         except ValueError:
-            return lease.metadata.namespace  # somebody holds it
+            return where  # somebody holds it
         if renewed.tzinfo is None or now - renewed < KARPENTER_SILENT:
-            return lease.metadata.namespace
+            return where
     return ""

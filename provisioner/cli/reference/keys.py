@@ -216,6 +216,12 @@ OWN: Final = (
         "Time at which held room was released; the change makes kube-scheduler retry pending pods.",
     ),
     Key(
+        names.ROTATED_ANNOTATION,
+        "Secret annotation",
+        "provisioner",
+        "The certificate in this Secret was issued by Dovetail, which renews it; a Secret with content and without this annotation is only read.",
+    ),
+    Key(
         reports.REPORTS_URL_ANNOTATION,
         "Lease annotation",
         "provisioner",

@@ -90,11 +90,6 @@ def translation_event(said: ConditionMessage) -> EventMessage:
     return EventMessage("Normal" if said.status == names.TRUE else "Warning", said.reason, said.text)
 
 
-def karpenter_runs(namespace: str) -> str:
-    """Why nothing is translated."""
-    return f"Karpenter runs in namespace {namespace}; uninstall it first"
-
-
 def component_is_missing(namespace: str, marker: str) -> str:
     """Why nothing is translated."""
     return f"ConfigMap {namespace}/{marker} does not exist; apply the component conversion"

@@ -18,12 +18,12 @@ from provisioner.apis import names
 from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.alpha_types import TRANSLATED, OldObject
 from provisioner.apis.conversion.definitions import PROVISIONER, V1
-from provisioner.apis.conversion.ownership import KARPENTER_LEASE, karpenter_beside
 from provisioner.apis.meta import Condition, condition
 from provisioner.apis.openapi import defaulted
 from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
+from provisioner.kube.beside import karpenter_runs
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError, NotFound
 from provisioner.kube.events import Recorder
@@ -139,9 +139,7 @@ class Translator:
             since = self._client.get(resources.CONFIGMAPS, MARKER, self._namespace).metadata.creation_timestamp
         except NotFound:
             return messages.component_is_missing(self._namespace, MARKER), None
-        leases = self._client.list(resources.LEASES, field_selector=f"metadata.name={KARPENTER_LEASE}")
-        where = karpenter_beside(leases, self._namespace, self._clock.now())
-        return messages.karpenter_runs(where) if where else "", since
+        return karpenter_runs(self._client, self._namespace, self._clock.now()), since
 
     def _one(self, old: OldObject, problem: str, since: datetime, templates: Mapping[str, Document]) -> None:
         try:

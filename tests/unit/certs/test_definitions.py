@@ -68,7 +68,9 @@ def test_a_definition_that_others_keep_is_left_alone(label: str) -> None:
 def test_nothing_is_written_while_karpenter_leads_in_another_namespace() -> None:
     now = FakeClock().now()
     assert injected(definition(), [lease("kube-system", now)]) == []
+    assert injected(definition(), [lease("karpenter", now)]) == []
     assert injected(definition(), [lease("dovetail-system", now)])  # our own
+    assert injected(definition(), [lease("tenant", now)])  # anybody may make one there
     assert injected(definition(), [lease("kube-system", datetime(2000, 1, 1, tzinfo=UTC))])  # it has gone
 
 

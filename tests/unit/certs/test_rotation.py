@@ -19,11 +19,13 @@ from certs.rotation import (
     reason_to_mint,
     wanted_bundle,
 )
-from certs.store import Material, Names, mint, renew_at
+from certs.store import Material, Names, SecretStore, mint, renew_at
 from provisioner.apis.core import MutatingWebhookConfiguration, Secret
+from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
 from provisioner.kube.lease import LostLease
+from tests.support.certmanager import Issuer, annotations
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi
@@ -45,6 +47,35 @@ def test_when_to_mint() -> None:
     assert "it ended at" in reason_to_mint(good, NAMES, NOW + timedelta(days=91))
     assert "lacks the name other" in reason_to_mint(good, Names(("other",)), NOW)
     assert "has no tls.crt" in reason_to_mint(Secret(), NAMES, NOW)
+
+
+def issued(age: timedelta) -> Secret:
+    """By cert-manager, that long ago, through an intermediate."""
+    data = Issuer(NOW - timedelta(days=400)).issue(["hook.dv.svc"], NOW - age)
+    return Secret(metadata=ObjectMeta(name="tls", annotations=annotations("tls", ["hook.dv.svc"], "c")), data=data)
+
+
+@pytest.mark.parametrize("age", [timedelta(), timedelta(days=61), timedelta(days=89)], ids=str)
+def test_what_cert_manager_issued_is_cert_managers_to_renew(age: timedelta) -> None:
+    """Its ca.crt did not sign the leaf, an intermediate did; and two writers would undo each other for ever."""
+    assert reason_to_mint(issued(age), NAMES, NOW) == ""
+
+
+def test_what_cert_manager_let_end_is_made_anew() -> None:
+    assert "it ended at" in reason_to_mint(issued(timedelta(days=91)), NAMES, NOW)
+    gone = issued(timedelta())
+    gone.data.pop("tls.key")
+    assert "has no tls.key" in reason_to_mint(gone, NAMES, NOW)
+
+
+def test_a_secret_that_is_taken_over_is_no_longer_cert_managers() -> None:
+    api = FakeApi(respond=lambda _: FakeAnswer(data=b"{}"))
+    store = SecretStore(Client(api, FakeClock()), "dv", "tls")
+    store.replace(issued(timedelta(days=91)), NEW)
+    store.replace(Secret(data=OLD.data()), NEW)
+    taken, own = (cast("dict[str, dict[str, object]]", sent.body)["metadata"] for sent in api.sent)
+    assert taken["annotations"] == {"cert-manager.io/certificate-name": None}
+    assert "annotations" not in own
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 from certs.authority import Authority, CertificateError, Pair
 from certs.store import LEAF_DAYS, Material, Names, fault, mint, renew_at
 from provisioner.apis.core import Secret
+from tests.support.certmanager import Issuer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = Names.of_service("hook", "dv", ["127.0.0.1"])
@@ -37,6 +38,22 @@ def test_a_serving_file_reads_back() -> None:
 def test_a_chain_reads_back() -> None:
     chain = Material(GOOD.cert_pem + OTHER.cert_pem, GOOD.key_pem, GOOD.ca_pem)
     assert Material.parse(chain.pem()) == chain
+
+
+def test_a_chain_of_cert_managers_reads_back() -> None:
+    data = Issuer(NOW).issue(["hook.dv.svc"], NOW)
+    material = Material.of_secret(Secret(data=data))
+    assert fault(material, None, NOW) == ""
+    assert Material.parse(material.pem()) == material
+    assert material.cert_pem.count(b"BEGIN") == 2
+
+
+def test_ipv6_addresses_are_the_same_however_they_are_written() -> None:
+    """A leaf for ::1 was minted anew in every round where the name was written as 0:0:0:0:0:0:0:1."""
+    made = mint(Names((), ("fd00:0:0:0:0:0:0:7",)), NOW)
+    assert fault(made, Names((), ("FD00::7",)), NOW) == ""
+    assert fault(made, Names((), ("fd00:0:0:0:0:0:0:7",)), NOW) == ""
+    assert fault(made, Names((), ("fd00::8",)), NOW) == "it lacks the name fd00::8"
 
 
 UNREADABLE = {

@@ -1,11 +1,17 @@
 """Reports are optional: without the Secrets of manifests/ the programs run, and a wrong path is still an error."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from extender.reports import Identity
-from provisioner.controllers.core.reports import is_empty, serving_context
+from extender import meters
+from extender.reports import Identity, Reporter
+from provisioner.apis.core import Lease
+from provisioner.apis.meta import ObjectMeta
+from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Reason, Report
+from provisioner.controllers.core.reports import ReportServer, is_empty, serving_context
+from tests.unit.certs.test_mutual import DUE_DAYS, SERVER_NAME, Server
 
 
 def test_a_directory_without_any_certificate_is_empty(tmp_path: Path) -> None:
@@ -44,3 +50,50 @@ def test_an_extender_with_some_of_its_files_or_a_wrong_directory_is_told_so(tmp_
 
 def test_an_extender_that_was_given_no_files_lacks_none() -> None:
     assert not Identity().is_absent
+
+
+def count(outcome: str) -> float:
+    return float(meters.REPORTS.labels(outcome)._value.get())
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_reports_arrive_all_through_a_renewal_without_a_restart(tmp_path: Path) -> None:
+    """The real programs' ends over IPv6, with files that a kubelet swaps under them, one pod after the other."""
+    server = Server(tmp_path)
+    server.round()
+    server.deliver()
+    taken: list[Report] = []
+    desk = ReportServer("::1", 0, taken.extend, serving_context(str(tmp_path / "server")).current)
+    desk.start()
+    own = tmp_path / "client"
+    files = Identity(str(own / "ca.crt"), str(own / "tls.crt"), str(own / "tls.key"), SERVER_NAME)
+    reporter = Reporter(files, server.clock)
+    before = count("failed")
+    try:
+        reporter.lease_changed(None, Lease(metadata=ObjectMeta(annotations={REPORTS_URL_ANNOTATION: desk.url})))
+        sent = 0
+
+        def report() -> None:
+            nonlocal sent
+            reporter._send([Report(uid=f"u{sent}", reason=Reason.HELD)])
+            sent += 1
+
+        def each_way() -> None:
+            for name in ("server", "client"):
+                report()
+                server.deliver(name)
+            report()
+
+        report()
+        leaf = server.data("server")["tls.crt"]
+        server.clock.advance(DUE_DAYS * 86400)
+        server.after_write = each_way
+        for _ in range(60):
+            server.round()
+        assert server.data("server")["tls.crt"] != leaf
+        assert server.data("server")["ca.crt"].count(b"BEGIN") == 1
+        assert [one.uid for one in taken] == [f"u{number}" for number in range(sent)]
+        assert sent >= 16
+    finally:
+        desk.stop()
+    assert count("failed") == before

@@ -1,0 +1,278 @@
+"""Certificates for the two ends of one connection, each in a Secret of its own, from the first mint to every renewal.
+
+The programs have them as files (a volume) and read nothing else, so neither end needs a right to Secrets; the one writer needs to get and
+patch these two. A CA signs one leaf for each end and its key is forgotten, as in `certs.store`. A renewal goes in steps, each long
+enough apart for every kubelet to bring it (`SETTLE_SECONDS`), and what is done next follows from the Secrets alone:
+
+1. **Stage**: the new leaves lie beside the ones in use (`next.crt`, `next.key`), and both ends trust the new CA too (`ca.crt`).
+2. **Move**: the new leaves take the place of the old ones.
+3. **Prune**: both ends trust only who signed the leaves in use.
+
+Where no connection can succeed anyway (nothing there, expired, damaged), all is minted at once. A Secret with content that this program did
+not put there (cert-manager's, say) is never written.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+
+from certs import messages
+from certs.authority import Authority, CertificateError, Pair, parse_certificate
+from certs.injection import certificates, merge
+from certs.store import (
+    CA_KEY,
+    CERT_KEY,
+    LEAF_DAYS,
+    PRIVATE_KEY,
+    Material,
+    Names,
+    fault,
+    is_kept_by_cert_manager,
+    renew_at,
+)
+from provisioner.apis import names as api_names
+from provisioner.apis.core import Secret
+from provisioner.kube.client import Client
+from provisioner.kube.errors import Conflict, Forbidden, NotFound
+from provisioner.kube.resources import SECRETS
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+
+NEXT_CERT: Final = "next.crt"
+NEXT_KEY: Final = "next.key"
+SETTLE_SECONDS: Final = 300.0
+"""A kubelet looks at a Secret's volume once in one to two minutes."""
+ROUND_SECONDS: Final = 30.0
+REST_SECONDS: Final = 600.0
+
+_log = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One end of the connection: the name of its Secret, and what its peer expects to find in its certificate."""
+
+    secret: str
+    names: Names
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Both ends."""
+
+    server: Peer
+    client: Peer
+
+
+class Act(enum.Enum):
+    """What is to be done about the two Secrets."""
+
+    REST = enum.auto()
+    MINT = enum.auto()
+    STAGE = enum.auto()
+    MOVE = enum.auto()
+    PRUNE = enum.auto()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An act, with its reason as a sentence."""
+
+    act: Act
+    reason: str = ""
+
+
+# --- decisions, pure ------------------------------------------------------------------------------------------------
+
+
+def is_ours(secret: Secret) -> bool:
+    """Whether this program may write a Secret: it holds nothing, or what this program put there and nobody else took over."""
+    if is_kept_by_cert_manager(secret):
+        return False
+    return not secret.data or api_names.ROTATED_ANNOTATION in secret.metadata.annotations
+
+
+def decide(ends: Peers, server: Secret, client: Secret, now: datetime, unchanged: float) -> Decision:
+    """What to do next.
+
+    Args:
+        ends: what both need.
+        server: Secret of the one end, as it is now.
+        client: that of the other.
+        now: aware.
+        unchanged: seconds for which both were seen as they are.
+    """
+    if not (is_ours(server) and is_ours(client)):
+        return Decision(Act.REST, "the Secrets are managed by another program")
+    sides = ((ends.server, server, client), (ends.client, client, server))
+    for end, own, peer in sides:
+        if problem := _problem(own, peer, CERT_KEY, PRIVATE_KEY, end.names, now):
+            return Decision(Act.MINT, f"Secret {end.secret}: {problem}")
+    staged = [(end, own, peer) for end, own, peer in sides if NEXT_CERT in own.data or NEXT_KEY in own.data]
+    for end, own, peer in staged:
+        if problem := _problem(own, peer, NEXT_CERT, NEXT_KEY, end.names, now):
+            return Decision(Act.STAGE, f"Secret {end.secret}: {problem}")
+    if staged:
+        return Decision(Act.MOVE if unchanged >= SETTLE_SECONDS else Act.REST)
+    for _, own, peer in sides:
+        due = renew_at(_material(own, peer, CERT_KEY, PRIVATE_KEY))
+        if now >= due:
+            return Decision(Act.STAGE, f"it was due at {due.isoformat()}")
+    wanted = certificates(_signers(server, client)).keys()
+    surplus = any(certificates(one.data.get(CA_KEY, b"")).keys() != wanted for one in (server, client))
+    return Decision(Act.PRUNE if surplus and unchanged >= SETTLE_SECONDS else Act.REST)
+
+
+def changes(
+    act: Act, ends: Peers, server: Secret, client: Secret, now: datetime, days: int = LEAF_DAYS
+) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
+    """What an act puts into the `data` of the two Secrets; None takes a key out.
+
+    Raises:
+        CertificateError: names that make no certificate.
+    """
+    match act:
+        case Act.MINT | Act.STAGE:
+            authority = Authority.create("dovetail-report-ca", now, days + 1)
+            serves = authority.issue_server(ends.server.names.dns, ends.server.names.addresses, now, days)
+            known_as = ends.client.names.dns
+            asks = authority.issue_client(known_as[0], (), now, days, dns_names=known_as)
+            if act is Act.MINT:
+                return _minted(serves, authority.certificate_pem), _minted(asks, authority.certificate_pem)
+            bundle = merge([_signers(server, client), authority.certificate_pem])
+            return _staged(serves, bundle), _staged(asks, bundle)
+        case Act.MOVE:
+            return _moved(server), _moved(client)
+        case Act.PRUNE:
+            bundle = merge([_signers(server, client)])
+            return {CA_KEY: bundle}, {CA_KEY: bundle}
+        case Act.REST:
+            return {}, {}
+
+
+def _minted(pair: Pair, bundle: bytes) -> dict[str, bytes | None]:
+    return {CERT_KEY: pair.cert_pem, PRIVATE_KEY: pair.key_pem, CA_KEY: bundle, NEXT_CERT: None, NEXT_KEY: None}
+
+
+def _staged(pair: Pair, bundle: bytes) -> dict[str, bytes | None]:
+    return {NEXT_CERT: pair.cert_pem, NEXT_KEY: pair.key_pem, CA_KEY: bundle}
+
+
+def _moved(secret: Secret) -> dict[str, bytes | None]:
+    if NEXT_CERT not in secret.data:
+        return {}
+    return {
+        CERT_KEY: secret.data[NEXT_CERT],
+        PRIVATE_KEY: secret.data[NEXT_KEY],
+        NEXT_CERT: None,
+        NEXT_KEY: None,
+    }
+
+
+def _material(own: Secret, peer: Secret, cert_key: str, private_key: str) -> Material:
+    """A leaf of one end, with that certificate which its peer trusts and which signed it; empty where there is none."""
+    leaf = own.data.get(cert_key, b"")
+    return Material(leaf, own.data.get(private_key, b""), _signer(leaf, peer.data.get(CA_KEY, b"")))
+
+
+def _problem(own: Secret, peer: Secret, cert_key: str, private_key: str, names: Names, now: datetime) -> str:
+    """Why the peer would refuse a leaf, as a sentence; "" where it would not."""
+    if not own.data.get(cert_key) or not own.data.get(private_key):
+        return f"it has no {cert_key} or no {private_key}"
+    material = _material(own, peer, cert_key, private_key)
+    return fault(material, names, now) if material.ca_pem else f"the other end does not trust its {cert_key}"
+
+
+def _is_under_way(secret: Secret) -> bool:
+    return NEXT_CERT in secret.data or len(certificates(secret.data.get(CA_KEY, b""))) > 1
+
+
+def _signer(leaf_pem: bytes, bundle: bytes) -> bytes:
+    for pem in certificates(bundle).values():
+        try:
+            parse_certificate(leaf_pem).verify_directly_issued_by(parse_certificate(pem))
+        except (CertificateError, ValueError, TypeError, InvalidSignature):
+            continue
+        return pem
+    return b""
+
+
+def _signers(server: Secret, client: Secret) -> bytes:
+    """Who signed the leaves in use."""
+    mine = _material(server, client, CERT_KEY, PRIVATE_KEY).ca_pem
+    return mine + _material(client, server, CERT_KEY, PRIVATE_KEY).ca_pem
+
+
+# --- the shell ------------------------------------------------------------------------------------------------------
+
+
+class MutualRotation:
+    """Carries out what `decide` says; one at a time in the cluster, so its owner is a leader.
+
+    Args:
+        client: of the leader; RBAC: get and patch the two Secrets.
+        clock: for certificates, and for how long nothing changed.
+        namespace: of the Secrets.
+        ends: what they are for.
+    """
+
+    def __init__(self, client: Client, clock: Clock, namespace: str, ends: Peers) -> None:
+        self._client, self._clock, self._namespace, self._ends = client, clock, namespace, ends
+        self._seen: tuple[tuple[str, ...], float] = ((), 0.0)
+        self._said = ""
+
+    def poll(self) -> float:
+        """One round; seconds until the next.
+
+        Raises:
+            ApiError: the server refused.
+            CertificateError: the names make no certificate.
+        """
+        try:
+            server, client = self._get(self._ends.server.secret), self._get(self._ends.client.secret)
+        except NotFound:
+            return REST_SECONDS  # optional
+        except Forbidden as error:
+            self._say(str(error))
+            return REST_SECONDS
+        versions = (server.metadata.resource_version, client.metadata.resource_version)
+        if versions != self._seen[0]:
+            self._seen = (versions, self._clock.monotonic())
+        now = self._clock.now()
+        decision = decide(self._ends, server, client, now, self._clock.monotonic() - self._seen[1])
+        self._say(decision.reason if decision.act is Act.REST else "")
+        if decision.act is not Act.REST:
+            self._carry_out(decision, server, client, now)
+        rests = decision.act is Act.REST and not any(_is_under_way(one) for one in (server, client))
+        return REST_SECONDS if rests else ROUND_SECONDS
+
+    def _get(self, name: str) -> Secret:
+        return self._client.get(SECRETS, name, self._namespace)
+
+    def _carry_out(self, decision: Decision, server: Secret, client: Secret, now: datetime) -> None:
+        ours, theirs = changes(decision.act, self._ends, server, client, now)
+        try:
+            self._write(server, ours)
+            self._write(client, theirs)
+        except Conflict as error:
+            _log.info(messages.ANOTHER_WRITER_WAS_FASTER, step=decision.act.name.lower(), error=str(error))
+            return
+        _log.info(messages.ROTATED_REPORT_CERTIFICATES, step=decision.act.name.lower(), reason=decision.reason)
+
+    def _write(self, old: Secret, data: Mapping[str, bytes | None]) -> None:
+        if not data:
+            return
+        metadata = {
+            "resourceVersion": old.metadata.resource_version,
+            "annotations": {api_names.ROTATED_ANNOTATION: "true"},
+        }
+        self._client.patch(SECRETS, old.metadata.name, {"metadata": metadata, "data": data}, self._namespace)
+
+    def _say(self, reason: str) -> None:
+        if reason and reason != self._said:
+            _log.info(messages.NOT_ROTATING_REPORT_CERTIFICATES, reason=reason)
+        self._said = reason
