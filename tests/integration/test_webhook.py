@@ -1,9 +1,11 @@
 """The webhook program, called by a real API server."""
 
 import contextlib
+import itertools
 import json
 import signal
 import ssl
+import threading
 import time
 import urllib.request
 import uuid
@@ -19,9 +21,11 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.errors import StateError
 from provisioner.kube.errors import ApiError, Invalid, NotFound
 from provisioner.kube.resources import CONFIGMAPS, LEASES, MUTATINGWEBHOOKS, NODEPOOLS, SECRETS, VALIDATINGWEBHOOKS
+from tests.support import impostor
 from tests.support.definitions import with_definitions
 from tests.support.eventually import eventually
 from tests.support.hook import ARM64, HOME, IN_ARM64, PROGRAM, SECRET, Hook, requirements
+from tests.support.impostor import Impostor
 from tests.support.rawhttp import Address, get, post
 from webhook.registration import CONFIGURATION_NAME
 
@@ -297,17 +301,44 @@ def test_a_wiped_bundle_comes_back(hook: Hook) -> None:
     eventually(hook.stamps, "stamped again")
 
 
+PODS_PER_SECOND = 50
+
+
 def test_a_renewal_loses_no_pod(hook: Hook) -> None:
+    """Fifty pods a second are created all the time: none fails, and none comes back unstamped."""
     namespace = hook.namespace()
     before = hook.client.get(SECRETS, SECRET, HOME).data["tls.crt"]
-    hook.client.delete(SECRETS, SECRET, HOME)  # the leader mints anew, under another CA
+    started, ended = time.monotonic(), threading.Event()
+    turns = itertools.count()
+
+    def create() -> list[list[dict[str, Any]]]:
+        found = []
+        while not ended.wait(max(0.0, started + next(turns) / PODS_PER_SECOND - time.monotonic())):
+            found.append(requirements(hook.create(namespace, ARM64)))
+        return found
+
     served: set[bytes] = set()
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not served - {before}:
-        for _ in range(10):
-            assert requirements(hook.create(namespace, ARM64, dry_run=True)) == [IN_ARM64]
-        served.add(_served_certificate(hook.address))
-    assert served - {before}, "the new certificate was not served within 60 s"
+    with ThreadPoolExecutor(16) as pool:
+        crowd = [pool.submit(create) for _ in range(16)]
+        try:
+            eventually(lambda: time.monotonic() - started > 1, "pods are being created")
+            hook.client.delete(SECRETS, SECRET, HOME)  # the leader mints anew, under another CA
+
+            def moved() -> bool:
+                served.add(_served_certificate(hook.address))
+                return bool(served - {before})
+
+            eventually(moved, "the new certificate is served", seconds=60, pause=0.2)
+            moved_at = time.monotonic()
+            eventually(lambda: time.monotonic() - moved_at > 1, "pods are created over it")
+        finally:
+            ended.set()
+        stamps = [each for one in crowd for each in one.result()]
+    seconds = time.monotonic() - started
+    print(f"{len(stamps)} pods in {seconds:.1f} s: {len(stamps) / seconds:.0f} a second through a renewal")
+    hook.client.raw("DELETE", f"/api/v1/namespaces/{namespace}/pods")
+    assert [one for one in stamps if one != [IN_ARM64]] == []
+    assert len(stamps) >= PODS_PER_SECOND * 5, "they were created all the time"
     assert hook.client.get(SECRETS, SECRET, HOME).data["tls.crt"] in served
     bundle = hook.client.get(MUTATINGWEBHOOKS, CONFIGURATION_NAME).webhooks[0].client_config.ca_bundle or b""
     assert bundle.count(b"BEGIN CERTIFICATE") == 2, "old and new are trusted side by side"
@@ -360,6 +391,33 @@ def test_pods_are_admitted_when_it_is_killed(hook: Hook) -> None:
     assert time.monotonic() - started < 2, "a refused connection costs nothing"
     hook.plane.stop(PROGRAM)
     hook.start()  # takes up the certificate that lies in its directory
+    assert requirements(hook.create(namespace)) == [IN_ARM64]
+
+
+BEHAVIOURS = (
+    impostor.silent,
+    impostor.slow,
+    impostor.late,
+    impostor.garbage,
+    impostor.no_json,
+    impostor.endless,
+    impostor.somebody_elses,
+)
+
+
+def test_pods_are_admitted_whatever_answers_in_its_place(hook: Hook) -> None:
+    """At most the timeout of 2 s and some; none is refused, and none is changed."""
+    namespace = hook.namespace(arch="arm64")
+    hook.plane.stop(PROGRAM)
+    try:
+        for behave in BEHAVIOURS:
+            with Impostor(hook.address, hook.serving_file, behave) as server:
+                started = time.monotonic()
+                assert requirements(hook.create(namespace)) == [], behave.__name__
+                assert time.monotonic() - started < 4, behave.__name__
+                assert server.requests, f"{behave.__name__}: nobody asked"
+    finally:
+        hook.start()
     assert requirements(hook.create(namespace)) == [IN_ARM64]
 
 

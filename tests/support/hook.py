@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from certs.rotation import SERVING_FILE
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -46,6 +47,11 @@ class Hook:
         self.plane.start_program(PROGRAM, command, {"PYTHONPATH": root})
         eventually(self.ready, "webhook is ready")
         eventually(self.stamps, "a pod is stamped")
+
+    @property
+    def serving_file(self) -> Path:
+        """Key and certificate that it serves."""
+        return self._directory / SERVING_FILE
 
     def close(self) -> None:
         """Stop it and remove what it made for the whole cluster."""
