@@ -89,7 +89,8 @@ def judge(
             reason = refusal(requests, pod.priority, holds[name], waits, beside(name, supposed))
         if reason:
             refused[name] = reason
-    refused |= {name: BEING_DISRUPTED for name in names.all() if name in going}
+    if going:
+        refused |= {name: BEING_DISRUPTED for name in names.all() if name in going}
     return Verdict("", refused) if refused else PASS
 
 
