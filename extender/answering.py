@@ -141,9 +141,10 @@ class Answerer:
     def _prioritize(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)
         board = self._board
+        question.names.all()  # decoded before anybody has to wait for the table
         with board.locked():
             standing = board.table.standing(member, board.clock.monotonic())
-        scores = placement.score(member, standing, question.names)
+            scores = placement.score(member, standing, question.names, board.table.fullness)
         return ("scored" if scores else "echoed"), encode_scores(scores)
 
     def _preempt(self, question: PreemptionQuestion) -> tuple[str, bytes]:

@@ -40,6 +40,6 @@ BAD_OBJECTS = counter(
 )
 REPORTS = counter(
     "dovetail_extender_reports_total",
-    "Reports to the provisioner, by outcome: sent, failed, dropped, unaddressed.",
+    "Reports to the provisioner, by outcome: sent, failed, dropped, unaddressed, paused (after several failures).",
     ("outcome",),
 )

@@ -14,6 +14,7 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from extender.plan import Hold, Member, Standing, Supposed, beside
@@ -132,12 +133,27 @@ def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: s
     return ""
 
 
-def score(pod: Member, standing: Standing, names: NodeNames) -> list[HostPriority]:
-    """The answer to `prioritize`: the planned node 10, all others 0; empty, which scores 0 too, for unplanned pods."""
-    steered = "" if is_exempt(pod) else planned_node(standing, names)
-    if not steered:
+def score(
+    pod: Member, standing: Standing, names: NodeNames, fullness: Mapping[str, int] = MappingProxyType({})
+) -> list[HostPriority]:
+    """The answer to `prioritize`; a node that is not named scores 0.
+
+    The planned node alone, where there is one. Other pods go where it is full already, so that what scale-downs leave
+    empties whole nodes, and consolidation moves fewer pods; a node without pods of its own comes last. kube-scheduler's weight for it
+    is as much as that of a soft spread, and twice that of its own wish for empty nodes.
+
+    Args:
+        pod: who asks.
+        standing: where it may take a planned place.
+        names: the feasible nodes.
+        fullness: 1 to 10, of nodes with pods of their own (`PlanTable.fullness`).
+    """
+    if is_exempt(pod):
         return []
-    return [HostPriority(name, MAX_SCORE if name == steered else 0) for name in names.all()]
+    steered = planned_node(standing, names)
+    if steered:
+        return [HostPriority(steered, MAX_SCORE)]
+    return [HostPriority(name, fullness[name]) for name in names.all() if name in fullness]
 
 
 class Victims(NamedTuple):

@@ -364,6 +364,7 @@ class PlanTable:
         self._stale_tallies: set[Family] = set()
         self._stale_holds: set[str] = set()
         self._holds: dict[str, Hold] = {}
+        self._fullness: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<PlanTable: {len(self._nodes)} nodes, {len(self._members)} pods, {len(self._sites)} plans, {len(self.holds)} held>"
@@ -526,6 +527,12 @@ class PlanTable:
         """Every node that room is held on, with what is held. Read it at once; the next event changes it."""
         self._settle()
         return self._holds
+
+    @property
+    def fullness(self) -> Mapping[str, int]:
+        """How full each node is that has pods of its own: 1 to 10. Read it at once; the next event changes it."""
+        self._settle()
+        return self._fullness
 
     @property
     def planned(self) -> int:
@@ -823,6 +830,11 @@ class PlanTable:
                 self._holds.pop(name, None)
             else:
                 self._holds[name] = hold
+            full = self._full(name)
+            if full:
+                self._fullness[name] = full
+            else:
+                self._fullness.pop(name, None)
 
     def _count(self, family: Family, tally: _Tally) -> None:
         """Count anew who is bound and who waits, in one pass over the family."""
@@ -900,6 +912,13 @@ class PlanTable:
             return None
         return Hold(by_priority.items(), self.ledger.room(name) - due)
 
+    def _full(self, name: str) -> int:
+        """How full a node is, 0 where it could be removed without moving anybody, is leaving, or is not known."""
+        node = self._nodes.get(name)
+        if node is None or node.leaving:
+            return 0
+        return fullness(node.allocatable, self.ledger.used(name), self.ledger.daemons(name))
+
     def _due(self, site: _Site) -> Resources:
         """What a claim was made for beyond its planned pods, less the daemons that are there: daemons still to come.
 
@@ -912,6 +931,14 @@ class PlanTable:
                 return EMPTY
             left -= tally.requests.scaled(count)
         return Resources.of({name: amount for name, amount in left.items() if amount > 0})
+
+
+def fullness(allocatable: Resources, used: Resources, daemons: Resources) -> int:
+    """How full a node is, by the scarcer of CPU and memory: 1 to 10, and 0 where there is nobody but daemons."""
+    if used == daemons:
+        return 0
+    shares = [used.amount(name) / offered for name in ("cpu", "memory") if (offered := allocatable.amount(name)) > 0]
+    return 1 + min(9, int(9 * max(0.0, *shares, 0.0)))
 
 
 def beside(node: str, supposed: Iterable[Supposed]) -> Resources:

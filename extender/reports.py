@@ -2,6 +2,7 @@
 
 A report only saves time, so nothing here is exact: the queue drops its oldest entry when it is full, a batch that
 cannot be sent is not kept, and without a leader reports are counted and forgotten. The pod's next try reports again.
+After several failures in a row nothing is sent for a while, longer each time, until one batch gets through or the address changes.
 """
 
 import threading
@@ -26,6 +27,10 @@ HEARTBEAT_SECONDS: Final = 3.0
 """How often the leader hears of us, so that it leaves the way of planned pods to us (`provisioner.controllers.core.nomination_policy`)."""
 CAPACITY: Final = 1000
 TIMEOUT_SECONDS: Final = 3.0
+FAILURES_IN_A_ROW: Final = 3
+PAUSE_SECONDS: Final = 1.0
+MAX_PAUSE_SECONDS: Final = 10.0
+"""The leader takes us for gone in the meantime, and nominates planned pods itself (`provisioner.controllers.core.nomination_policy`)."""
 _LOG_EVERY_SECONDS: Final = 60.0
 
 _log = logs.get_logger(__name__)
@@ -105,6 +110,8 @@ class Reporter:
         self._greets = False  # a new leader hears of us at once
         self._pool: tuple[object, urllib3.PoolManager] | None = None
         self._logged_at = -_LOG_EVERY_SECONDS
+        self._failures = 0
+        self._paused_until = 0.0
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
 
     def start(self) -> None:
@@ -145,6 +152,7 @@ class Reporter:
                 url = ""
         with self._something:
             self._url, self._greets = url, bool(url)
+            self._failures, self._paused_until = 0, 0.0
             self._something.notify_all()
         _log.info(messages.DISCOVERED_LEADER_ADDRESS, url=url or "none")
 
@@ -158,12 +166,27 @@ class Reporter:
                 if self._stopping:
                     return
                 batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_REPORTS))]
+            if self._clock.monotonic() < self._paused_until:
+                meters.REPORTS.labels("paused").inc(len(batch))
+                continue
+            url = self._url
             try:
-                if batch or (self._url and self._steers()):
+                if batch or (url and self._steers()):
                     self._send(batch)
+                    self._sent(url, failed=False)
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever a peer does
+                self._sent(url, failed=True)
                 meters.REPORTS.labels("failed").inc(len(batch))
                 self._log(messages.FAILED_TO_SEND_REPORTS, error)
+
+    def _sent(self, url: str, *, failed: bool) -> None:
+        with self._something:
+            if url != self._url:
+                return  # that was the former leader
+            self._failures = self._failures + 1 if failed else 0
+            beyond = self._failures - FAILURES_IN_A_ROW
+            pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** min(beyond, 10)) if beyond >= 0 else 0.0
+            self._paused_until = self._clock.monotonic() + pause
 
     def _send(self, batch: list[Report]) -> None:
         url = self._url

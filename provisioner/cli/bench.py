@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from provisioner.cli import bench_disruption
+from provisioner.cli import bench_disruption, bench_scheduling
 from provisioner.cli.bench_disruption import CPU_GOAL_SECONDS, CPU_USED
 from provisioner.cli.demo import (
     ALL_RUNNING_GOAL_SECONDS,
@@ -129,6 +129,7 @@ CASES: dict[str, Case] = {
     "placement": placement,
     "spread": spread,
     "latency": latency,
+    **bench_scheduling.CASES,
     **bench_disruption.CASES,
 }
 
@@ -151,7 +152,7 @@ def title(case: str, mode: Mode) -> str:
     type=click.IntRange(min=12),
     default=PODS,
     show_default=True,
-    help="Size of basic, placement, consolidation and drift.",
+    help="Size of basic, placement, rollout, throughput, consolidation and drift.",
 )
 @click.option(
     "--quick", is_flag=True, help="Small fleets and short waits for consolidation and so on; measures nothing."
@@ -165,7 +166,7 @@ def title(case: str, mode: Mode) -> str:
     help="Where bench-CASE.json is written.",
 )
 def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool, results_directory: Path) -> None:
-    """Measure the main job on a real control plane: basic, placement, spread and latency buy nodes; consolidation, drift, drift-fast, drift-pdb, empty and deleted renew them.
+    """Measure the main job on a real control plane: basic, placement, spread, latency and rollout buy nodes; throughput compares kube-scheduler with and without the extender; consolidation, drift, drift-fast, drift-pdb, empty and deleted renew them.
 
     Exits 1 when a case could not be run, pods were left without a node, fewer were up than a PodDisruptionBudget demands, or a drifted node stayed; a
     missed goal is printed and kept in the figures, and exits 0.
@@ -213,6 +214,6 @@ def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool
 
 def modes(case: str, asked: str | None) -> tuple[Mode, ...]:
     """In which modes a case runs."""
-    if asked is None and case in bench_disruption.CASES:
+    if case == bench_scheduling.THROUGHPUT or (asked is None and case in bench_disruption.CASES):
         return (Mode.EVERYTHING_ON,)
     return tuple(Mode) if asked in (None, "all") else (Mode(asked),)

@@ -396,6 +396,27 @@ def test_a_pod_planned_onto_an_existing_node_finds_its_room(extender: Extender, 
     eventually(lambda: stage.bound("planned") == node, 10.0)
 
 
+def test_pods_without_a_plan_fill_nodes_that_are_full_already(extender: Extender, stage: Stage) -> None:
+    """kube-scheduler by itself takes the emptier node, which then can no longer be removed."""
+    full = stage.node("a-full", "4")
+    eventually(lambda: stage.ready(full), 20.0)
+    for i in range(2):
+        stage.pod(f"old-{i}")
+    eventually(lambda: all(stage.nodes_of("old-").values()), 10.0, stage.nodes_of)
+    empty = stage.node("b-empty", "4")
+    eventually(lambda: stage.ready(empty), 20.0)
+    stage.pod("with")
+    eventually(lambda: stage.bound("with"), 10.0, extender.tail)
+    assert stage.bound("with") == full
+    extender.stop()
+    try:
+        stage.pod("without")
+        eventually(lambda: stage.bound("without"), 20.0)
+        assert stage.bound("without") == empty
+    finally:
+        extender.start()
+
+
 class Intake:
     """A provisioner's end of the reports."""
 

@@ -11,6 +11,7 @@ RUNS = {
     "a case that buys nodes runs in every mode": ("basic", None, tuple(Mode)),
     "one that renews them runs as users run it": ("drift", None, (Mode.EVERYTHING_ON,)),
     "and in every mode when asked": ("drift", "all", tuple(Mode)),
+    "one that has both in the one run runs once": ("throughput", "all", (Mode.EVERYTHING_ON,)),
     "a mode alone": ("basic", "all-off", (Mode.ALL_OFF,)),
 }
 

@@ -24,7 +24,7 @@ def test_both_profiles_share_one_extender_that_may_fail_and_sees_every_node() ->
             "filterVerb": "filter",
             "prioritizeVerb": "prioritize",
             "preemptVerb": "preempt",
-            "weight": 100,
+            "weight": 2,
             "nodeCacheCapable": True,
             "ignorable": True,
             "httpTimeout": "1s",

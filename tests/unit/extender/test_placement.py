@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from extender.placement import PASS, Victims, needs_nobodys_room, preemptible, score
-from extender.plan import DISRUPTED_SECONDS, Machine, Member
+from extender.plan import DISRUPTED_SECONDS, Machine, Member, fullness
 from extender.protocol import NodeNames
 from provisioner.apis.core import PodSpec
 from provisioner.apis.shapes import shape_of
@@ -393,12 +393,51 @@ def names(*listed: str) -> NodeNames:
     return NodeNames(("[" + ",".join(f'"{name}"' for name in listed) + "]").encode())
 
 
+def scored(world: World, pod: Member, *listed: str) -> dict[str, int]:
+    scores = score(pod, world.table.standing(pod, world.now), names(*listed), world.table.fullness)
+    return {one.host: one.score for one in scores}
+
+
 def test_the_planned_node_scores_ten_and_others_nothing() -> None:
     world = World()
     two_planned(world)
-    scores = score(A, world.table.standing(A, world.now), names("n1", "n2"))
-    assert [(one.host, one.score) for one in scores] == [("n1", 10), ("n2", 0)]
-    assert score(STRANGER, world.table.standing(STRANGER, world.now), names("n1", "n2")) == []
+    world.pods(member("old", node="n2"))
+    assert scored(world, A, "n1", "n2") == {"n1": 10}
+
+
+def test_a_stranger_prefers_nodes_that_are_full_already() -> None:
+    world = World()
+    for name in ("empty", "daemons", "half", "full", "unasked"):
+        world.node(name, cores=4)
+    world.pods(*(member(f"h{i}", owner="o", node="half") for i in range(2)))
+    world.pods(*(member(f"f{i}", owner="o", node="full") for i in range(4)))
+    world.pods(*(member(f"u{i}", owner="o", node="unasked") for i in range(4)))
+    world.pods(msgspec.structs.replace(member("d", owner="ds", node="daemons"), daemon=True))
+    asked = ("empty", "daemons", "half", "full")
+    assert scored(world, STRANGER, *asked) == {"half": 5, "full": 10}
+    assert scored(world, msgspec.structs.replace(STRANGER, daemon=True), *asked) == {}
+    world.table.drop_pod("h0")
+    assert scored(world, STRANGER, *asked) == {"half": 3, "full": 10}
+    world.table.drop_pod("h1")
+    assert scored(world, STRANGER, *asked) == {"full": 10}
+    world.table.drop_node("full", world.now)
+    assert scored(world, STRANGER, *asked) == {}
+
+
+FULLNESS = {
+    "nobody": (Resources.of({}), Resources.of({}), 0),
+    "daemons only": (cpus(1), cpus(1), 0),
+    "a little": (cpus(1), Resources.of({}), 3),
+    "beside daemons": (cpus(3), cpus(1), 7),
+    "all of it": (cpus(4), cpus(1), 10),
+    "more than all of it": (cpus(9), cpus(1), 10),
+}
+
+
+@pytest.mark.parametrize(("used", "daemons", "want"), FULLNESS.values(), ids=FULLNESS)
+def test_how_full_a_node_is(used: Resources, daemons: Resources, want: int) -> None:
+    assert fullness(cpus(4), used, daemons) == want
+    assert fullness(Resources.of({}), used, daemons) in (0, 1), "a node that offers nothing yet"
 
 
 def evicted(count: int, cores: float = 0) -> Victims:

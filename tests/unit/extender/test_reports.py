@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from certs.authority import Authority
 from extender import reports as sending
-from extender.reports import CAPACITY, AddressError, Identity, Reporter, check_address
+from extender.reports import CAPACITY, FAILURES_IN_A_ROW, AddressError, Identity, Reporter, check_address
 from provisioner.apis.core import Lease
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.reports import (
@@ -227,6 +227,46 @@ def test_a_leader_that_refuses_is_counted(reporter: Reporter) -> None:
         wait(lambda: counted("failed") == before + 1)
     finally:
         leader.stop()
+
+
+def test_after_failures_in_a_row_nothing_is_sent_for_a_while(leader: Leader) -> None:
+    clock = FakeClock()
+    reporter = Reporter(Identity(), clock)
+    reporter.start()
+    try:
+        nowhere = "http://127.0.0.1:9/reports"
+        reporter.lease_changed(None, lease(nowhere))
+        for pause in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
+            for _ in range(FAILURES_IN_A_ROW if pause == 1.0 else 1):
+                before = counted("failed")
+                reporter.put(ONE)
+                wait(lambda before=before: counted("failed") == before + 1)  # type: ignore[misc]
+            paused, failed = counted("paused"), counted("failed")
+            clock.advance(pause - 0.1)
+            reporter.put(ONE)
+            wait(lambda paused=paused: counted("paused") == paused + 1)  # type: ignore[misc]
+            assert counted("failed") == failed, "nobody was asked"
+            clock.advance(0.2)
+        reporter.put(ONE)  # fails: the pause has begun anew
+        wait(lambda: counted("failed") == failed + 1)
+        reporter.lease_changed(None, lease(f"http://{leader.start()}"))  # another leader is asked at once
+        reporter.put(ONE)
+        wait(lambda: leader.batches)
+    finally:
+        reporter.stop()
+
+
+def test_one_batch_that_gets_through_forgets_the_failures(leader: Leader, reporter: Reporter) -> None:
+    url = f"http://{leader.start()}"
+    for _ in range(3 * FAILURES_IN_A_ROW):
+        reporter._sent(reporter.url, failed=True)
+        reporter._sent(reporter.url, failed=True)
+        reporter._sent(reporter.url, failed=False)
+    before = counted("paused")
+    reporter.lease_changed(None, lease(url))
+    reporter.put(ONE)
+    wait(lambda: leader.batches)
+    assert counted("paused") == before
 
 
 def test_the_queue_drops_the_oldest() -> None:

@@ -1,0 +1,194 @@
+"""Cases of `dovetail bench-cluster` about kube-scheduler beside the extender: a rollout over many new nodes, and throughput."""
+
+import statistics
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import urllib3
+
+from provisioner.apis import names
+from provisioner.cli.demo import placement_figures
+from provisioner.cli.harness import applying
+from provisioner.cli.harness.bench import PODS_RUNNING, Bench, Case
+from provisioner.cli.harness.modes import Mode
+from provisioner.cli.harness.results import Figure, at_least
+from provisioner.cli.harness.running import scale_out, watch
+from provisioner.cli.harness.session import EXTENDER, Session, Setup, session
+from provisioner.cli.harness.table import Show, live
+from provisioner.cli.harness.workload import Document, deployment, example
+from provisioner.kube.resources import NODES, PODS
+
+DEPLOYMENTS: Final = 20
+ROLLOUT: Final = "rollout"
+FIFTH_OF_A_NODE: Final = {"cpu": "2900m", "memory": "4Gi"}
+"""Five of them fill a node of 16 CPU."""
+NODE_COUNT: Final = 1000
+ROUNDS: Final = 2
+THREADS: Final = 16
+ROUND_SECONDS: Final = 120.0
+THROUGHPUT_GOAL: Final = 0.8
+THROUGHPUT: Final = "throughput"
+NAMESPACE: Final = THROUGHPUT
+SMALL: Final = {"cpu": "100m", "memory": "64Mi"}
+
+
+def rollout(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
+    """Twenty Deployments at once over two hundred new nodes: a third spread hard over zones, a third kept in one zone, a third plain."""
+    replicas = 3 if bench.quick else max(1, bench.pods // DEPLOYMENTS)
+    with session(bench.setup(ROLLOUT, mode), bench.say, bench.progress) as run:
+        run.apply_pools(example("bench-nodepool.yaml"))
+        with live(bench.console) as show:
+            out = scale_out(run, rollout_workload(replicas), show)
+    found = out.placement
+    bench.say(
+        f"{prefix}{found.on_plan} of {found.planned} planned pods on their node, {found.absorbed} absorbed elsewhere"
+    )
+    return [
+        Figure(f"{prefix}{PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
+        Figure(f"{prefix}all pods running", out.all_running_seconds, "s"),
+        Figure(f"{prefix}nodes", out.counts.nodes, "nodes"),
+        *placement_figures(out, mode, prefix),
+        Figure(f"{prefix}pods bound", out.bound_per_second, "1/s"),
+    ]
+
+
+def rollout_workload(replicas: int) -> list[Document]:
+    """The Deployments with their namespace."""
+    found: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ROLLOUT}}]
+    for number in range(DEPLOYMENTS):
+        name = f"app-{number:02}"
+        document = deployment(name, ROLLOUT, replicas, FIFTH_OF_A_NODE)
+        spec = document["spec"]["template"]["spec"]
+        selector = {"matchLabels": {"app": name}}
+        if number % 3 == 0:
+            spread = {"maxSkew": 1, "topologyKey": names.ZONE_LABEL, "whenUnsatisfiable": "DoNotSchedule"}
+            spec["topologySpreadConstraints"] = [{**spread, "labelSelector": selector}]
+        elif number % 3 == 1:
+            term = {"topologyKey": names.ZONE_LABEL, "labelSelector": selector}
+            spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        found.append(document)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What kube-scheduler did with one queue of pods.
+
+    Attributes:
+        bound: pods.
+        per_second: from the first binding that was seen to the last.
+        attempt_seconds: mean time of an attempt that found a node, by kube-scheduler's own metrics.
+    """
+
+    bound: int
+    per_second: float
+    attempt_seconds: float
+
+
+def throughput(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:  # noqa: ARG001 - both are in the one run
+    """A thousand pods wait when kube-scheduler starts, on a thousand nodes: with the extender and without, in turn, in one cluster."""
+    nodes, pods, rounds = (20, 20, 1) if bench.quick else (NODE_COUNT, bench.pods, ROUNDS)
+    setup = Setup("bench-throughput", (EXTENDER,), logs=bench.logs / "throughput-logs")
+    found: dict[bool, list[Round]] = {False: [], True: []}
+    with session(setup, bench.say, bench.progress) as run:
+        applying.apply(run.client, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+        _create_nodes(run, nodes)
+        with live(bench.console) as show:
+            for number in range(2 * rounds):
+                extended = number % 2 == 1
+                with _queue(run, show, number, pods):
+                    run.cluster.restart_scheduler(extender=extended)
+                    one = _measured(run, show, pods)
+                found[extended].append(one)
+                bench.say(
+                    f"{prefix}{'with' if extended else 'without'} the extender: {one.bound} pods, {one.per_second:.0f} a second"
+                )
+    without, extended_rounds = found[False], found[True]
+    ratio = _median(extended_rounds) / _median(without)
+    return [
+        Figure(f"{prefix}{PODS_RUNNING}", min(one.bound for one in without + extended_rounds), "pods", at_least(pods)),
+        Figure(f"{prefix}pods bound without the extender", _median(without), "1/s"),
+        Figure(f"{prefix}pods bound with the extender", _median(extended_rounds), "1/s"),
+        Figure(f"{prefix}share of the throughput that is left", ratio, "", at_least(THROUGHPUT_GOAL)),
+        Figure(f"{prefix}attempt without the extender", 1000 * _attempt(without), "ms"),
+        Figure(f"{prefix}attempt with the extender", 1000 * _attempt(extended_rounds), "ms"),
+    ]
+
+
+def _median(rounds: list[Round]) -> float:
+    return statistics.median(one.per_second for one in rounds)
+
+
+def _attempt(rounds: list[Round]) -> float:
+    return statistics.median(one.attempt_seconds for one in rounds)
+
+
+def _create_nodes(run: Session, count: int) -> None:
+    def create(number: int) -> None:
+        name = f"node-{number:04}"
+        labels = {names.HOSTNAME_LABEL: name, names.ZONE_LABEL: f"zone-{number % 3}", "type": "kwok"}
+        size = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
+            "status": {"capacity": size, "allocatable": size},
+        }
+        run.client.create(NODES, body)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(create, range(count)))
+
+
+@contextmanager
+def _queue(run: Session, show: Show, number: int, count: int) -> Iterator[None]:
+    """So many pods, made while no kube-scheduler runs; gone afterwards."""
+    run.cluster.stop("kube-scheduler")
+    spec = deployment("queue", NAMESPACE, 1, SMALL)["spec"]["template"]["spec"]
+
+    def create(pod: int) -> None:
+        metadata = {"name": f"p-{number}-{pod:04}", "labels": {"app": "queue"}}
+        run.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, NAMESPACE)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(create, range(count)))
+    yield
+    run.client.raw("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods", {"gracePeriodSeconds": 0})
+    watch(run, show, lambda counts: counts.pods == 0, run.clock.monotonic(), ROUND_SECONDS)
+
+
+def _measured(run: Session, show: Show, pods: int) -> Round:
+    began = run.clock.monotonic()
+
+    def bound() -> list[float]:
+        return [moment for moment in run.observer.bound_moments() if moment >= began]
+
+    watch(run, show, lambda _: len(bound()) >= pods, began, ROUND_SECONDS)
+    moments = bound()
+    seconds = moments[-1] - moments[0] if len(moments) > 1 else 0.0
+    return Round(len(moments), (len(moments) - 1) / seconds if seconds else 0.0, _attempt_seconds(run))
+
+
+def _attempt_seconds(run: Session) -> float:
+    """By kube-scheduler's own metrics, since it started."""
+    url = f"https://127.0.0.1:{run.cluster.ports['kube-scheduler']}/metrics"
+    with urllib3.PoolManager(cert_reqs="CERT_REQUIRED", ca_cert_data=run.cluster.ca.certificate_pem.decode()) as pool:
+        page = pool.request("GET", url, timeout=10.0, retries=False).data.decode()
+    totals = _totals(page, "scheduler_scheduling_attempt_duration_seconds")
+    return totals["sum"] / totals["count"] if totals.get("count") else 0.0
+
+
+def _totals(page: str, metric: str) -> Mapping[str, float]:
+    """Sum and count of a histogram, of the attempts that found a node."""
+    found: dict[str, float] = {}
+    for line in page.splitlines():
+        for part in ("sum", "count"):
+            if line.startswith(f"{metric}_{part}{{") and 'result="scheduled"' in line:
+                found[part] = found.get(part, 0.0) + float(line.rpartition(" ")[2])
+    return found
+
+
+CASES: Final[dict[str, Case]] = {ROLLOUT: rollout, THROUGHPUT: throughput}
