@@ -165,7 +165,9 @@ def title(case: str, mode: Mode) -> str:
     help="Where bench-CASE.json is written.",
 )
 def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool, results_directory: Path) -> None:
-    """Measure the main job on a real control plane: basic, placement, spread and latency buy nodes; consolidation, drift, drift-fast, drift-pdb, empty and deleted renew them.
+    """Measure the main job on a real control plane.
+
+    basic, placement, spread and latency buy nodes; consolidation, drift, drift-fast, drift-pdb, empty and deleted renew them.
 
     Exits 1 when a case could not be run, pods were left without a node, fewer were up than a PodDisruptionBudget demands, or a drifted node stayed; a
     missed goal is printed and kept in the figures, and exits 0.

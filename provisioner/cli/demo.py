@@ -74,7 +74,8 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
 def command(pods: int, cloud: str, mode: str, packing: str, results_directory: Path) -> None:
     """1,000 pending pods get the machines they need on a real control plane, then leave.
 
-    Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found, started, and taken down at the end.
+    Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found,
+    started, and taken down at the end.
     """
     console = Console(highlight=False)
     try:
