@@ -7,7 +7,6 @@ one sentence that names the flag or the variable, before anything is started.
 # ruff: noqa: RUF009  (the calls describe fields, as dataclasses.field does)
 
 import base64
-import difflib
 import ipaddress
 import math
 import re
@@ -18,6 +17,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import yaml
+
+from provisioner.values.spelling import closest
 
 
 class OptionsError(ValueError):
@@ -752,9 +753,9 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
         if name not in settings and name.startswith("no_") and isinstance(_default(name[3:]), bool):
             name, negated = name[3:], True
         if name not in settings:
-            close = difflib.get_close_matches(flag, [_flag(known) for known in settings], 1)
+            close = closest(flag, map(_flag, settings))
             raise OptionsError(
-                f"unknown flag --{flag}" + (f"; did you mean --{close[0]}?" if close else "; --help lists them all")
+                f"unknown flag --{flag}" + (f"; did you mean --{close}?" if close else "; --help lists them all")
             )
         switch = isinstance(settings[name].default, bool)
         if not equals:
