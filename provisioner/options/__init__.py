@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from provisioner.values.spelling import closest
-
 
 class OptionsError(ValueError):
     """A flag or a variable that cannot be used; the message is one sentence for the user."""
@@ -753,9 +751,11 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
         if name not in settings and name.startswith("no_") and isinstance(_default(name[3:]), bool):
             name, negated = name[3:], True
         if name not in settings:
-            close = closest(flag, map(_flag, settings))
+            import difflib  # noqa: PLC0415 - half a megabyte that only a misspelt flag needs
+
+            close = difflib.get_close_matches(flag, map(_flag, settings), 1)
             raise OptionsError(
-                f"unknown flag --{flag}" + (f"; did you mean --{close}?" if close else "; --help lists them all")
+                f"unknown flag --{flag}" + (f"; did you mean --{close[0]}?" if close else "; --help lists them all")
             )
         switch = isinstance(settings[name].default, bool)
         if not equals:
