@@ -495,7 +495,7 @@ class Options:
         "for every maxSkew pods. The annotation dovetail.dev/hostname-domains of a NodePool overrides it.",
     )
     packing: str = _own(
-        "greedy",
+        "cost",
         _Parser(_choice("cost", "greedy"), "cost|greedy"),
         "How nodes are chosen for pending pods: with cost, a planner looks for the cheapest nodes while the batch has time; with greedy, pods are "
         "packed by decreasing size, as Karpenter does. The annotation dovetail.dev/packing of a NodePool overrides it.",
