@@ -22,7 +22,13 @@ from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
 from provisioner.controllers.core.reports import REPORT_CLIENT_SECRET, REPORT_SERVER_SECRET
 from provisioner.controllers.ec2.cloud import tables_of
-from provisioner.devcluster.kubescheduler import FEATURE_GATES, PROFILE, ExtenderEndpoint, scheduler_configuration
+from provisioner.devcluster.kubescheduler import (
+    DEFAULT_PROFILE,
+    FEATURE_GATES,
+    PROFILE,
+    ExtenderEndpoint,
+    scheduler_configuration,
+)
 from provisioner.kube import resources
 from provisioner.options import Options
 from webhook import server as webhook_server
@@ -119,6 +125,41 @@ def scheduler_file() -> Document:
     found = yaml.safe_load(text)
     assert isinstance(found, dict)
     return found
+
+
+def test_the_main_scheduler_of_ones_own_control_plane_has_the_canonical_configuration_too() -> None:
+    """The one that the dev cluster runs (`default-scheduler` and ours behind one extender), and so every test of placement."""
+    page = (MANIFESTS / "scheduler" / "README.md").read_text(encoding="utf-8")
+    (block,) = (text for text in page.split("```")[1::2] if "KubeSchedulerConfiguration" in text)
+    assert yaml.safe_load(block.removeprefix("yaml")) == scheduler_configuration(
+        extender=ExtenderEndpoint("http://127.0.0.1:8090"),
+        kubeconfig="/etc/kubernetes/scheduler.conf",
+        profiles=(DEFAULT_PROFILE,),
+    )
+    assert f"--feature-gates={FEATURE_GATES}" in page
+
+
+def test_the_extender_on_a_control_plane_host_is_the_one_beside_our_scheduler() -> None:
+    """The same rights, and the same container; it listens on the host's loopback only."""
+    text = (MANIFESTS / "examples" / "control-plane-extender.yaml").read_text(encoding="utf-8")
+    found = {one["kind"]: one for one in yaml.safe_load_all(text)}
+    pod = found["DaemonSet"]["spec"]["template"]["spec"]
+    (own,) = pod["containers"]
+    other = container_of("extender")
+    for field in ("image", "env", "securityContext", "resources", "volumeMounts"):
+        assert own[field] == other[field], field
+    binds = [flag for flag in own["args"] if "-bind=" in flag]
+    assert binds == ["--bind=127.0.0.1:8090", "--metrics-bind=127.0.0.1:8091"]
+    assert set(own["args"]) - set(binds) == {flag for flag in other["args"] if "-bind=" not in flag}
+    assert {mount["name"] for mount in own["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    roles = {one["metadata"]["name"]: one for one in of_kind("ClusterRole")}
+    assert found["ClusterRole"]["rules"] == roles["dovetail-extender"]["rules"]
+    (role,) = (one for one in of_kind("Role") if one["metadata"]["name"] == "dovetail-extender")
+    assert found["Role"]["rules"] == role["rules"]
+    for binding in ("ClusterRoleBinding", "RoleBinding"):
+        assert found[binding]["roleRef"]["name"] == found[binding.removesuffix("Binding")]["metadata"]["name"]
+        (subject,) = found[binding]["subjects"]
+        assert subject["name"] == pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
 
 
 def test_the_scheduler_has_the_canonical_configuration_with_a_lease_of_its_own() -> None:
