@@ -140,8 +140,8 @@ def score(
     """The answer to `prioritize`; a node that is not named scores 0.
 
     The planned node alone, where there is one. Other pods go where it is full already, so that what scale-downs leave
-    empties whole nodes, and consolidation moves fewer pods; a node without pods of its own comes last. kube-scheduler's weight for it
-    is as much as that of a soft spread, and twice that of its own wish for empty nodes.
+    empties whole nodes, and consolidation moves fewer pods; a node without pods of its own comes last. Pods that wish for something themselves
+    (a soft spread, a preferred affinity) are left to it: kube-scheduler adds up what we say and what they wish.
 
     Args:
         pod: who asks.
@@ -154,7 +154,21 @@ def score(
     steered = planned_node(standing, names)
     if steered:
         return [HostPriority(steered, MAX_SCORE)]
+    if has_wishes(pod):
+        return []
     return [HostPriority(name, fullness[name]) for name in names.all() if name in fullness]
+
+
+def has_wishes(pod: Member) -> bool:
+    """Whether the pod prefers some nodes to others by itself."""
+    shape = pod.shape
+    if shape is None:
+        return False
+    if any(one.when_unsatisfiable == "ScheduleAnyway" for one in shape.spread):
+        return True
+    affinity = shape.affinity
+    groups = (affinity.node_affinity, affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
+    return any(group is not None and group.preferred for group in groups)
 
 
 class Victims(NamedTuple):

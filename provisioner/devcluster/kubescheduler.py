@@ -16,7 +16,7 @@ FEATURE_GATES: Final = "OpportunisticBatching=false"
 
 PRIORITIZE_WEIGHT: Final = 2
 """Planned pods are steered by `filter`; what `prioritize` says is for the others, and no more than a wish. At 2 it outweighs kube-scheduler's
-own wish for empty nodes (LeastAllocated, 1), and a soft spread (2) still counts as much: figures in tests/bench/bench_packing.py."""
+own wish for empty nodes (LeastAllocated, 1), and its default spread over hosts (2) still counts as much: figures in tests/bench/bench_packing.py."""
 
 
 @dataclass(frozen=True)

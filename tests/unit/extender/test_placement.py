@@ -9,7 +9,17 @@ import pytest
 from extender.placement import PASS, Victims, needs_nobodys_room, preemptible, score
 from extender.plan import DISRUPTED_SECONDS, Machine, Member, fullness
 from extender.protocol import NodeNames
-from provisioner.apis.core import PodSpec
+from provisioner.apis.core import (
+    Affinity,
+    NodeAffinity,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    PreferredSchedulingTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
 from provisioner.apis.shapes import shape_of
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Toleration
@@ -422,6 +432,38 @@ def test_a_stranger_prefers_nodes_that_are_full_already() -> None:
     assert scored(world, STRANGER, *asked) == {"full": 10}
     world.table.drop_node("full", world.now)
     assert scored(world, STRANGER, *asked) == {}
+
+
+def wishing(spec: PodSpec) -> Member:
+    return msgspec.structs.replace(STRANGER, shape=shape_of(spec, namespace="ns", labels={}))
+
+
+TERM = PodAffinityTerm(topology_key="kubernetes.io/hostname")
+PREFERRED = WeightedPodAffinityTerm(weight=1, pod_affinity_term=TERM)
+WISHES = {
+    "a soft spread": PodSpec(
+        topology_spread_constraints=(
+            TopologySpreadConstraint(max_skew=1, topology_key="z", when_unsatisfiable="ScheduleAnyway"),
+        )
+    ),
+    "hosts of its own": PodSpec(affinity=Affinity(pod_anti_affinity=PodAffinity(preferred=(PREFERRED,)))),
+    "company": PodSpec(affinity=Affinity(pod_affinity=PodAffinity(preferred=(PREFERRED,)))),
+    "spot": PodSpec(
+        affinity=Affinity(
+            node_affinity=NodeAffinity(preferred=(PreferredSchedulingTerm(weight=1, preference=NodeSelectorTerm()),))
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("spec", WISHES.values(), ids=WISHES)
+def test_a_pods_own_wishes_come_first(spec: PodSpec) -> None:
+    world = World()
+    two_planned(world)
+    world.pods(member("old", node="n2"))
+    assert scored(world, wishing(spec), "n1", "n2") == {}
+    hard = TopologySpreadConstraint(max_skew=1, topology_key="z", when_unsatisfiable="DoNotSchedule")
+    assert scored(world, wishing(PodSpec(topology_spread_constraints=(hard,))), "n1", "n2") == {"n2": 5}
 
 
 FULLNESS = {
