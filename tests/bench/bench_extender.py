@@ -194,8 +194,11 @@ def test_a_planned_pod_in_the_process(title: str, nodes: int, planned: int, goal
 )
 def test_prioritize_in_the_process(title: str, planned: int, pod: str) -> None:
     made = board(5000, planned)
+    for number in range(5000):  # every node has a score
+        made.table.set_pod(member(100_000 + number, node_name(number)))
     answerer = Answerer(made, _Nowhere())
     bodies = [question(pod.format(i), 5000) for i in range(50)]
+    assert len(made.table.fullness) == 5000
 
     def call(i: int) -> None:
         made.pod_changed(None, member(i + 100, node_name((i + 100) // PODS_PER_NODE)))
