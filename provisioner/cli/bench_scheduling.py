@@ -80,12 +80,12 @@ class Round:
     Attributes:
         bound: pods.
         per_second: from the first binding that was seen to the last.
-        attempt_seconds: mean time of an attempt that found a node, by kube-scheduler's own metrics.
+        cycle_seconds: mean time to choose a node, extender included, by kube-scheduler's own metrics: its only loop waits for it.
     """
 
     bound: int
     per_second: float
-    attempt_seconds: float
+    cycle_seconds: float
 
 
 def throughput(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:  # noqa: ARG001 - both are in the one run
@@ -100,8 +100,7 @@ def throughput(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:  # noqa: 
             for number in range(2 * rounds):
                 extended = number % 2 == 1
                 with _queue(run, show, number, pods):
-                    run.cluster.restart_scheduler(extender=extended)
-                    one = _measured(run, show, pods)
+                    one = _measured(run, show, pods, extender=extended)
                 found[extended].append(one)
                 bench.say(
                     f"{prefix}{'with' if extended else 'without'} the extender: {one.bound} pods, {one.per_second:.0f} a second"
@@ -112,9 +111,14 @@ def throughput(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:  # noqa: 
         Figure(f"{prefix}{PODS_RUNNING}", min(one.bound for one in without + extended_rounds), "pods", at_least(pods)),
         Figure(f"{prefix}pods bound without the extender", _median(without), "1/s"),
         Figure(f"{prefix}pods bound with the extender", _median(extended_rounds), "1/s"),
-        Figure(f"{prefix}share of the throughput that is left", ratio, "", at_least(THROUGHPUT_GOAL)),
-        Figure(f"{prefix}attempt without the extender", 1000 * _attempt(without), "ms"),
-        Figure(f"{prefix}attempt with the extender", 1000 * _attempt(extended_rounds), "ms"),
+        Figure(
+            f"{prefix}share of the throughput that is left",
+            ratio,
+            "",
+            None if bench.quick else at_least(THROUGHPUT_GOAL),
+        ),
+        Figure(f"{prefix}choosing a node without the extender", 1000 * _cycle(without), "ms"),
+        Figure(f"{prefix}choosing a node with the extender", 1000 * _cycle(extended_rounds), "ms"),
     ]
 
 
@@ -122,8 +126,8 @@ def _median(rounds: list[Round]) -> float:
     return statistics.median(one.per_second for one in rounds)
 
 
-def _attempt(rounds: list[Round]) -> float:
-    return statistics.median(one.attempt_seconds for one in rounds)
+def _cycle(rounds: list[Round]) -> float:
+    return statistics.median(one.cycle_seconds for one in rounds)
 
 
 def _create_nodes(run: Session, count: int) -> None:
@@ -160,8 +164,9 @@ def _queue(run: Session, show: Show, number: int, count: int) -> Iterator[None]:
     watch(run, show, lambda counts: counts.pods == 0, run.clock.monotonic(), ROUND_SECONDS)
 
 
-def _measured(run: Session, show: Show, pods: int) -> Round:
+def _measured(run: Session, show: Show, pods: int, *, extender: bool) -> Round:
     began = run.clock.monotonic()
+    run.cluster.restart_scheduler(extender=extender)  # pods are bound before it says that it is ready
 
     def bound() -> list[float]:
         return [moment for moment in run.observer.bound_moments() if moment >= began]
@@ -169,24 +174,24 @@ def _measured(run: Session, show: Show, pods: int) -> Round:
     watch(run, show, lambda _: len(bound()) >= pods, began, ROUND_SECONDS)
     moments = bound()
     seconds = moments[-1] - moments[0] if len(moments) > 1 else 0.0
-    return Round(len(moments), (len(moments) - 1) / seconds if seconds else 0.0, _attempt_seconds(run))
+    return Round(len(moments), (len(moments) - 1) / seconds if seconds else 0.0, _cycle_seconds(run))
 
 
-def _attempt_seconds(run: Session) -> float:
+def _cycle_seconds(run: Session) -> float:
     """By kube-scheduler's own metrics, since it started."""
     url = f"https://127.0.0.1:{run.cluster.ports['kube-scheduler']}/metrics"
     with urllib3.PoolManager(cert_reqs="CERT_REQUIRED", ca_cert_data=run.cluster.ca.certificate_pem.decode()) as pool:
         page = pool.request("GET", url, timeout=10.0, retries=False).data.decode()
-    totals = _totals(page, "scheduler_scheduling_attempt_duration_seconds")
+    totals = _totals(page, "scheduler_scheduling_algorithm_duration_seconds")
     return totals["sum"] / totals["count"] if totals.get("count") else 0.0
 
 
 def _totals(page: str, metric: str) -> Mapping[str, float]:
-    """Sum and count of a histogram, of the attempts that found a node."""
+    """Sum and count of a histogram."""
     found: dict[str, float] = {}
     for line in page.splitlines():
         for part in ("sum", "count"):
-            if line.startswith(f"{metric}_{part}{{") and 'result="scheduled"' in line:
+            if line.startswith(f"{metric}_{part}"):
                 found[part] = found.get(part, 0.0) + float(line.rpartition(" ")[2])
     return found
 
