@@ -56,13 +56,28 @@ def command() -> None:
     default=None,
     help="Whether kube-scheduler calls the extender at its reserved port. Default: as in the previous run, or yes in the first run.",
 )
+@click.option(
+    "--metrics/--no-metrics",
+    default=None,
+    help="Whether metrics-server runs, for HorizontalPodAutoscalers and `kubectl top`; it is built first. "
+    "Default: as in the previous run, or no in the first run.",
+)
 @_sourced
-def up(*, name: str, fresh: bool, new_ports: bool, extender: bool | None, download: bool, base_url: str) -> None:
+def up(
+    *,
+    name: str,
+    fresh: bool,
+    new_ports: bool,
+    extender: bool | None,
+    metrics: bool | None,
+    download: bool,
+    base_url: str,
+) -> None:
     """Start a cluster and leave it running; build what is missing first."""
     clock = SystemClock()
     began = clock.monotonic()
     source = _source(download=download, base_url=base_url)
-    cluster = DevCluster(name, extender=extender, source=source, progress=progress_for())
+    cluster = DevCluster(name, extender=extender, metrics=metrics, source=source, progress=progress_for())
     if not cluster.up(fresh=fresh, new_ports=new_ports):
         click.echo(f"cluster {name} is up already: {cluster.host}")
         return
