@@ -189,8 +189,10 @@ def _course(loop: Loop, say: Report) -> list[Figure]:
         f"{full.running} replicas on {full.nodes} nodes after {took:.0f} s; from now on there is work for {IDLE_CPUS:g} CPUs"
     )
     loop.put(IDLE_CPUS)
-    alone = loop.until("one replica is left", lambda moment: moment.running == moment.wanted == 1, _DOWN_SECONDS)
-    end = loop.until("the other nodes are gone", lambda moment: moment.nodes <= before.nodes, _DOWN_SECONDS)
+    loop.until("one replica is left", lambda moment: moment.running == moment.wanted == 1, _DOWN_SECONDS)
+    end = loop.until(
+        "the nodes of the other replicas are gone", lambda moment: moment.nodes <= before.nodes, _DOWN_SECONDS
+    )
     up = [moment for moment in loop.course if moment.seconds >= before.seconds]
     fast = too_fast(loop.course, FALL_PERCENT, FALL_SECONDS - HPA_SYNC_SECONDS)
     say("replicas wanted: " + ", ".join(f"{count} at {moment:.0f} s" for moment, count in steps(loop.course)))
@@ -205,7 +207,6 @@ def _course(loop: Loop, say: Report) -> list[Figure]:
         Figure("replicas at the end", end.running, "pods", at_most(1)),
         Figure("nodes at the end", end.nodes, "nodes", at_most(before.nodes)),
         Figure("cost at the end", end.usd_per_hour, "$/h", at_most(before.usd_per_hour)),
-        Figure("last replica gone to last node gone", end.seconds - alone.seconds, "s"),
         Figure("cost of the whole run", 100 * dollars(loop.course), "cents"),
     ]
 
