@@ -16,6 +16,7 @@ from provisioner.devcluster.cluster import DevCluster, list_clusters
 from provisioner.devcluster.components import COMPONENTS
 from provisioner.devcluster.downloading import Download
 from provisioner.devcluster.errors import StateError
+from provisioner.devcluster.versions import ARTIFACTS, METRICS_SERVER
 from provisioner.support.clock import SystemClock
 
 
@@ -87,10 +88,12 @@ def up(
 
 
 @command.command()
+@click.option("--metrics", is_flag=True, help="metrics-server too.")
 @_sourced
-def build(*, download: bool, base_url: str) -> None:
+def build(*, metrics: bool, download: bool, base_url: str) -> None:
     """Find or build the programs and start nothing; `up` would do it too."""
-    found = find(_source(download=download, base_url=base_url), os.environ, progress_for())
+    names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
+    found = find(_source(download=download, base_url=base_url), os.environ, progress_for(), names)
     for path in found.paths.values():
         click.echo(str(path))
 

@@ -128,7 +128,7 @@ def run_hpa(
     results_directory: Path,
     progress: Progress,
     mode: Mode = Mode.EVERYTHING_ON,
-    packing: str = "greedy",
+    packing: str = "cost",
 ) -> list[Figure]:
     """The whole run; everything is taken down again when this returns or raises.
 
