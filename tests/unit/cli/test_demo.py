@@ -6,11 +6,12 @@ import math
 import pytest
 from click.testing import CliRunner
 
-from provisioner.cli.demo import PLANNER, command, figures_of, judge, placement_figures
+from provisioner.cli.demo import command, figures_of, judge, placement_figures
 from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.placement import Placement
 from provisioner.cli.harness.running import Run
 from provisioner.cli.harness.scoreboard import Counts
+from provisioner.cli.harness.session import PLANNER
 
 RUN = Run(
     pods=1000,
