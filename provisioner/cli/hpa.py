@@ -34,7 +34,7 @@ FALL_PERCENT, FALL_SECONDS = 30, 60.0
 """How fast the workload's HPA takes replicas away."""
 
 _NODES: Final = -(-REPLICAS // REPLICAS_A_NODE)
-_SEEN_SECONDS, _UP_SECONDS, _STAY_SECONDS, _DOWN_SECONDS = 180.0, 300.0, 20.0, 900.0
+_SEEN_SECONDS, _UP_SECONDS, _STAY_SECONDS, _DOWN_SECONDS, _GONE_SECONDS = 180.0, 300.0, 20.0, 900.0, 300.0
 _SAMPLE_SECONDS: Final = 1.0
 _MEMORY: Final = "20Mi"
 _TITLE: Final = "Load rises and falls: pods by the HPA, nodes by Dovetail"
@@ -191,7 +191,7 @@ def _course(loop: Loop, say: Report) -> list[Figure]:
     loop.put(IDLE_CPUS)
     loop.until("one replica is left", lambda moment: moment.running == moment.wanted == 1, _DOWN_SECONDS)
     end = loop.until(
-        "the nodes of the other replicas are gone", lambda moment: moment.nodes <= before.nodes, _DOWN_SECONDS
+        "the nodes of the other replicas are gone", lambda moment: moment.nodes <= before.nodes, _GONE_SECONDS
     )
     up = [moment for moment in loop.course if moment.seconds >= before.seconds]
     fast = too_fast(loop.course, FALL_PERCENT, FALL_SECONDS - HPA_SYNC_SECONDS)
