@@ -1,13 +1,14 @@
 """Column generation from a seed: a linear program over whole node loads, whose duals say what each pod is worth beside the others."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from provisioner.planning.patterns import Counts
+from provisioner.planning.patterns import Arrays, Counts
 from provisioner.planning.prices import quiet
 from provisioner.planning.search import Fleet, Search
 
@@ -18,18 +19,22 @@ _PAYS: Final = 1 + 1e-6
 
 
 class Master:
-    """The program: every load once, as often as one likes, every pod at least once."""
+    """The program: every load once, as often as one likes, every pod at least once, and no limit exceeded."""
 
-    def __init__(self, demand: Counts, price: NDArray[np.float64]) -> None:
-        self._price: Final = price
+    def __init__(self, arrays: Arrays) -> None:
+        demand, budget = arrays.demand, arrays.budget
+        self._price: Final = arrays.price
+        self._charge: Final = arrays.charge
+        self._unit: Final = np.maximum(arrays.charge.max(0, initial=1.0), 1.0)
         self._solver: Final = quiet()
         self._solver.setOptionValue("presolve", "off")
-        count = len(demand)
-        top = np.full(count, highspy.kHighsInf)
+        self._pods: Final = len(demand)
+        count = len(demand) + len(budget)
+        infinite = highspy.kHighsInf
+        low = np.concatenate([demand.astype(float), np.full(len(budget), -infinite)])
+        top = np.concatenate([np.full(len(demand), infinite), budget / self._unit])
         empty = np.zeros(0)
-        self._solver.addRows(
-            count, demand.astype(float), top, 0, np.zeros(count, np.int32), np.zeros(0, np.int32), empty
-        )
+        self._solver.addRows(count, low, top, 0, np.zeros(count, np.int32), np.zeros(0, np.int32), empty)
         self._seen: Final[set[tuple[int, bytes]]] = set()
         self.slots: Final[list[int]] = []
         self.loads: Final[list[Counts]] = []
@@ -42,46 +47,74 @@ class Master:
             if key not in self._seen:
                 self._seen.add(key)
                 items = np.flatnonzero(load)
-                amounts = load[items].astype(float)
-                self._solver.addCol(
-                    float(self._price[slot]), 0, highspy.kHighsInf, len(items), items.astype(np.int32), amounts
-                )
+                charged = np.flatnonzero(self._charge[slot])
+                rows = np.concatenate([items, self._pods + charged]).astype(np.int32)
+                amounts = np.concatenate([load[items], (self._charge[slot] / self._unit)[charged]])
+                self._solver.addCol(float(self._price[slot]), 0, highspy.kHighsInf, len(rows), rows, amounts)
                 self.slots.append(slot)
                 self.loads.append(load)
         return len(self.slots) - before
 
-    def solve(self) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """Price, duals of the pods, and how often each load is used."""
+    def solve(self) -> "Solved | None":
+        """The cheapest use of the loads that are there; None where none of them keeps the limits."""
         self._solver.run()
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
         solution = self._solver.getSolution()
         usd = float(self._solver.getInfo().objective_function_value)
-        return usd, np.maximum(0, np.array(solution.row_dual)), np.array(solution.col_value)
+        duals = np.array(solution.row_dual)
+        tolls = np.maximum(0, -duals[self._pods :]) / self._unit
+        return Solved(usd, np.maximum(0, duals[: self._pods]), tolls, np.array(solution.col_value))
 
 
-def generated(search: Search, seeds: Sequence[Fleet], rounds: int) -> tuple[Fleet, NDArray[np.float64]]:
-    """A fleet from the loads of `seeds` and those that pay beside them, and what pods are worth then.
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """An answer of the program.
+
+    Attributes:
+        usd: its price.
+        duals: of the pods.
+        tolls: by limit, USD per hour for a unit that counts against it.
+        uses: how often each load is used.
+    """
+
+    usd: float
+    duals: NDArray[np.float64]
+    tolls: NDArray[np.float64]
+    uses: NDArray[np.float64]
+
+
+def generated(search: Search, seeds: Sequence[Fleet], rounds: int) -> Counts | None:
+    """Loads of a fleet, from those of `seeds` and those that pay beside them; None where no mix of the seeds keeps the limits.
 
     Every different load of the seeds is taken: without some of them the answer is worse than the seeds.
+
+    Raises:
+        NoPlaceError: limits have no place for what is left over once loads are used whole times.
     """
     a = search.arrays
-    master = Master(a.demand, a.price)
+    master = Master(a)
     for one in seeds:
         master.add(one.slots, one.loads)
     centre = search.worth
     best = 0.0
-    usd, duals, uses = master.solve()
+    solved = master.solve()
+    if solved is None:
+        return None
     for _ in range(rounds):
         if search.expired():
             break
         new = 0
         for smoothing in (_SMOOTHING, 0.0):
-            worth = smoothing * centre + (1 - smoothing) * duals
+            worth = smoothing * centre + (1 - smoothing) * solved.duals
             slots, loads = search.priced(worth, 0.2)
-            highest = float(((loads @ worth) / a.price[slots]).max())
-            bound = float(a.demand @ worth) / max(highest, 1.0)  # an estimate: pricing is no proof
+            price = (a.price + a.charge @ solved.tolls)[slots]
+            highest = float(((loads @ worth) / price).max())
+            tolls = float(a.budget @ solved.tolls)
+            bound = float(a.demand @ worth) / max(highest, 1.0) - tolls  # an estimate: pricing is no proof
             if bound > best:
                 best, centre = bound, worth / max(highest, 1.0)
-            pays = (loads @ duals) / a.price[slots]
+            pays = (loads @ solved.duals) / price
             order = np.argsort(-pays, kind="stable")
             order = order[pays[order] > _PAYS][:_MOST_NEW]
             new = master.add(slots[order], loads[order])
@@ -89,16 +122,15 @@ def generated(search: Search, seeds: Sequence[Fleet], rounds: int) -> tuple[Flee
                 break
         if not new:
             break
-        usd, duals, uses = master.solve()
-        if usd - best < _ENOUGH * usd:
+        solved = master.solve() or solved
+        if solved.usd - best < _ENOUGH * solved.usd:
             break
-    worth = np.maximum(duals, 0.3 * search.worth)
-    return _rounded(search, master, uses, worth), worth
+    return _rounded(search, master, solved.uses, np.maximum(solved.duals, 0.3 * search.worth))
 
 
-def _rounded(search: Search, master: Master, uses: NDArray[np.float64], worth: NDArray[np.float64]) -> Fleet:
+def _rounded(search: Search, master: Master, uses: NDArray[np.float64], worth: NDArray[np.float64]) -> Counts:
     """Whole times of the loads, most used first, and a dive for what is left."""
-    left = search.arrays.demand.copy()
+    left, budget = search.arrays.demand.copy(), search.arrays.budget.copy()
     made: list[Counts] = []
     for number in np.argsort(-uses, kind="stable").tolist():
         times = int(uses[number] + 1e-6)
@@ -109,7 +141,8 @@ def _rounded(search: Search, master: Master, uses: NDArray[np.float64], worth: N
         times = min(times, int((left[items] // load[items]).min()))
         if times > 0:
             left -= times * load
+            budget -= times * search.arrays.charge[master.slots[number]]
             made += [load] * times
     if left.any():
-        made.append(search.dive(left, noise=0.05, worth=worth))
-    return search.fleet(np.concatenate([one.reshape(-1, len(left)) for one in made]))
+        made.append(search.dive(left, noise=0.05, worth=worth, budget=budget if len(budget) else None))
+    return np.concatenate([one.reshape(-1, len(left)) for one in made])
