@@ -312,10 +312,13 @@ class _Reader:
 
     def _ties(self) -> tuple[dict[int, int], list[_Tie], set[int]]:
         """Most pods on a node by class; ties that several classes share; classes of more of these than can be looked after."""
-        owners: defaultdict[tuple[Count, int, bool], set[int]] = defaultdict(set)
-        if self.setting.scope.empty:
+        owners: defaultdict[tuple[Count | str, int, bool], set[int]] = defaultdict(set)
+        counted: defaultdict[Count | str, set[int]] = defaultdict(set)
+        for owner, most, some in self._crowds():
+            owners[owner, most, False] = counted[owner] = some
+        if self.setting.scope.empty and not owners:
             return {}, [], set()
-        for number, one in enumerate(self.classes):
+        for number, one in enumerate(() if self.setting.scope.empty else self.classes):
             relations = one.ladder[0].relations
             for count in relations.apart:
                 if count.on_hosts:
@@ -323,26 +326,44 @@ class _Reader:
             for spread in relations.spreads:
                 if spread.count.on_hosts:
                     owners[spread.count, spread.max_skew, False].add(number)
-        counted: defaultdict[Count, set[int]] = defaultdict(set)
         wanted = {count for count, _, _ in owners}
-        for number, one in enumerate(self.classes):
+        for number, one in enumerate(() if self.setting.scope.empty else self.classes):
             for count in self.setting.scope.including(one.facts.pod):
                 if count in wanted:
                     counted[count].add(number)
         own: dict[int, int] = {}
         shared: list[_Tie] = []
         many: set[int] = set()
-        for (count, most, apart), some in owners.items():
-            concerned = some | counted[count]
+        for (tied, most, apart), some in owners.items():
+            concerned = some | counted[tied]
             if len(concerned) > 1:
                 if len(shared) < _MOST_SHARED:
-                    shared.append(_Tie(frozenset(some), frozenset(counted[count]), most, apart))
+                    shared.append(_Tie(frozenset(some), frozenset(counted[tied]), most, apart))
                 else:
                     many |= concerned
-            elif counted[count]:
+            elif counted[tied]:
                 (number,) = some
                 own[number] = min(most, own.get(number, most))
         return own, shared, many
+
+    def _crowds(self) -> Iterable[tuple[str, int, set[int]]]:
+        """Owners of more pods than a new node takes of one owner: how many it takes, and their classes."""
+        tops = self.setting.world.most_of_one
+        if not tops:
+            return
+        classes: defaultdict[str, set[int]] = defaultdict(set)
+        for number, one in enumerate(self.classes):
+            if one.owner:
+                classes[one.owner].add(number)
+        for owner, some in classes.items():
+            filters = {self.classes[number].filter for number in some}
+            most = [
+                tops[offer.pool.name]
+                for offer in self.setting.offers
+                if offer.pool.name in tops and any(offer.admits(one) for one in filters)
+            ]
+            if most and sum(len(self.classes[number].pods) for number in some) > min(most):
+                yield owner, min(most), some
 
     def alone(self) -> frozenset[int]:
         """Classes with more than the maxSkew of their hostname spread on one node, that have all new nodes to which they may come for themselves."""

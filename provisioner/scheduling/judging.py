@@ -216,7 +216,11 @@ class _Court:
             if not put:
                 break
             done += put
-        if done < count:
+        if done < count and run.crowd is not None and run.crowd.full & low:
+            self.faults.append(
+                Fault(node, run.pods.pods[0], "the NodePool takes no more pods of its owner on one node")
+            )
+        elif done < count:
             self.faults.append(Fault(node, run.pods.pods[0], "does not fit beside the other pods"))
         else:
             self.attempt.decide(run.pods, run.end - count, run.end)
