@@ -1,6 +1,6 @@
 """Column generation from a seed: a linear program over whole node loads, whose duals say what each pod is worth beside the others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,14 +8,17 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from provisioner.planning.knapsacks import NANO, Knapsacks
 from provisioner.planning.patterns import Arrays, Counts
 from provisioner.planning.prices import quiet
-from provisioner.planning.search import Fleet, Search
+from provisioner.planning.search import Fleet, NoPlaceError, Search
 
 _SMOOTHING: Final = 0.5
 _MOST_NEW: Final = 40
 _ENOUGH: Final = 2e-4
 _PAYS: Final = 1 + 1e-6
+_EXACT: Final = 2
+"""So many times as many rounds where each of them is quick and brings the best loads."""
 
 
 class Master:
@@ -84,48 +87,103 @@ class Solved:
     uses: NDArray[np.float64]
 
 
-def generated(search: Search, seeds: Sequence[Fleet], rounds: int) -> Counts | None:
-    """Loads of a fleet, from those of `seeds` and those that pay beside them; None where no mix of the seeds keeps the limits.
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What came of it.
 
-    Every different load of the seeds is taken: without some of them the answer is worse than the seeds.
-
-    Raises:
-        NoPlaceError: limits have no place for what is left over once loads are used whole times.
+    Attributes:
+        loads: of a fleet; None where limits have no place for what is left over once loads are used whole times, or no mix of the
+            seeds keeps them.
+        usd_at_least: per hour: no fleet for these pods costs less. 0 where nothing is proved.
     """
-    a = search.arrays
-    master = Master(a)
+
+    loads: Counts | None
+    usd_at_least: float = 0.0
+
+
+def generated(search: Search, seeds: Sequence[Fleet], rounds: int, knapsacks: Knapsacks | None = None) -> Generated:
+    """Loads of a fleet, from those of `seeds` and those that pay beside them.
+
+    Every different load of the seeds is taken: without some of them the answer is worse than the seeds. With `knapsacks` the loads
+    that pay best are found for certain, up to `_EXACT` times as many rounds; without, by the fill that the dive uses.
+    """
+    master = Master(search.arrays)
     for one in seeds:
         master.add(one.slots, one.loads)
-    centre = search.worth
-    best = 0.0
     solved = master.solve()
     if solved is None:
-        return None
-    for _ in range(rounds):
-        if search.expired():
-            break
-        new = 0
-        for smoothing in (_SMOOTHING, 0.0):
-            worth = smoothing * centre + (1 - smoothing) * solved.duals
-            slots, loads = search.priced(worth, 0.2)
-            price = (a.price + a.charge @ solved.tolls)[slots]
-            highest = float(((loads @ worth) / price).max())
-            tolls = float(a.budget @ solved.tolls)
-            bound = float(a.demand @ worth) / max(highest, 1.0) - tolls  # an estimate: pricing is no proof
-            if bound > best:
-                best, centre = bound, worth / max(highest, 1.0)
-            pays = (loads @ solved.duals) / price
-            order = np.argsort(-pays, kind="stable")
-            order = order[pays[order] > _PAYS][:_MOST_NEW]
-            new = master.add(slots[order], loads[order])
-            if new:
-                break
-        if not new:
+        return Generated(None)
+    course = _Course(search, master, knapsacks)
+    for _ in range(rounds if knapsacks is None else _EXACT * rounds):
+        if search.expired() or not course.grown(solved):
             break
         solved = master.solve() or solved
-        if solved.usd - best < _ENOUGH * solved.usd:
+        if solved.usd - course.bound < _ENOUGH * solved.usd:
             break
-    return _rounded(search, master, solved.uses, np.maximum(solved.duals, 0.3 * search.worth))
+    try:
+        loads = _rounded(search, master, solved.uses, np.maximum(solved.duals, 0.3 * search.worth))
+    except NoPlaceError:
+        return Generated(None, course.usd_at_least)
+    return Generated(loads, course.usd_at_least)
+
+
+class _Course:
+    """The rounds of one generation.
+
+    Attributes:
+        bound: about the least that the program can come to; an estimate without knapsacks.
+        usd_at_least: as of `Generated`.
+    """
+
+    def __init__(self, search: Search, master: Master, knapsacks: Knapsacks | None) -> None:
+        self.search: Final = search
+        self.master: Final = master
+        self.knapsacks: Final = knapsacks
+        self.centre = search.worth
+        self.bound = 0.0
+        self.usd_at_least = 0.0
+
+    def grown(self, solved: Solved) -> int:
+        """Put loads into the program that pay at its duals, or at duals nearer to the best ones so far; how many."""
+        a = self.search.arrays
+        price = a.price + a.charge @ solved.tolls
+        for smoothing in (_SMOOTHING, 0.0):
+            worth = smoothing * self.centre + (1 - smoothing) * solved.duals
+            for slots, loads in self._priced(worth, price, float(a.budget @ solved.tolls)):
+                pays = (loads @ solved.duals) / price[slots]
+                order = np.argsort(-pays, kind="stable")
+                order = order[pays[order] > _PAYS][:_MOST_NEW]
+                new = self.master.add(slots[order], loads[order])
+                if new:
+                    return new
+        return 0
+
+    def _priced(
+        self, worth: NDArray[np.float64], price: NDArray[np.float64], tolls: float
+    ) -> Iterator[tuple[NDArray[np.int64], Counts]]:
+        """Good loads by slot at these worths: the best ones, where they can be found, then others."""
+        a = self.search.arrays
+        if self.knapsacks is not None:
+            whole = np.floor(worth * NANO).astype(np.int64)
+            table = self.knapsacks.table(whole)
+            values = self.knapsacks.values(table)
+            self.usd_at_least = max(self.usd_at_least, self.knapsacks.usd_at_least(whole, table))
+            self._heed(worth, float((values / price).max()), tolls)
+            slots = np.argsort(-values / price, kind="stable")[:_MOST_NEW]
+            loads = np.array([self.knapsacks.load(table, whole, slot) for slot in slots.tolist()], dtype=np.int32)
+            slots, loads = np.concatenate([slots, slots]), np.concatenate([loads, np.minimum(loads, a.demand)])
+            fits = (loads @ a.need.astype(np.float64) <= a.room[slots]).all(1) & (loads <= a.most).all(1)
+            yield slots[fits], loads[fits]
+        slots, loads = self.search.priced(worth, 0.2)
+        if self.knapsacks is None:
+            self._heed(worth, float(((loads @ worth) / price[slots]).max()), tolls)
+        yield slots, loads
+
+    def _heed(self, worth: NDArray[np.float64], highest: float, tolls: float) -> None:
+        """Whether these worths prove more than those before, or seem to; `tolls`: for the whole budgets of limits."""
+        bound = float(self.search.arrays.demand @ worth) / max(highest, 1.0) - tolls
+        if bound > self.bound:
+            self.bound, self.centre = bound, worth / max(highest, 1.0)
 
 
 def _rounded(search: Search, master: Master, uses: NDArray[np.float64], worth: NDArray[np.float64]) -> Counts:
@@ -138,7 +196,7 @@ def _rounded(search: Search, master: Master, uses: NDArray[np.float64], worth: N
             break
         load = master.loads[number]
         items = np.flatnonzero(load)
-        times = min(times, int((left[items] // load[items]).min()))
+        times = min(times, int((left[items] // load[items]).min()))  # 0 for a load of more pods than there are
         if times > 0:
             left -= times * load
             budget -= times * search.arrays.charge[master.slots[number]]

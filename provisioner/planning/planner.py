@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from provisioner.apis.pods import Pod
 from provisioner.planning.acceptance import taken, weighed
 from provisioner.planning.columns import generated
+from provisioner.planning.knapsacks import Knapsacks
 from provisioner.planning.model import Model, Node, Vector, models_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
@@ -145,10 +146,12 @@ def propose(
     proposal = Proposal(0.0)
     for model in models_of(setting, result):
         prices = prices_of(model.market)
-        proposal = replace(proposal, usd_at_least=prices.usd_at_least)
+        proposal = replace(proposal, usd_at_least=max(proposal.usd_at_least, prices.usd_at_least))
         if model.nodes and not (proposal.steps and expired()):
-            nodes, stage, steps = _stages(model, prices, seed, expired).run(iterations)
-            proposal = replace(proposal, steps=proposal.steps + steps)
+            stages = _stages(model, prices, seed, expired)
+            nodes, stage, steps = stages.run(iterations)
+            least = max(proposal.usd_at_least, stages.usd_at_least)
+            proposal = replace(proposal, usd_at_least=least, steps=proposal.steps + steps)
             worth = weighed(prepared, model.kept) + sum(map(model.weight, nodes))
             if stage != SCHEDULING and worth < best:
                 best, made = worth, model.designed(setting, nodes)
@@ -213,6 +216,13 @@ def _worths(model: Model, prices: Prices, groups: Iterable[int]) -> NDArray[np.f
 
 
 class _Stages:
+    """The search for one model.
+
+    Attributes:
+        least: no nodes for its pods cost less, in USD per hour, as far as was known when it began.
+        usd_at_least: the same, as column generation proved it; 0 where it did not.
+    """
+
     def __init__(
         self,
         model: Model,
@@ -233,6 +243,7 @@ class _Stages:
         self.search: Final = Search(self.arrays, worth, room_worth, weights, seed, expired, tolls)
         self.least: Final = prices.usd_at_least - sum(one.usd_per_hour for one in model.kept)
         self.expired: Final = expired
+        self.usd_at_least = 0.0
         self._tolls: Final = tolls is not None
         self._first: Final = self._dive(*_DIVES[0]) if model.limits else None
 
@@ -265,17 +276,16 @@ class _Stages:
             if self._done(fleets):
                 break
         if len(self.model.items) <= _FEW_KINDS and not self._done(fleets):
-            try:
-                made = generated(search, seeds, min(_COLUMN_ROUNDS, iterations))
-            except NoPlaceError:
-                made = None
-            if made is not None:
-                seen(made, "columns")
+            knapsacks = None if self._tolls else Knapsacks.of(self.model, self.slots.tolist())
+            made = generated(search, seeds, min(_COLUMN_ROUNDS, iterations), knapsacks)
+            self.usd_at_least = made.usd_at_least
+            if made.loads is not None:
+                seen(made.loads, "columns")
         if not fleets:
             return list(self.model.nodes), SCHEDULING, search.steps
         best, stage = min(fleets, key=lambda entry: entry[0].usd)
         if iterations and not self._done(fleets):
-            other = search.ruin(best, iterations, least=self.least * _DONE)
+            other = search.ruin(best, iterations, least=max(self.least, self.usd_at_least) * _DONE)
             if other.usd < best.usd - _EPSILON:
                 best, stage = other, "recreate"
         return self._nodes(best), stage, search.steps
