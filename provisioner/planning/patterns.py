@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provisioner.planning.model import Model
+from provisioner.values.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int32]
 Bits = NDArray[np.bool_]
 _BITS: Final = 23
+_PLENTIFUL: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _LEAST_PRICE: Final = 1e-6
 """USD per hour: what costs nothing is not to be divided by."""
 _MOST: Final = 1 << 20
@@ -34,6 +36,7 @@ class Arrays:
         most: of an item on a node.
         demand: pods of each item.
         order: slots by price.
+        scarce: items that ask for an extended resource: rates say little of what comes in few, whole pieces.
         charge, budget: slots by limit, and of each limit what all nodes may count together; whole numbers below 2^53.
     """
 
@@ -46,6 +49,7 @@ class Arrays:
     order: NDArray[np.int64]
     charge: NDArray[np.float64]
     budget: NDArray[np.float64]
+    scarce: NDArray[np.bool_]
 
 
 def arrays_of(model: Model, *, sparing: bool = False) -> tuple[Arrays, NDArray[np.int64]]:
@@ -77,7 +81,9 @@ def arrays_of(model: Model, *, sparing: bool = False) -> tuple[Arrays, NDArray[n
     demand = np.array([len(one.pods) for one in model.items], dtype=np.int32)
     most = np.array([one.most or _MOST for one in model.items], dtype=np.int32)
     order = np.argsort(price, kind="stable")
-    return Arrays(needs, rooms, price, allowed, most, demand, order, charge, budget), keep
+    extended = [d for d, name in enumerate(model.market.names) if name not in _PLENTIFUL]
+    scarce = np.array([any(one.need[d] for d in extended) for one in model.items], dtype=bool)
+    return Arrays(needs, rooms, price, allowed, most, demand, order, charge, budget, scarce), keep
 
 
 def _undominated(room: Floats, price: NDArray[np.float64], kinds: Bits) -> NDArray[np.int64]:

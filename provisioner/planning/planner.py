@@ -37,6 +37,8 @@ _FEW_KINDS: Final = 64
 _COLUMN_ROUNDS: Final = 30
 _DIVES: Final = ((0.0, 1.0), (0.1, 1.0), (0.1, 0.5))
 """(noise, share) of each dive."""
+_SCARCE_DIVES: Final = (1.0, 3.0)
+"""How much scarce pods count in further dives, which place them first."""
 _DONE: Final = 1.001
 """An answer that costs so much of the bound is not improved any more."""
 _EPSILON: Final = 1e-9  # USD per hour
@@ -294,8 +296,11 @@ class _Stages:
         """Loads for all pods, one way after another."""
         search, demand = self.search, self.arrays.demand
         if not self._tolls:
+            scarce = self.arrays.scarce.any()
             for noise, share in _DIVES:
                 yield search.dive(demand, noise=noise, share=share)
+                for times in _SCARCE_DIVES if scarce else ():
+                    yield search.dive(demand, noise=noise, share=share, scarce=times)
             return
         for noise, share, toll in _TOLL_DIVES:
             try:

@@ -17,6 +17,8 @@ _MOST_ITEMS: Final = 160
 _MOST_ROWS: Final = 128
 """So many pairs of a slot and a set of weights are tried for one round of nodes, drawn at random of more."""
 _MOST_RUINED: Final = 14
+_SCARCE: Final = (0.0, 1.0, 3.0)
+"""What scarce pods count in a round, times their worth at the going rates; 0 where they do not come first."""
 _TOLLS: Final = (0.5, 1.0, 2.0, 8.0, 1000.0)
 """How much of the tolls is tried until slots keep the limits."""
 _EPSILON: Final = 1e-9
@@ -61,6 +63,7 @@ class Search:
         self.tolls: Final = np.zeros(len(arrays.price)) if tolls is None else arrays.charge @ tolls
         self.worth: Final = np.maximum(worth, _LEAST_WORTH * float(worth.max()) or 1.0)
         self.rng: Final = np.random.default_rng(seed)
+        self.scarce: Final = arrays.scarce
         self.expired: Final = expired
         self.steps = 0
         self._weights: Final = weights
@@ -131,6 +134,7 @@ class Search:
         worth: NDArray[np.float64] | None = None,
         toll: float = 1.0,
         budget: NDArray[np.float64] | None = None,
+        scarce: float = 0.0,
     ) -> Counts:
         """Loads for all of `demand`: again and again the nodes that are worth most for their price, as often as there are pods.
 
@@ -142,6 +146,8 @@ class Search:
             worth: other worths of pods than the going ones.
             toll: how much of the tolls is added to prices.
             budget: what the nodes may count against limits; None for any amount.
+            scarce: where it is not 0, nodes for the scarce items are made first, so that others fill what is left of them; these count
+                with so many times their worth.
 
         Raises:
             NoPlaceError: no slot is left for some pods.
@@ -155,6 +161,8 @@ class Search:
         near = self._near
         most_rows = _MOST_ROWS
         values = self.worth if worth is None else worth
+        if scarce:
+            values = np.where(self.scarce, scarce * values, values)
         while True:
             active = np.flatnonzero(left)
             if not len(active):
@@ -180,6 +188,8 @@ class Search:
                 np.full(len(slots), share, dtype=np.float32),
             )
             ratio = (loads @ own) / price[slots]
+            if scarce and (rare := self.scarce[active]).any():
+                ratio[loads[:, rare].sum(1) == 0] = 0
             if not ratio.max(initial=0) > 0:
                 if most_rows < len(open_to) * len(self._weights):
                     most_rows = len(open_to) * len(self._weights)
@@ -260,11 +270,12 @@ class Search:
     def _again(self, demand: Counts, others: NDArray[np.int64], *, limited: bool) -> Fleet | None:
         """Other nodes for some pods, beside `others`."""
         noise = float(self.rng.choice([0.03, 0.08, 0.2]))
+        scarce = float(self.rng.choice(_SCARCE)) if self.scarce.any() else 0.0
         if not limited:
-            return self.fleet(self.dive(demand, noise=noise))
+            return self.fleet(self.dive(demand, noise=noise, scarce=scarce))
         toll = float(self.rng.choice([0.0, 0.5, 1.0, 2.0]))
         try:
             budget = self.arrays.budget - self.arrays.charge[others].sum(0)
-            return self.fleet(self.dive(demand, noise=noise, toll=toll, budget=budget), toll)
+            return self.fleet(self.dive(demand, noise=noise, toll=toll, budget=budget, scarce=scarce), toll)
         except NoPlaceError:
             return None

@@ -19,7 +19,7 @@ from provisioner.scheduling.problem import Packing, Problem
 from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
-from tests.support import priced_fleets, problems
+from tests.support import gpu_bound, priced_fleets, problems
 from tests.support.problems import (
     apart,
     app,
@@ -326,6 +326,14 @@ def test_plain_pods_leave_a_machine_with_gpus_that_does_not_pay() -> None:
     result, plan = planned(problem(some, pool(types=(gpu, small_gpu, LEAN))))
     assert result.usd_per_hour == 8.0
     assert types_of(plan) == ["lean", "lean", "small-gpu"]
+
+
+def test_plain_pods_fill_what_whole_gpus_leave() -> None:
+    types = priced_fleets.ec2_types(gpus=True)
+    some = priced_fleets.workload("gpu", 1000, 3)
+    prepared = prepare(priced_fleets.world_of(types))
+    plan = improve(prepared, some, prepared.solve(some), iterations=10)
+    assert plan.usd_per_hour < 1.02 * gpu_bound.usd_at_least(types, some)
 
 
 def test_kinds_that_the_planner_does_not_know_stay_where_scheduling_put_them() -> None:
