@@ -35,6 +35,8 @@ ITERATIONS: Final = 60
 _FEW_KINDS: Final = 64
 """With more kinds of pods, column generation takes long and gains nothing over a dive."""
 _COLUMN_ROUNDS: Final = 30
+_GENERATIONS: Final = 4
+"""Times that columns are generated where the best loads are not found for certain."""
 _DIVES: Final = ((0.0, 1.0), (0.1, 1.0), (0.1, 0.5))
 """(noise, share) of each dive."""
 _SCARCE_DIVES: Final = (1.0, 3.0)
@@ -277,12 +279,17 @@ class _Stages:
             seen(loads, "dive")
             if self._done(fleets):
                 break
-        if len(self.model.items) <= _FEW_KINDS and not self._done(fleets):
+        if len(self.model.items) <= _FEW_KINDS:
             knapsacks = None if self._tolls else Knapsacks.of(self.model, self.slots.tolist())
-            made = generated(search, seeds, min(_COLUMN_ROUNDS, iterations), knapsacks)
-            self.usd_at_least = made.usd_at_least
-            if made.loads is not None:
-                seen(made.loads, "columns")
+            for _ in range(_GENERATIONS):  # another one finds other loads, by other chances
+                if self._done(fleets):
+                    break
+                made = generated(search, seeds, min(_COLUMN_ROUNDS, iterations), knapsacks)
+                self.usd_at_least = max(self.usd_at_least, made.usd_at_least)
+                if made.loads is not None:
+                    seen(made.loads, "columns")
+                if made.loads is None or self.usd_at_least:
+                    break
         if not fleets:
             return list(self.model.nodes), SCHEDULING, search.steps
         best, stage = min(fleets, key=lambda entry: entry[0].usd)
