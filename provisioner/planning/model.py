@@ -13,8 +13,9 @@ all, where one of them
 
 What a pool's limits leave for claims that are planned again is in the model (`Limit`): no more than these claims are charged with now
 where some claims of the pool stay, for the lists of these were cut for that, or where pods are left without a place. In a pool with
-minValues a slot is as small as several instance types together, which keep them (`envelopes`). Pods on existing nodes stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
-hostnames, no node takes more than maxSkew pods of a spread, or one of those that keep apart.
+minValues a slot is as small as several instance types together, which keep them (`envelopes`). Pods on existing nodes stay
+there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over hostnames, no
+node takes more than maxSkew pods of a spread, or one of those that keep apart.
 """
 
 from collections import Counter, defaultdict

@@ -6,7 +6,9 @@ a whole, and taken where it is legal and costs less (`taken`); else scheduling's
 `model`.
 
 Where the first dive would exceed a pool's limits, nodes are compared with a toll for what they count against them, and every fleet that
-is looked at keeps them; nodes of a pool with minValues are of several instance types each (`envelopes`). Zones are those that scheduling chose. Spot is planned at its lowest price, on nodes of which 15 instance types could take the place where there are so many.
+is looked at keeps them; nodes of a pool with minValues are of several instance types each (`envelopes`). Zones are those that
+scheduling chose. Spot is planned at its lowest price, on nodes of which 15 instance types could take the place where there
+are so many.
 """
 
 import math

@@ -239,7 +239,7 @@ class Search:
         return slots, fill(a.need, noisy.astype(np.float32), a.room[slots], self._fits[slots], most, weights, shares)
 
     def ruin(self, fleet: Fleet, rounds: int, *, least: float = 0.0) -> Fleet:
-        """Take a few nodes apart, those first that are worth least for their price, and make others of their pods; keep what is cheaper, until it costs `least`.
+        """Make other nodes of the pods of a few, those first that are worth least for their price; keep what is cheaper, until it costs `least`.
 
         The fleet keeps the limits, and so does what comes of it.
         """
