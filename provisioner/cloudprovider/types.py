@@ -37,12 +37,12 @@ class Offering:
     @functools.cached_property
     def zone(self) -> str:
         """Its zone; "" where it has none or several."""
-        return self.requirements.requirement(names.ZONE_LABEL).is_single or ""
+        return self.requirements.requirement(names.ZONE_LABEL).single_value or ""
 
     @functools.cached_property
     def capacity_type(self) -> str:
         """on-demand, spot or reserved; "" where it names none or several."""
-        return self.requirements.requirement(names.CAPACITY_TYPE_LABEL).is_single or ""
+        return self.requirements.requirement(names.CAPACITY_TYPE_LABEL).single_value or ""
 
     @functools.cached_property
     def sort_key(self) -> tuple[int, str, str]:

@@ -176,7 +176,7 @@ def opened(claim: PlannedClaim, number: int) -> Bin:
 
 def labels_of(claim: PlannedClaim) -> Mapping[str, str]:
     """The labels that the planned node has, as far as they are known."""
-    single = {key: one.is_single for key, one in claim.requirements.items() if one.is_single is not None}
+    single = {key: one.single_value for key, one in claim.requirements.items() if one.single_value is not None}
     planned = {
         names.INSTANCE_TYPE_LABEL: claim.planned_type,
         names.ZONE_LABEL: claim.planned_zone,

@@ -471,7 +471,7 @@ class _Reader:
         kept: list[PlannedClaim] = []
         for claim in self.result.claims:
             numbers = {self.number_of[pod.uid] for pod in claim.pods}
-            zone = claim.requirements.requirement(ZONE_LABEL).is_single or ""
+            zone = claim.requirements.requirement(ZONE_LABEL).single_value or ""
             if (
                 claim.pool in self.closed
                 or any(self.unknown[n] or (self.zoned[n] and not zone) for n in numbers)

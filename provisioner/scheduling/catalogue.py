@@ -92,16 +92,16 @@ class Catalogue:
     @property
     def reserved(self) -> bool:
         """Whether any type can be had from a reservation."""
-        return any(one.requirement(CAPACITY_TYPE_LABEL).is_single == CAPACITY_RESERVED for one in self._offered)
+        return any(one.requirement(CAPACITY_TYPE_LABEL).single_value == CAPACITY_RESERVED for one in self._offered)
 
     def reservations(self, requirements: Requirements, label: str) -> list[tuple[Reservation, int, Requirements]]:
         """(reservation, machines left of it, what a claim must ask for to draw from it), cheapest first."""
         found: dict[Reservation, tuple[tuple[int, str, str], int, Requirements]] = {}
         for one in self._compatible(requirements):
-            if one.requirement(CAPACITY_TYPE_LABEL).is_single != CAPACITY_RESERVED:
+            if one.requirement(CAPACITY_TYPE_LABEL).single_value != CAPACITY_RESERVED:
                 continue
             for row, offering in self._offered[one].items():
-                number = one.requirement(label).is_single if label else None
+                number = one.requirement(label).single_value if label else None
                 asked = [Requirement.of(CAPACITY_TYPE_LABEL, Operator.IN, (CAPACITY_RESERVED,))]
                 if number:
                     asked.append(Requirement.of(label, Operator.IN, (number,)))
@@ -130,10 +130,10 @@ class Catalogue:
             by_row: dict[int, dict[str, set[tuple[str | None, float]]]] = {}
             values = set()
             for one, rows in self._offered.items():
-                value = one[key].is_single if key in one else None
+                value = one[key].single_value if key in one else None
                 if value is not None:
                     values.add(value)
-                    kind = one.requirement(CAPACITY_TYPE_LABEL).is_single
+                    kind = one.requirement(CAPACITY_TYPE_LABEL).single_value
                     for row, offering in rows.items():
                         by_row.setdefault(row, {}).setdefault(value, set()).add((kind, offering.price))
             found = self._uneven[key] = mask_of(

@@ -137,7 +137,7 @@ class PreparedPool:
         self._frontiers: Final[dict[int, tuple[Vector, ...]]] = {}
         self.min_values = {key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None}
         self._open: Final = tuple(
-            key for key, one in self.template.items() if one.is_single is None and not catalogue.knows(key)
+            key for key, one in self.template.items() if one.single_value is None and not catalogue.knows(key)
         )
         rows = self._rows(self.template)
         self._ports: Final[list[tuple[Ports, int]]] = []
@@ -406,7 +406,7 @@ class PreparedPool:
         A well-known label comes from the type or the offering; only one fixed value can be given in their place.
         """
         known = self.template.get(key)
-        return known is not None and (key not in self.well_known or known.is_single is not None)
+        return known is not None and (key not in self.well_known or known.single_value is not None)
 
     def gives(self, key: str) -> bool:
         """Whether a claim must say the label `key`, because no type or offering does; the pool's name is never one."""
@@ -431,7 +431,7 @@ class PreparedPool:
         found = []
         for key in self._open:
             one = requirements.get(key)
-            value = None if one is None else one.is_single
+            value = None if one is None else one.single_value
             if value is not None:
                 found.append((key, value))
         return tuple(found)

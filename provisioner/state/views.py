@@ -108,7 +108,7 @@ def claim_labels(claim: NodeClaim) -> Mapping[str, str]:
     single = {
         key: value
         for key, requirement in claim_requirements(claim).items()
-        if (value := requirement.is_single) is not None
+        if (value := requirement.single_value) is not None
     }
     planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "")
     if planned.count("/") == 2 and not claim.status.provider_id:
@@ -183,7 +183,7 @@ def _type_labels(kind: InstanceType | None) -> Mapping[str, str]:
     if kind is None:
         return {}
     return {
-        key: value for key, requirement in kind.requirements.items() if (value := requirement.is_single) is not None
+        key: value for key, requirement in kind.requirements.items() if (value := requirement.single_value) is not None
     }
 
 

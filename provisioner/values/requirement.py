@@ -129,7 +129,7 @@ class Requirement:
         return self.present and not self.complement and not self.values
 
     @property
-    def is_single(self) -> str | None:
+    def single_value(self) -> str | None:
         """The only value allowed; None where there are more, none, or absence will do too."""
         if self.complement or len(self.values) != 1 or not self.present:
             return None

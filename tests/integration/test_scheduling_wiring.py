@@ -429,7 +429,7 @@ def test_pods_without_spread_get_that_of_the_scheduler_configuration(otherwise: 
     otherwise.deploy("web", 3, cpu="1")
     # kube-scheduler of this plane has no such defaults and may put them elsewhere, so it is the machines that tell
     claims = eventually(lambda: found if len(found := otherwise.claims()) == 3 else [], "three machines", SECONDS)
-    zones = [requirements_of(one.spec.requirements).requirement(names.ZONE_LABEL).is_single for one in claims]
+    zones = [requirements_of(one.spec.requirements).requirement(names.ZONE_LABEL).single_value for one in claims]
     assert None not in zones
     assert len(set(zones)) == 3
 

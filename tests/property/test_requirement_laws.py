@@ -84,7 +84,7 @@ def test_any_value_is_one_that_it_has(a: Requirement) -> None:
 
 @given(requirements)
 def test_a_single_value_is_the_only_state_allowed(a: Requirement) -> None:
-    single = a.is_single
+    single = a.single_value
     if single is not None:
         assert not a.admits_absence
         assert {value for value in UNIVERSE if a.has(value)} == {single}

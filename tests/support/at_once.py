@@ -58,7 +58,7 @@ def write_types(path: Path, scenarios: Iterable[Scenario]) -> None:
 def _entry(one: InstanceType) -> Document:
     return {
         "name": one.name,
-        "architecture": one.requirements[names.ARCH_LABEL].is_single,
+        "architecture": one.requirements[names.ARCH_LABEL].single_value,
         "operatingSystems": ["linux"],
         "resources": (one.capacity + OVERHEAD).to_wire(),
         "offerings": [

@@ -77,8 +77,8 @@ def machines(
         labels = dict(READY)
         for source in (pool.requirements, own, offering.requirements):
             for key, requirement in source.items():
-                if requirement.is_single is not None:
-                    labels[key] = requirement.is_single
+                if requirement.single_value is not None:
+                    labels[key] = requirement.single_value
         choices = []
         open_keys = [
             (key, requirement)
@@ -457,7 +457,7 @@ def _reservations_wrong(problem: Problem, result: Result) -> Iterator[str]:
         for pool in problem.pools:
             for one in pool.instance_types:
                 for offering in one.offerings:
-                    name = offering.requirements.requirement(label).is_single
+                    name = offering.requirements.requirement(label).single_value
                     if offering.capacity_type == names.CAPACITY_RESERVED and name:
                         known = capacity.get(name, offering.reservation_capacity)
                         capacity[name] = min(known, offering.reservation_capacity)
@@ -469,7 +469,7 @@ def _reservations_wrong(problem: Problem, result: Result) -> Iterator[str]:
         if list(claim.reservations) != sorted(set(claim.reservations)):
             yield f"{claim!r} lists its reservations in disorder"
         kinds = claim.requirements.requirement(names.CAPACITY_TYPE_LABEL)
-        if claim.reservations and kinds.is_single != names.CAPACITY_RESERVED:
+        if claim.reservations and kinds.single_value != names.CAPACITY_RESERVED:
             yield f"{claim!r} holds reservations and may become something else"
         if not claim.reservations and kinds.has(names.CAPACITY_RESERVED) and not kinds.complement:
             yield f"{claim!r} asks for reserved capacity that it does not hold"
@@ -663,7 +663,7 @@ def _held(problem: Problem, result: Result, option: Option) -> bool:
     if option.offering.capacity_type != names.CAPACITY_RESERVED:
         return False
     name = (
-        option.offering.requirements.requirement(problem.reservation_label).is_single
+        option.offering.requirements.requirement(problem.reservation_label).single_value
         if problem.reservation_label
         else None
     )

@@ -131,7 +131,7 @@ class Fleet:
             names.ARCH_LABEL: "amd64",
             names.OS_LABEL: "linux",
             names.HOSTNAME_LABEL: f"node-{name}",
-            "provider.example/cpu": kind.requirements.requirement("provider.example/cpu").is_single or "",
+            "provider.example/cpu": kind.requirements.requirement("provider.example/cpu").single_value or "",
             "karpenter.kwok.sh/kwoknodeclass": "default",
             **(labels or {}),
         }

@@ -43,7 +43,7 @@ def static_nodes(pool: NodePool, types: tuple[InstanceType, ...]) -> tuple[list[
 def _node(pool: NodePool, name: str, wanted: Requirements, kind: InstanceType, offering: Offering) -> Node:
     labels: dict[str, str] = {}
     for some in (wanted, kind.requirements, offering.requirements):
-        labels |= {key: value for key, one in some.items() if (value := one.is_single) is not None}
+        labels |= {key: value for key, one in some.items() if (value := one.single_value) is not None}
     labels |= {names.HOSTNAME_LABEL: name, names.INSTANCE_TYPE_LABEL: kind.name}
     labels |= {names.REGISTERED_LABEL: "true", names.INITIALIZED_LABEL: "true"}
     ready = Condition(type=names.READY, status="True", reason="Planned", message="")

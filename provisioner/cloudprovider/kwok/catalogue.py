@@ -244,7 +244,7 @@ def _offering(field: str, value: object) -> Offering:
     given = _list(where, fields.get("requirements"), "one of the zone and one of the capacity type")
     requirements = Requirements.of(_requirement(f"{where}[{index}]", one) for index, one in enumerate(given))
     for key in (names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL):
-        if requirements.requirement(key).is_single is None:
+        if requirements.requirement(key).single_value is None:
             raise _FieldError(where, f"must fix {key} to one value with operator In")
     offering = Offering(requirements, float(price), available)
     if offering.capacity_type not in names.CAPACITY_TYPES:

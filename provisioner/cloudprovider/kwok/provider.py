@@ -437,7 +437,7 @@ def _labels(requirements: Requirements, instance_type: InstanceType) -> dict[str
     """One value for every label that is settled, and for every label of the type, settled or not."""
     labels = {}
     for key, requirement in requirements.items():
-        value = requirement.is_single or (requirement.any_value() if key in instance_type.requirements else "")
+        value = requirement.single_value or (requirement.any_value() if key in instance_type.requirements else "")
         if value:
             labels[key] = value
     return labels

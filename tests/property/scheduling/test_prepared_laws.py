@@ -74,7 +74,7 @@ def test_a_soft_taint_of_a_machine_that_is_gone_is_nobodys_wish() -> None:
         for one in RICH.pools[0]
         if [kind.name for kind in one.instance_types] == ["large", "small"]
         and one.remaining == Resources.of({"cpu": 9000})
-        and one.requirements["team"].is_single == "red"
+        and one.requirements["team"].single_value == "red"
     ]
     soft = [one for one in RICH.bins[0] if any(taint.key == "rather-not" for taint in one.taints)]
     others = [one for one in RICH.bins[1] if not one.taints and one.labels.get("team") == "red"]

@@ -292,7 +292,7 @@ def test_zones_stay_as_even_as_scheduling_made_them() -> None:
     for claim in plan.result.claims:
         mine = sum(pod.shape is own for pod in claim.pods)
         if mine:
-            zones[claim.requirements.requirement(names.ZONE_LABEL).is_single or ""] += mine
+            zones[claim.requirements.requirement(names.ZONE_LABEL).single_value or ""] += mine
     assert zones == {"a": 6, "b": 6}
 
 

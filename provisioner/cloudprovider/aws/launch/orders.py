@@ -191,7 +191,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
     chosen = sorted((trusted or judged).items(), key=lambda item: (item[1][1].price, item[0]))
     overrides = fleet.overrides_of(
         (
-            (offer, offering.price, offering.requirements.requirement(labels.RESERVATION_ID).is_single or "")
+            (offer, offering.price, offering.requirements.requirement(labels.RESERVATION_ID).single_value or "")
             for offer, (_, offering) in chosen
         ),
         around.subnets,
@@ -341,7 +341,7 @@ def machine_of(
         else {
             key: value
             for key, requirement in instance_type.requirements.items()
-            if key not in labels.RESERVATION_LABELS and (value := requirement.is_single)
+            if key not in labels.RESERVATION_LABELS and (value := requirement.single_value)
         }
     )
     zone_id = next((one.zone_id for one in node_class.status.subnets if one.zone == made.zone and one.zone_id), "")
@@ -448,7 +448,7 @@ class _TemplateMaker:
             image=image.id,
             user_data=self._user_data(self._around.max_pods(one.name)),
             efas=one.capacity.amount(labels.EFA) if self._efa else 0,
-            reservation=offering.requirements.requirement(labels.RESERVATION_ID).is_single or "",
+            reservation=offering.requirements.requirement(labels.RESERVATION_ID).single_value or "",
             block=kind == fleet.CAPACITY_BLOCK,
             interruptible=kind == fleet.INTERRUPTIBLE,
         )
@@ -478,7 +478,7 @@ def _offer(one: InstanceType, offering: Offering, group: PlacementGroup | None, 
 
 
 def _partition_of(offering: Offering) -> str:
-    return offering.requirements.requirement(labels.PLACEMENT_GROUP_PARTITION).is_single or ""
+    return offering.requirements.requirement(labels.PLACEMENT_GROUP_PARTITION).single_value or ""
 
 
 def _partition(found: Selection, requirements: Requirements) -> str:
@@ -491,9 +491,9 @@ def _partition(found: Selection, requirements: Requirements) -> str:
 
 
 def _reservation_type(requirements: Requirements) -> str:
-    if requirements.requirement(labels.RESERVATION_TYPE).is_single == fleet.CAPACITY_BLOCK:
+    if requirements.requirement(labels.RESERVATION_TYPE).single_value == fleet.CAPACITY_BLOCK:
         return fleet.CAPACITY_BLOCK
-    interruptible = requirements.requirement(labels.RESERVATION_INTERRUPTIBLE).is_single == _TRUE
+    interruptible = requirements.requirement(labels.RESERVATION_INTERRUPTIBLE).single_value == _TRUE
     return fleet.INTERRUPTIBLE if interruptible else ""
 
 

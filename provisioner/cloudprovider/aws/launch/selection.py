@@ -128,9 +128,9 @@ def _reserved(one: InstanceType, requirements: Requirements) -> list[Offering]:
 def _reservation_type(offering: Offering) -> int:
     """The place of an offering's kind of reservation: of demand, capacity block, interruptible."""
     found = offering.requirements
-    if found.requirement(labels.RESERVATION_TYPE).is_single == _CAPACITY_BLOCK:
+    if found.requirement(labels.RESERVATION_TYPE).single_value == _CAPACITY_BLOCK:
         return 1
-    return 2 if found.requirement(labels.RESERVATION_INTERRUPTIBLE).is_single == "true" else 0
+    return 2 if found.requirement(labels.RESERVATION_INTERRUPTIBLE).single_value == "true" else 0
 
 
 def _one_reservation_type(types: Sequence[InstanceType], requirements: Requirements) -> list[InstanceType]:
@@ -176,7 +176,7 @@ def _plain(types: Sequence[InstanceType]) -> list[InstanceType]:
     plain = [
         one
         for one in types
-        if "metal" not in (one.requirements.requirement(labels.SIZE).is_single or "")
+        if "metal" not in (one.requirements.requirement(labels.SIZE).single_value or "")
         and not any(one.capacity.amount(resource) for resource in _EXOTIC)
     ]
     return plain or list(types)

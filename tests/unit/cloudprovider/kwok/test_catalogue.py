@@ -79,7 +79,7 @@ def test_a_generated_type(name: str, capacity: dict[str, str], price: float) -> 
     for zone in ("test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"):
         assert offering_price(one, zone, "on-demand") == pytest.approx(price)
         assert offering_price(one, zone, "spot") == pytest.approx(price * 0.7)
-    assert {key: requirement.is_single for key, requirement in one.requirements.items()} == {
+    assert {key: requirement.single_value for key, requirement in one.requirements.items()} == {
         names.INSTANCE_TYPE_LABEL: name,
         names.ARCH_LABEL: architecture,
         names.OS_LABEL: system,
@@ -115,8 +115,8 @@ def test_real_ec2_types_load() -> None:
         {"cpu": "7710m", "memory": "12915Mi", "pods": 55, "ephemeral-storage": "20Gi"}
     )
     assert offering_price(one, "test-zone-b", "on-demand") == 0.42
-    assert one.requirements[names.KWOK_INSTANCE_SIZE_LABEL].is_single == "2xlarge"
-    assert one.requirements[names.KWOK_INSTANCE_FAMILY_LABEL].is_single == "c3"
+    assert one.requirements[names.KWOK_INSTANCE_SIZE_LABEL].single_value == "2xlarge"
+    assert one.requirements[names.KWOK_INSTANCE_FAMILY_LABEL].single_value == "c3"
 
 
 def test_names_of_fields_may_have_any_case_and_unknown_ones_are_skipped(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_an_offering_may_be_sold_out(tmp_path: Path) -> None:
     own["offerings"][0]["Available"] = False
     (one,) = load(written(tmp_path / "types.json", [own])).types
     assert by_price([one]) == []
-    assert one.requirements[names.ZONE_LABEL].is_single == "test-zone-a"
+    assert one.requirements[names.ZONE_LABEL].single_value == "test-zone-a"
 
 
 def test_a_key_that_offerings_speak_of_is_well_known(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ FAMILIES = {
 @pytest.mark.parametrize(("name", "family", "size"), FAMILIES.values(), ids=FAMILIES)
 def test_family_and_size_come_from_the_name(tmp_path: Path, name: str, family: str, size: str) -> None:
     (one,) = load(written(tmp_path / "types.json", [entry(name)])).types
-    assert one.requirements[names.KWOK_INSTANCE_FAMILY_LABEL].is_single == family
-    assert one.requirements[names.KWOK_INSTANCE_SIZE_LABEL].is_single == size
+    assert one.requirements[names.KWOK_INSTANCE_FAMILY_LABEL].single_value == family
+    assert one.requirements[names.KWOK_INSTANCE_SIZE_LABEL].single_value == size
 
 
 def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:

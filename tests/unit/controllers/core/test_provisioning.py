@@ -148,9 +148,9 @@ def test_a_pool_without_limits_has_no_remainder() -> None:
 
 def test_a_pools_own_labels_are_requirements() -> None:
     (one,) = ask(world_of(pool(requirements=({"key": names.ARCH_LABEL, "operator": "In", "values": ["arm64"]},)))).pools
-    assert one.requirements.requirement(names.NODEPOOL_LABEL).is_single == "general"
-    assert one.requirements.requirement("karpenter.kwok.sh/kwoknodeclass").is_single == "default"
-    assert one.requirements.requirement(names.ARCH_LABEL).is_single == "arm64"
+    assert one.requirements.requirement(names.NODEPOOL_LABEL).single_value == "general"
+    assert one.requirements.requirement("karpenter.kwok.sh/kwoknodeclass").single_value == "default"
+    assert one.requirements.requirement(names.ARCH_LABEL).single_value == "arm64"
 
 
 def test_machines_take_pods_unless_they_leave() -> None:

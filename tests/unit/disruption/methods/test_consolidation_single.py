@@ -250,7 +250,7 @@ def test_row_105_spot_is_not_replaced_by_spot_unless_the_gate_is_open() -> None:
     assert claim.instance_types == tuple(f"t{n:02d}" for n in range(15)), (
         "cut, so that one replacement does not follow another"
     )
-    assert claim.requirements.requirement(names.CAPACITY_TYPE_LABEL).is_single == "spot"
+    assert claim.requirements.requirement(names.CAPACITY_TYPE_LABEL).single_value == "spot"
 
 
 def test_row_105_fifteen_cheaper_types_are_needed() -> None:
@@ -278,7 +278,7 @@ def test_row_106_on_demand_is_replaced_by_spot_alone_where_both_would_do() -> No
     fleet.node("a", several(2, "w"), kind=types[-1])
     (one,) = single.propose(fleet.view()).proposals
     claim = one.replacements[0]
-    assert claim.requirements.requirement(names.CAPACITY_TYPE_LABEL).is_single == "spot"
+    assert claim.requirements.requirement(names.CAPACITY_TYPE_LABEL).single_value == "spot"
     assert claim.planned_capacity_type == "spot"
 
 

@@ -169,7 +169,7 @@ def with_volume(key: str, value: str) -> Fleet:
 def test_a_pod_moves_within_the_zone_of_its_volume(key: str) -> None:
     (one,) = drift.propose(with_volume(key, "b").view()).proposals
     assert [claim.planned_zone for claim in one.replacements] == ["b"]
-    assert [claim.requirements.requirement(names.ZONE_LABEL).is_single for claim in one.replacements] == ["b"]
+    assert [claim.requirements.requirement(names.ZONE_LABEL).single_value for claim in one.replacements] == ["b"]
 
 
 @pytest.mark.parametrize(("key", "value"), [(names.HOSTNAME_LABEL, "node-n"), (names.ZONE_LABEL, "gone")])

@@ -56,7 +56,7 @@ def chosen(
     """Capacity type, and (type, zone, reservation) of everything that may be taken, in order."""
     found = selection.select("c-1", types, requirements or asked(), requests)
     return found.capacity_type, [
-        (one.name, sold.zone, sold.requirements.requirement(labels.RESERVATION_ID).is_single or "")
+        (one.name, sold.zone, sold.requirements.requirement(labels.RESERVATION_ID).single_value or "")
         for one in found.types
         for sold in found.offerings(one)
     ]

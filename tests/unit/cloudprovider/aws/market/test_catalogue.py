@@ -59,7 +59,7 @@ def offered(
 
 
 def single(offering: Offering, key: str) -> str:
-    return (offering.requirements[key].is_single or "") if key in offering.requirements else ""
+    return (offering.requirements[key].single_value or "") if key in offering.requirements else ""
 
 
 def open_ones(found: Mapping[tuple[str, str, str], Offering]) -> list[str]:
@@ -72,7 +72,7 @@ def test_every_zone_and_capacity_type_is_listed_those_of_the_class_are_available
     assert open_ones(found) == ["a on-demand", "a spot", "b on-demand", "b spot"]
     one = found["a", "spot", ""]
     assert one.price == 0.03
-    assert one.requirements[labels.ZONE_ID].is_single == "id-a"
+    assert one.requirements[labels.ZONE_ID].single_value == "id-a"
     assert labels.ZONE_ID not in found["c", "spot", ""].requirements
     assert one.requirements[labels.RESERVATION_ID].operator is Operator.DOES_NOT_EXIST
 

@@ -245,8 +245,8 @@ def test_gaudi_is_a_gpu_of_habana() -> None:
     info = msgspec.structs.replace(info_of("m5.large"), gpus=(wire.Gpu("Gaudi HL-205", "Habana", 8, 32768),))
     made = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS)
     assert made.capacity[labels.GAUDI] == 8
-    assert made.requirements[labels.GPU_NAME].is_single == "gaudi-hl-205"
-    assert made.requirements[labels.GPU_MANUFACTURER].is_single == "habana"
+    assert made.requirements[labels.GPU_NAME].single_value == "gaudi-hl-205"
+    assert made.requirements[labels.GPU_MANUFACTURER].single_value == "habana"
 
 
 def test_chosen_interfaces_decide_how_many_efas_there_are() -> None:
@@ -259,8 +259,8 @@ def test_chosen_interfaces_decide_how_many_efas_there_are() -> None:
 def test_windows_has_addresses_and_a_build() -> None:
     made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], Shape(ec2.WINDOWS_2022, ZONES), SETTINGS)
     assert made.capacity[labels.PRIVATE_IPV4] == 9
-    assert made.requirements[names.OS_LABEL].is_single == "windows"
-    assert made.requirements[names.WINDOWS_BUILD_LABEL].is_single == "10.0.20348"
+    assert made.requirements[names.OS_LABEL].single_value == "windows"
+    assert made.requirements[names.WINDOWS_BUILD_LABEL].single_value == "10.0.20348"
 
 
 def test_windows_does_not_run_on_arm() -> None:
@@ -270,8 +270,8 @@ def test_windows_does_not_run_on_arm() -> None:
 
 def test_zones_are_those_of_offer_and_subnets() -> None:
     made = instance_types.type_of(info_of("m5.large"), ["us-east-1b", "us-east-1f"], LINUX, SETTINGS)
-    assert made.requirements[names.ZONE_LABEL].is_single == "us-east-1b"
-    assert made.requirements[labels.ZONE_ID].is_single == "use1-az2"
+    assert made.requirements[names.ZONE_LABEL].single_value == "us-east-1b"
+    assert made.requirements[labels.ZONE_ID].single_value == "use1-az2"
     nowhere = instance_types.type_of(info_of("m5.large"), ["us-east-1f"], LINUX, SETTINGS)
     assert nowhere.requirements[names.ZONE_LABEL].operator is Operator.DOES_NOT_EXIST
 
@@ -283,15 +283,15 @@ def test_reservations_are_labels_and_a_capacity_type() -> None:
         info_of("m5.large"), ["us-east-1a"], replace(LINUX, reservations=(own, other)), SETTINGS
     )
     assert made.requirements[names.CAPACITY_TYPE_LABEL].values == {"on-demand", "spot", "reserved"}
-    assert made.requirements[labels.RESERVATION_ID].is_single == "cr-1"
-    assert made.requirements[labels.RESERVATION_TYPE].is_single == "default"
-    assert made.requirements[labels.RESERVATION_INTERRUPTIBLE].is_single == "false"
+    assert made.requirements[labels.RESERVATION_ID].single_value == "cr-1"
+    assert made.requirements[labels.RESERVATION_TYPE].single_value == "default"
+    assert made.requirements[labels.RESERVATION_INTERRUPTIBLE].single_value == "false"
 
 
 def test_placement_groups_are_labels() -> None:
     shape = replace(LINUX, group=PlacementGroup("pg-1", "partition", 3))
     made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], shape, SETTINGS)
-    assert made.requirements[labels.PLACEMENT_GROUP_ID].is_single == "pg-1"
+    assert made.requirements[labels.PLACEMENT_GROUP_ID].single_value == "pg-1"
     assert made.requirements[labels.PLACEMENT_GROUP_PARTITION].values == {"1", "2", "3"}
     plain = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], LINUX, SETTINGS)
     assert labels.PLACEMENT_GROUP_ID not in plain.requirements
@@ -310,13 +310,13 @@ def test_what_a_name_tells(name: str, want: tuple[str, ...]) -> None:
     info = msgspec.structs.replace(info_of("m5.large"), name=name)
     made = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS).requirements
     keys = (labels.CATEGORY, labels.GENERATION, labels.FAMILY, labels.SIZE, labels.FLEX)
-    assert tuple(made[key].is_single for key in keys) == want
+    assert tuple(made[key].single_value for key in keys) == want
 
 
 def test_a_type_that_no_table_knows_has_the_bandwidth_that_ec2_states() -> None:
     info = msgspec.structs.replace(info_of("m5.large"), name="m99.large")
     made = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS).requirements
-    assert made[labels.NETWORK_BANDWIDTH].is_single == "750"
+    assert made[labels.NETWORK_BANDWIDTH].single_value == "750"
     vague = msgspec.structs.replace(info, network_performance="Moderate")
     made = instance_types.type_of(vague, ["us-east-1a"], LINUX, SETTINGS).requirements
     assert made[labels.NETWORK_BANDWIDTH].operator is Operator.DOES_NOT_EXIST

@@ -25,7 +25,7 @@ def test_types_are_as_published() -> None:
             if column in KNOWN or column == "instance_type":
                 continue
             required = mine.requirements
-            shown = (required[column].is_single or "") if column in required else amounts.get(column, "")
+            shown = (required[column].single_value or "") if column in required else amounts.get(column, "")
             if shown != value:
                 wrong.append((mine.name, column, value, shown))
     assert wrong == []

@@ -41,7 +41,7 @@ def ours() -> dict[str, InstanceType]:
 def shown(instance_type: InstanceType, column: str) -> str:
     """What we say where the reference has a column: a label, or an allocatable amount."""
     if column in instance_type.requirements:
-        return instance_type.requirements[column].is_single or ""
+        return instance_type.requirements[column].single_value or ""
     return instance_type.allocatable.to_wire().get(column, "")
 
 

@@ -115,7 +115,7 @@ def test_a_placement_group_that_is_not_known_stops_launches_and_nothing_else() -
     assert [one.name for one in found.known_types(node_class())] == list(NAMES)
     world.group = PlacementGroup("pg-1", "cluster")
     (one, *_) = found.types(node_class())
-    assert one.requirements.requirement("karpenter.k8s.aws/placement-group-id").is_single == "pg-1"
+    assert one.requirements.requirement("karpenter.k8s.aws/placement-group-id").single_value == "pg-1"
 
 
 def test_types_are_those_of_the_class_and_the_same_tuple_while_nothing_changes() -> None:
