@@ -12,6 +12,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, is_daemon, is_mirror
 from provisioner.cloudprovider.types import InstanceType, cheapest_offering
+from provisioner.disruption import costs
 from provisioner.disruption.candidates import Types
 from provisioner.disruption.view import View
 from provisioner.scheduling.problem import Bin
@@ -94,9 +95,7 @@ def potential_usd_per_hour(view: View) -> float:
         kind = kinds.of(node)
         if node.claim is None or kind is None:
             continue
-        zone, capacity_type = node.labels.get(names.ZONE_LABEL, ""), node.labels.get(names.CAPACITY_TYPE_LABEL, "")
-        price = next((o.price for o in kind.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)), 0.0)
-        spent += 0.0 if math.isnan(price) else price
+        spent += costs.price_of(node.labels, kind)
         pods += [pod for pod in node.pods if not (is_daemon(pod) or is_mirror(pod))]
     least = rates.at_least(pods)
     return max(0.0, spent - least) if math.isfinite(least) else 0.0
