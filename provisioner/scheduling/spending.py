@@ -61,7 +61,9 @@ def _priced(one: InstanceType, requirements: Requirements) -> InstanceType:
         if offering.requirements.conflict(requirements) is None
         and offering.price > 0
         and isfinite(offering.price)
-        and (offering.available or offering.price < NO_MACHINES_PRICE)  # a zone that does not sell the type has no price
+        and (
+            offering.available or offering.price < NO_MACHINES_PRICE
+        )  # a zone that does not sell the type has no price
     ]
     price = Resources.of({USD: ceil(MICROS * max(prices, default=0.0))})
     return replace(one, capacity=one.capacity + price, overhead=one.overhead + price)

@@ -82,7 +82,12 @@ def test_nodes_that_drift_together_begin_together() -> None:
     metadata = msgspec.structs.replace(static.metadata, annotations={**hashed, names.NODEPOOL_HASH: "2"})
     fleet = Fleet([msgspec.structs.replace(static, metadata=metadata)])
     since = NOON - timedelta(seconds=1)
-    found = {"type": names.DRIFTED, "status": "True", "reason": "NodePoolDrifted", "lastTransitionTime": since.isoformat()}
+    found = {
+        "type": names.DRIFTED,
+        "status": "True",
+        "reason": "NodePoolDrifted",
+        "lastTransitionTime": since.isoformat(),
+    }
     fleet.node("a", several(1, "p"), annotations=hashed, conditions=[found])
     fleet.node("b", several(1, "q"), annotations=hashed)
     answer = static_drift.propose(fleet.view())
