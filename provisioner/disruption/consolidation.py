@@ -53,7 +53,7 @@ class Consolidation:
     """One pass of one method.
 
     Attributes:
-        order: who may be consolidated: those that the last pass did not come to, then as `_in_turns` says.
+        order: who may be consolidated: those that the last pass did not come to, then as `in_turns` says.
         proposals: accepted so far.
     """
 
@@ -66,7 +66,7 @@ class Consolidation:
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
         self._rechecks: Final[list[datetime]] = []
         self._blocked: Final[list[Blocked]] = []
-        turns = _in_turns(tuple(self._consolidatable(self._found)), self._rates)
+        turns = self._ranked(tuple(self._consolidatable(self._found)))
         self.order: Final = tuple(sorted(turns, key=lambda one: one.key not in view.first))
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
         self.proposals: Final[list[Proposal]] = []
@@ -94,6 +94,9 @@ class Consolidation:
                     self._rechecks.append(self._view.snapshot.at + RECHECK)
             elif due is not None:
                 self._rechecks.append(due)
+
+    def _ranked(self, some: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        return in_turns(some, self._rates)
 
     def _closed(self, view: View) -> set[str]:
         """Nodes that take no pod of a candidate: those that saw a pod come or go of late, and empty ones that will go themselves."""
@@ -234,7 +237,7 @@ def _unconsolidatable(one: Candidate) -> str | None:
     return None
 
 
-def _in_turns(some: Sequence[Candidate], rates: Rates) -> tuple[Candidate, ...]:
+def in_turns(some: Sequence[Candidate], rates: Rates) -> tuple[Candidate, ...]:
     """Those first that cost most above what their room is worth for each unit of disruption; pools take turns.
 
     Room on the nodes that stay is what lets others go, so it counts: a node of a good size and price keeps it for the pods of others.

@@ -5,7 +5,7 @@ EC2's types at us-east-1's on-demand prices, three DaemonSets a node, three seed
 - Fleets that the cost planner bought for pods that came in five batches, consolidated under the default rule; no more than half of the pods
   may be evicted. The bound is that of the linear program over all pods at once (see `bench_planning`).
 - Fleets whose Deployments were scaled down to about 60 %, beside Karpenter's rule (`tests/support/economy`) run to its end: what either has
-  saved by the time when it has evicted as many pods as the other one did in all, and the CPU time of ours, all passes.
+  saved by the time when it has evicted as many pods as the other one did in all, and the CPU time of ours.
 """
 
 import time
@@ -36,7 +36,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 OVER = 5.0
 """Percent of the bound."""
 SECONDS = 10.0
-"""CPU, for 2,000 nodes, on a machine whose calibration loop takes `REFERENCE`."""
+"""CPU of a pass over 2,000 nodes on a machine whose calibration loop takes `REFERENCE`."""
 _PASSES = 40
 
 
@@ -115,7 +115,7 @@ def test_more_is_saved_than_by_karpenters_rule_with_as_many_evictions(nodes: int
                 evictions = min(ours[-1][0], theirs[-1][0])
                 one, other = (100 * by(curve, evictions) / price for curve in (ours, theirs))
                 ahead[acceptance].append(one - other)
-                seconds.append(sum(passes))
+                seconds.append((max(passes), sum(passes)))
                 print(
                     f"{kind}, {len(start.fleet.nodes)} nodes, seed {seed}, {acceptance}: {one:.2f} % saved, Karpenter's rule "
                     f"{other:.2f} %, by {100 * evictions / pods:.0f} % of the pods; in the end {100 * own.saved / price:.2f} % by "
@@ -126,8 +126,11 @@ def test_more_is_saved_than_by_karpenters_rule_with_as_many_evictions(nodes: int
             name = f"{kind}, {nodes:,} nodes, --consolidation={acceptance}, more saved than by Karpenter's rule"
             figures.append(Figure(name, min(some), "points", at_least(0.0)))
         speed = max(1.0, calibration() / REFERENCE)
-        goal = at_most(SECONDS * speed * nodes / 2_000)
-        figures.append(Figure(f"{kind}, {nodes:,} nodes, CPU of all passes, most", max(seconds), "s", goal))
+        slowest, whole = max(one for one, _ in seconds), max(one for _, one in seconds)
+        figures += [
+            Figure(f"{kind}, {nodes:,} nodes, CPU of a pass, most", slowest, "s", at_most(SECONDS * speed)),
+            Figure(f"{kind}, {nodes:,} nodes, CPU of all passes, most", whole, "s"),
+        ]
     kept(f"consolidation-{nodes}", figures)
 
 

@@ -149,16 +149,20 @@ def scaled_down(kind: str, nodes: int, seed: int) -> Economy:
     return Economy(fleet)
 
 
+class _Karpenters(Consolidation):
+    def _ranked(self, some: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        return tuple(sorted(some, key=lambda one: (-one.usd_per_hour / one.cost, one.key)))
+
+
 def karpenters(economy: Economy) -> Iterator[Economy]:
     """The fleet after each command of Karpenter's, until nothing pays."""
     hopeless: set[tuple[str, int]] = set()
     while True:
         view = economy.view()
         assert view.prepared is not None
-        work = Consolidation(view, view.prepared)
-        order = sorted(work.order, key=lambda one: (-one.usd_per_hour / one.cost, one.key))
+        work = _Karpenters(view, view.prepared)
         most = min(_MOST, max(1, round(_BUDGET * len(economy.fleet.nodes))))
-        move = _of_many(work, order[:most]) or _of_one(work, order, hopeless)
+        move = _of_many(work, work.order[:most]) or _of_one(work, hopeless)
         if move is None:
             return
         work.accept(move, "karpenter")
@@ -179,8 +183,8 @@ def _of_many(work: Consolidation, listed: Sequence[Candidate]) -> Move | None:
     return best
 
 
-def _of_one(work: Consolidation, order: Iterable[Candidate], hopeless: set[tuple[str, int]]) -> Move | None:
-    for one in order:
+def _of_one(work: Consolidation, hopeless: set[tuple[str, int]]) -> Move | None:
+    for one in work.order:
         looks = one.key, len(one.pods)
         if looks in hopeless:
             continue
