@@ -68,7 +68,8 @@ def judge(
         disrupted: nodes that a command takes away.
         supposed: pods that may be bound to one of several nodes in this moment.
 
-    Cost: O(sites of the pod's family + held nodes), for held nodes that are nearly full O(supposed), and the decoding of the names where something is held or disrupted.
+    Cost: O(sites of the pod's family + held nodes), for held nodes that are nearly full O(supposed), and the decoding of the names where something is held
+    or disrupted.
     """
     if is_exempt(pod):
         return PASS

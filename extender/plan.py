@@ -3,9 +3,9 @@
 Fed by watch events, asked by the verbs; no I/O and no clock: times are arguments, in seconds of one monotonic
 clock. Not thread-safe: the owner serialises calls (`extender.board`).
 
-A *site* is the plan annotation of one NodeClaim; a Node's annotations are not read, its kubelet may write them. A *family* is what a plan counts: the pods of one owner and
-one class, which are interchangeable. Places are counted per family and site, so that a recreated pod takes its brother's
-place, and room is held only for as many pods as are still waiting:
+A *site* is the plan annotation of one NodeClaim; a Node's annotations are not read, its kubelet may write them. A *family*
+is what a plan counts: the pods of one owner and one class, which are interchangeable. Places are counted per family and
+site, so that a recreated pod takes its brother's place, and room is held only for as many pods as are still waiting:
 
 - a place is *open* until a pod of the family is bound to the site's node;
 - a waiting pod that the plan lists by UID belongs to its own site, its *home*;

@@ -9,11 +9,11 @@ Nothing is stamped without an opt-in. The settings, each as an annotation on the
 | `dovetail.dev/os` | `linux`, `windows`, or a list | required node affinity on `kubernetes.io/os` |
 | `dovetail.dev/capacity-type` | `spot`, `on-demand`, `reserved`, or a list | ... on `karpenter.sh/capacity-type` |
 | `dovetail.dev/nodepool` | a NodePool's name, or a list | ... on `karpenter.sh/nodepool`, and tolerations of the taints of these NodePools |
-| `dovetail.dev/on-demand` | `30%` (in labels `30pct`), or a number of pods | that share of the owner's pods requires on-demand (or reserved) nodes, the others prefer spot (`webhook.shares`) |
+| `dovetail.dev/on-demand` | `30%` (in labels `30pct`), or a number | so many pods of an owner require on-demand (or reserved) nodes, the others prefer spot |
 | `dovetail.dev/spread` | `zone` | topology spread over zones, ScheduleAnyway, for pods without one of their own |
 | `dovetail.dev/protect-jobs` | `enabled` or `disabled` | `karpenter.sh/do-not-disrupt: "true"` on pods of Jobs |
 | `dovetail.dev/scheduler` | `enabled` or `disabled` | our scheduler's name, over `default-scheduler` only, while it is alive |
-| `dovetail.dev/legacy-labels` | `rewrite` or `keep` | renames deprecated node labels in the pod's own selectors and topology keys, and says do-not-disrupt in today's words |
+| `dovetail.dev/legacy-labels` | `rewrite` or `keep` | renames deprecated node labels in the pod's own selectors and topology keys, and do-not-disrupt |
 | `dovetail.dev/stamp` | `disabled` or `enabled` | `disabled` in any place (a label of the pod too) wins over everything |
 
 Lists are separated by commas; a label value may not hold a comma, so on a namespace `_` separates too (no legal value

@@ -59,7 +59,8 @@ def _names(pool: NodePool) -> Iterator[str]:
         ),
     ):
         if len(name) > LONGEST_NAME:
-            yield f"{path}: {len(name)} characters, but every node has it as the value of label {key}, which is limited to {LONGEST_NAME} characters; use a shorter name"
+            limit = f"which is limited to {LONGEST_NAME} characters; use a shorter name"
+            yield f"{path}: {len(name)} characters, but every node has it as the value of label {key}, {limit}"
 
 
 def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""`dovetail manifests`: writes what is made from our own code: CustomResourceDefinitions, those of old versions, the admission policy, and the IAM policies in manifests/aws."""
+"""`dovetail manifests`: writes what is made from our own code.
+
+That is: CustomResourceDefinitions, those of old versions, the admission policy, and the IAM policies in manifests/aws.
+"""
 
 import pathlib
 from collections.abc import Mapping

@@ -32,7 +32,8 @@ class Pause:
     def why(self, pool: str) -> str:
         """What pauses the nodes of a NodePool, as users read it; "" where nothing does."""
         if self.unread:
-            return f'Disruption waits, because the provisioner has not read ConfigMap "{names.SETTINGS_CONFIGMAP}" yet; its Role must allow to list and watch it'
+            unread = f'the provisioner has not read ConfigMap "{names.SETTINGS_CONFIGMAP}" yet'
+            return f"Disruption waits, because {unread}; its Role must allow to list and watch it"
         if self.everything:
             return f'Disruption is paused by the key "{PAUSED}" of ConfigMap "{names.SETTINGS_CONFIGMAP}"'
         if pool in self.pools:

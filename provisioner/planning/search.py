@@ -172,7 +172,7 @@ class Search:
         return slots, fill(a.need, noisy.astype(np.float32), a.room[slots], self._fits[slots], most, weights, shares)
 
     def ruin(self, fleet: Fleet, rounds: int, *, least: float = 0.0) -> Fleet:
-        """Take a few nodes apart, those first that are worth least for their price, and make others of their pods; keep what is cheaper, until it costs `least`."""
+        """Make other nodes of the pods of a few, those first that are worth least for their price; keep what is cheaper, until it costs `least`."""
         a, rng = self.arrays, self.rng
         loads, slots = fleet.loads, fleet.slots
         prices = a.price[slots]

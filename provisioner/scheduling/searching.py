@@ -85,7 +85,8 @@ def search(
 ) -> Attempt:
     """The best of `best` and `most` other attempts; it ends where nobody is left who is tied to others.
 
-    Once it is `over`, the best so far is it. Of the choices by which another attempt is better those are taken back that make no difference, in `most` attempts more.
+    Once it is `over`, the best so far is it. Of the choices by which another attempt is better those are taken back that make no difference, in `most`
+    attempts more.
     """
     least, lots = badness(best), Lots()
     taken: Sequence[int] = ()

@@ -146,7 +146,7 @@ def verdict(look: Look) -> str | None:
 
 
 def _awaits_its_turn(look: Look) -> bool:
-    """Whether pods that are planned beside it may make its node legal for it: their nodes are coming, or the extender keeps its room and they are bound in a moment.
+    """Whether pods planned beside it may make its node legal for it: their nodes are coming, or the extender keeps its room and binds them in a moment.
 
     Nodes of one plan open one after the other, on a cloud many seconds apart: a pod of a hard spread is refused until the other
     domains have theirs.

@@ -159,7 +159,7 @@ PAUSED_SECONDS: Final = 900.0
 
 
 class Disruption:
-    """A loop that decides every second, one that consolidates when something changed, and a queue that writes the Consolidatable condition and lastPodEventTime.
+    """A loop that decides every second, one that consolidates after a change, and a queue that writes the Consolidatable condition and lastPodEventTime.
 
     The loops wait for no call. What fails is logged, counted and tried again with back-off, each node by itself.
 
@@ -348,7 +348,7 @@ class Disruption:
         return frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands))
 
     def _spared(self, snapshot: Snapshot, *, buys: bool) -> frozenset[str]:
-        """NodeClaims that are no candidates for now: replacements wait, maybe empty, for their command; others were called off, or their pool is paused or backs off."""
+        """NodeClaims that are no candidates for now: replacements wait for their command; others were called off, or their pool is paused or backs off."""
         spared = self._commands.spared().union(*(one.record.replacement_names for one in snapshot.commands))
         failing, pause = self._commands.pools_backing_off() if buys else frozenset(), self._pause()
         if failing or pause != NOTHING:

@@ -193,8 +193,8 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
 def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, now: datetime) -> tuple[str, ...]:
     """Tell the table of shortages what an answer taught.
 
-    What is no shortage closes nothing as a rule: it may be wrong everywhere. Where EC2 refuses some offerings with it and gives others, or refuses them for other
-    reasons, it is those offerings' (an image that a type cannot boot, a code that nobody knows), and the next order must not be of them alone.
+    What is no shortage closes nothing as a rule: it may be wrong everywhere. Where EC2 refuses some offerings with it and gives others, or refuses them for
+    other reasons, it is those offerings' (an image that a type cannot boot, a code that nobody knows), and the next order must not be of them alone.
 
     Returns:
         The reservations that turned out to be used up, in order.

@@ -11,9 +11,9 @@ CreateFleet, and tells `listen`'s callable when a claim has its answer. The way 
 
 An attempt is *spent* when what became of it is known. One that is not, because an answer was lost or the process died, is searched for: `create` of a
 claim with its mark looks for the batch's instances, or sends the same call again, until `recovery` says that this is all there is. Whoever reads
-a mark that is not spent must take it that there may be an instance; nothing is launched for its claim meanwhile. An attempt is in one pair of hands at a time (`_busy`), an
-ordinal is dealt once, and an instance that any claim has is given to no other. Nothing but the marks has to survive. Classes have threads of
-their own, so what hangs for one delays no other. Source: spec/karpenter-aws.md 5 and 6.1.
+a mark that is not spent must take it that there may be an instance; nothing is launched for its claim meanwhile. An attempt is in one pair of hands
+at a time (`_busy`), an ordinal is dealt once, and an instance that any claim has is given to no other. Nothing but the marks has to survive. Classes
+have threads of their own, so what hangs for one delays no other. Source: spec/karpenter-aws.md 5 and 6.1.
 """
 
 import threading

@@ -1,7 +1,8 @@
 """EC2's instance types without an account: the shipped tables of types and prices, for questions about what a fleet would cost.
 
 Differs: an account is asked where a type is offered, how many network interfaces it has, and what spot costs. Here every type with a
-price is offered in every zone, capacity reservations have nothing left, the interfaces are those that the published number of pods follows from, and spot costs as much as on-demand.
+price is offered in every zone, capacity reservations have nothing left, the interfaces are those that the published number of pods
+follows from, and spot costs as much as on-demand.
 """
 
 import functools
