@@ -23,7 +23,7 @@ _PARTNERS: Final = 48
 _BEAM: Final = 3
 """Sets of one size that are grown further."""
 _LULL: Final = 2
-"""Sizes in a row that bring nothing more before growing ends."""
+"""Sizes in a row that are no better than one before ends the growing."""
 _Load = tuple[int, int, int]
 """CPU in thousandths, memory in bytes, pods."""
 _Grown = tuple[float, tuple[str, ...], tuple[int, int, int, float, float]]
@@ -103,7 +103,7 @@ class Sets:
         partners = {one.key: one for one in (*self._first(self._ranked, seed, free), *self._near(seed, free))}
         beams: list[_Grown] = [(0.0, (seed.key,), (*self._loads[seed.key], seed.usd_per_hour, self._costs[seed.key]))]
         found: list[tuple[float, tuple[str, ...]]] = []
-        best, lull = 0.0, 0
+        best, lull = -math.inf, 0
         while len(beams[0][1]) < MOST and lull < _LULL:
             larger: dict[frozenset[str], _Grown] = {}
             for _, some, (cpu, memory, pods, usd, cost) in beams:

@@ -17,7 +17,7 @@ NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disrupt
 _TRIES: Final = 3
 """Sets that are asked about for each node from which they grow."""
 _QUESTIONS: Final = 100
-"""Questions about sets in one pass, and one more for every so many candidates:"""
+"""Nodes from which sets are grown in one pass, or questions about sets if these are more, and one more for every so many candidates:"""
 _CANDIDATES_A_QUESTION: Final = 5
 
 
@@ -75,7 +75,7 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
         together: Move | None = None
         if left > 0 and one.key in sets.margins:
             together, asked = _together(work, sets, one, alone, min(left, _TRIES))
-            left -= asked
+            left -= max(1, asked)
         if together is not None:
             work.accept(together, SEVERAL)
         elif own is not None:
