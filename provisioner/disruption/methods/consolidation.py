@@ -16,8 +16,10 @@ NEW: Final = 2
 NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disruption"
 _TRIES: Final = 3
 """Sets that are asked about for each node from which they grow."""
+_BARREN: Final = 64
+"""Nodes in a row of which no set promises anything; those after them have less to bring."""
 _QUESTIONS: Final = 100
-"""Nodes from which sets are grown in one pass, or questions about sets if these are more, and one more for every so many candidates:"""
+"""Questions about sets in one pass, and one more for every so many candidates:"""
 _CANDIDATES_A_QUESTION: Final = 5
 
 
@@ -64,7 +66,7 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
     seeds = {move.some[0].key: (move.gain / move.some[0].cost, move.some[0]) for move in alone.values()}
     for one in sets.seeds():
         seeds.setdefault(one.key, (sets.margins[one.key] / one.cost, one))
-    unreached = []
+    unreached, barren = [], 0
     for _, one in sorted(seeds.values(), key=lambda entry: (-entry[0], entry[1].key)):
         own = alone.get(one.key)
         if work.over:
@@ -73,9 +75,9 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
         if not work.free(one) or work.allowance.lacks(one.node.pool):
             continue
         together: Move | None = None
-        if left > 0 and one.key in sets.margins:
+        if left > 0 and barren < _BARREN and one.key in sets.margins:
             together, asked = _together(work, sets, one, alone, min(left, _TRIES))
-            left -= max(1, asked)
+            left, barren = left - asked, 0 if asked else barren + 1
         if together is not None:
             work.accept(together, SEVERAL)
         elif own is not None:
