@@ -282,6 +282,7 @@ class Attempt:
         self.placing.machines_wanted = machines
         self.in_use: Final = set(setting.in_use)
         self._unsettled: Final[set[Count]] = set()
+        self._begun: Final[set[Count]] = set()
         self._decided: Final[dict[str, tuple[Term, ...]]] = {}
         self._taken: Final[set[str]] = set()
 
@@ -438,7 +439,8 @@ class Attempt:
     def unordered(self) -> set[Count]:
         """The spread constraints that hold once all is bound, for which no order was found in which it can be.
 
-        Asked once everything is placed. Only where a domain came that pods did not reckon with, because they cannot go there.
+        Asked once everything is placed. Only where a domain came that pods did not reckon with, because they cannot go there, and for
+        pods that are spread and had to be the first of those that they must be with: what makes room for them may be of these.
         """
         placing, scope = self.placing, self._setting.scope
         before = (1 << placing.now) - 1
@@ -447,7 +449,7 @@ class Attempt:
             for count, one in placing.topology.domains.items()
             if one.blind
             and one.surprised(placing.usable, placing.usable & before, scope.sums(count) or [0] * len(one.counts))
-        }
+        } | self._begun
         if not late or can_be_bound(placing, self.freed(late), self._plans_over()):
             return set()
         return late
@@ -659,6 +661,8 @@ class Attempt:
                 placing.place(run, opening=False)
                 start = run.start
                 break
+            if run.plan.bootstraps and run.start > start:
+                self._begun.update(counter.count for ap in run.plan.axes for counter, _ in ap.holds)
             start = run.start
             if start == limit or (exclusive and start):
                 break
