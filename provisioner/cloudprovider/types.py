@@ -5,13 +5,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.values.requirement import NONE, Requirements
 from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
 
+NO_MACHINES_PRICE: Final = 10_000.0
+"""Nothing costs as much an hour, in any currency: what providers say of an offering whose price nobody knows."""
 _MICROS = 1_000_000
 _CHEAPEST_KIND_FIRST = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
 
@@ -254,7 +256,18 @@ def cheapest_first(types: Iterable[InstanceType], requirements: Requirements = N
 
 
 def offering_price(instance_type: InstanceType, zone: str, capacity_type: str) -> float | None:
-    """USD per hour of the first offering in that zone and of that capacity type, available or not; None without one."""
+    """USD per hour of a machine in that zone and of that capacity type, available or not; None where nobody knows.
+
+    One whose price has vanished (the spot market lists its type no more) is taken to cost what the type costs on demand, which is about
+    the most that spot comes to.
+    """
+    price = _listed(instance_type, zone, capacity_type)
+    if price is not None and price >= NO_MACHINES_PRICE:
+        price = _listed(instance_type, zone, names.CAPACITY_ON_DEMAND)
+    return None if price is None or price >= NO_MACHINES_PRICE else price
+
+
+def _listed(instance_type: InstanceType, zone: str, capacity_type: str) -> float | None:
     for offering in instance_type.offerings:
         if offering.zone == zone and offering.capacity_type == capacity_type:
             return offering.price

@@ -55,8 +55,13 @@ class Rule:
         worth = saving * (self._hours(some))
         if self._view.settings.acceptance is Acceptance.KARPENTER or all(_is_balanced(one) for one in some):
             return worth
-        evictions = EVICTION_USD * sum(max(0.0, costs.eviction_cost(pod)) for one in some for pod in one.pods)
-        return worth - evictions - new_usd * (OVERLAP / _HOUR)
+        return worth - sum(map(self.evictions_usd, some)) - new_usd * (OVERLAP / _HOUR)
+
+    def evictions_usd(self, one: Candidate) -> float:
+        """What it costs to evict the pods of a node; 0 where every saving pays."""
+        if self._view.settings.acceptance is Acceptance.KARPENTER:
+            return 0.0
+        return EVICTION_USD * sum(max(0.0, costs.eviction_cost(pod)) for pod in one.pods)
 
     def refusal(self, some: Sequence[Candidate], saving: float, new_usd: float) -> str:
         """Why the move does not pay, as users read it; "" where it does."""

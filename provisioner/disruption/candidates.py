@@ -101,11 +101,6 @@ class Candidate:
         return self.claim.metadata.name
 
     @property
-    def ratio(self) -> float:
-        """What is saved for each unit of disruption: most first is the order of consolidation."""
-        return self.usd_per_hour / self.cost
-
-    @property
     def spot(self) -> bool:
         """Whether it is a spot instance."""
         return self.node.labels.get(names.CAPACITY_TYPE_LABEL) == names.CAPACITY_SPOT

@@ -13,11 +13,12 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import is_reschedulable
 from provisioner.disruption import replacement
-from provisioner.disruption.acceptance import Rule, is_settled
+from provisioner.disruption.acceptance import HORIZON, OVERLAP, Rule, is_settled
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
 from provisioner.disruption.emptiness import consolidatable_at
 from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.sets import Sets
 from provisioner.disruption.simulation import Simulation
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.disruption.waste import Openings, Rates
@@ -25,6 +26,8 @@ from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
 
 UNCONSOLIDATABLE: Final = "Unconsolidatable"
+_ROOM_SHARE: Final = 0.95
+"""Of what room is worth. With all of it nodes of the best types are left however few pods they have; from 0.9 on fleets come out alike."""
 _REFRESH: Final = 64
 """Accepted moves after which the largest rooms are looked up anew; until then they are larger than they are, which is safe."""
 
@@ -50,8 +53,7 @@ class Consolidation:
     """One pass of one method.
 
     Attributes:
-        order: who may be consolidated: those that the last pass did not come to, then most saved for each unit of disruption first, pools
-            taking turns.
+        order: who may be consolidated: those that the last pass did not come to, then as `in_turns` says.
         proposals: accepted so far.
     """
 
@@ -64,7 +66,7 @@ class Consolidation:
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
         self._rechecks: Final[list[datetime]] = []
         self._blocked: Final[list[Blocked]] = []
-        turns = _in_turns(self._consolidatable(self._found))
+        turns = self._ranked(tuple(self._consolidatable(self._found)))
         self.order: Final = tuple(sorted(turns, key=lambda one: one.key not in view.first))
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
         self.proposals: Final[list[Proposal]] = []
@@ -92,6 +94,9 @@ class Consolidation:
                     self._rechecks.append(self._view.snapshot.at + RECHECK)
             elif due is not None:
                 self._rechecks.append(due)
+
+    def _ranked(self, some: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        return in_turns(some, self._rates)
 
     def _closed(self, view: View) -> set[str]:
         """Nodes that take no pod of a candidate: those that saw a pod come or go of late, and empty ones that will go themselves."""
@@ -151,6 +156,17 @@ class Consolidation:
             return why
         return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
 
+    def allows(self, some: Sequence[Candidate]) -> bool:
+        """Whether budgets leave room for all of these nodes at once."""
+        pools = [one.node.pool for one in some]
+        return not any(self.allowance.lacks(pool, pools.count(pool)) for pool in set(pools))
+
+    def sets(self) -> Sets:
+        """Sets of the nodes that are free by now; those that were bought a moment ago are not replaced, and are in none."""
+        those = [one for one in self.order if self.free(one) and not is_settled(one, self._view)]
+        pools = self._view.prepared.world.pools if self._view.prepared is not None else ()
+        return Sets(those, pools, self._rates, self._rule.evictions_usd, OVERLAP / HORIZON)
+
     def accept(self, move: Move, method: str) -> None:
         """Propose a move; budgets must leave room for it."""
         if self._simulation is None:
@@ -190,7 +206,11 @@ class Consolidation:
         """
         return MethodAnswer(
             tuple(self.proposals),
-            (*self._found.blocked, *self._blocked, *self.allowance.blocked),
+            (
+                *self._found.blocked,
+                *(one for one in self._blocked if one.key not in self._gone),  # alone it stays; with others it goes
+                *self.allowance.blocked,
+            ),
             soonest(self._found.recheck_at, *self._rechecks),
             len(self.order),
             frozenset(one.key for one in unreached),
@@ -217,9 +237,15 @@ def _unconsolidatable(one: Candidate) -> str | None:
     return None
 
 
-def _in_turns(some: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def in_turns(some: Sequence[Candidate], rates: Rates) -> tuple[Candidate, ...]:
+    """Those first that cost most above what their room is worth for each unit of disruption; pools take turns.
+
+    Room on the nodes that stay is what lets others go, so it counts: a node of a good size and price keeps it for the pods of others.
+    """
+    worth = rates.for_load(pod for one in some for pod in one.pods)
+    score = {one.key: (one.usd_per_hour - _ROOM_SHARE * worth.of(one.node.allocatable)) / one.cost for one in some}
     by_pool: dict[str, list[Candidate]] = {}
-    for one in sorted(some, key=lambda one: (-one.ratio, one.key)):
+    for one in sorted(some, key=lambda one: (-score[one.key], one.key)):
         by_pool.setdefault(one.node.pool, []).append(one)
     ranked = [(turn, pool, one) for pool, mine in by_pool.items() for turn, one in enumerate(mine)]
     return tuple(one for _, _, one in sorted(ranked, key=lambda entry: entry[:2]))

@@ -34,7 +34,7 @@ class Proposal:
     Attributes:
         reason: Empty, Drifted or Underutilized; the budgets' word, the NodeClaim's DisruptionReason and the metrics' label.
         method: which method proposes it, for metrics and logs (consolidation_type where it consolidates): empty, drift,
-            static_drift, single, multi, balanced.
+            static_drift, single, multi.
         candidates: names of the NodeClaims to disrupt, sorted.
         replacements: NodeClaims to create first, in the order the solver opened them; empty where none is needed.
         placements: pods of the candidates by name of the existing node that takes them.

@@ -12,6 +12,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, is_daemon, is_mirror
 from provisioner.cloudprovider.types import InstanceType, cheapest_offering
+from provisioner.disruption import costs
 from provisioner.disruption.candidates import Types
 from provisioner.disruption.view import View
 from provisioner.scheduling.problem import Bin
@@ -23,16 +24,32 @@ _Point = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """Prices per resource, USD per hour: for a thousandth of a CPU, and for a byte of memory."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+
+    def of(self, amounts: Resources) -> float:
+        """What so much is worth, USD per hour."""
+        return self.of_size(_size(amounts))
+
+    def of_size(self, size: _Point) -> float:
+        """Likewise."""
+        return self.cpu * size[0] + self.memory * size[1]
+
+
+@dataclass(frozen=True, slots=True)
 class Rates:
     """Price bounds that hold for every set of new nodes.
 
     Attributes:
-        pairs: USD per hour for a thousandth of a CPU, and for a byte; each pair is a bound of its own.
+        pairs: each is a bound of its own.
         cheapest: (USD per hour, most CPU, most memory) of the types, cheapest first, only those that hold more than all before them in
             something.
     """
 
-    pairs: tuple[tuple[float, float], ...]
+    pairs: tuple[Rate, ...]
     cheapest: tuple[tuple[float, int, int], ...]
 
     @classmethod
@@ -52,9 +69,14 @@ class Rates:
         if not pods:
             return 0.0
         sizes = [_size(pod.shape.requests) for pod in pods]
-        cpu, memory = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
-        together = max((a * cpu + b * memory for a, b in self.pairs), default=math.inf)
+        whole = _sum(sizes)
+        together = max((rate.of_size(whole) for rate in self.pairs), default=math.inf)
         return max(together, *map(self._alone, set(sizes)))
+
+    def for_load(self, pods: Iterable[Pod]) -> Rate:
+        """The prices by which such pods cost most together."""
+        whole = _sum([_size(pod.shape.requests) for pod in pods])
+        return max(self.pairs, key=lambda rate: rate.of_size(whole), default=Rate())
 
     def _alone(self, size: _Point) -> float:
         return next((price for price, cpu, memory in self.cheapest if cpu >= size[0] and memory >= size[1]), math.inf)
@@ -94,9 +116,7 @@ def potential_usd_per_hour(view: View) -> float:
         kind = kinds.of(node)
         if node.claim is None or kind is None:
             continue
-        zone, capacity_type = node.labels.get(names.ZONE_LABEL, ""), node.labels.get(names.CAPACITY_TYPE_LABEL, "")
-        price = next((o.price for o in kind.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)), 0.0)
-        spent += 0.0 if math.isnan(price) else price
+        spent += costs.price_of(node.labels, kind)
         pods += [pod for pod in node.pods if not (is_daemon(pod) or is_mirror(pod))]
     least = rates.at_least(pods)
     return max(0.0, spent - least) if math.isfinite(least) else 0.0
@@ -106,7 +126,11 @@ def _size(amounts: Resources) -> _Point:
     return amounts.amount(names.CPU), amounts.amount(names.MEMORY)
 
 
-def _pairs(priced: dict[_Point, float]) -> tuple[tuple[float, float], ...]:
+def _sum(sizes: Sequence[_Point]) -> _Point:
+    return sum(size[0] for size in sizes), sum(size[1] for size in sizes)
+
+
+def _pairs(priced: dict[_Point, float]) -> tuple[Rate, ...]:
     """For each of some directions, the largest rates at which no type is worth more than its price."""
     sizes = [(cpu, memory, price) for (cpu, memory), price in priced.items() if cpu > 0 or memory > 0]
     if not sizes:
@@ -120,7 +144,7 @@ def _pairs(priced: dict[_Point, float]) -> tuple[tuple[float, float], ...]:
         worth = [(a * cpu + b * memory, price) for cpu, memory, price in sizes]
         rate = min((price / value for value, price in worth if value > 1e-12), default=0.0)
         if rate > 0:
-            found.append((a * rate, b * rate))
+            found.append(Rate(a * rate, b * rate))
     return tuple(found)
 
 

@@ -13,14 +13,12 @@ from typing import Final
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.spending import MICROS, USD
-from provisioner.cloudprovider.types import InstanceType
+from provisioner.cloudprovider.types import NO_MACHINES_PRICE, InstanceType
 from provisioner.scheduling.growth import usd_per_hour
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 
 _MOST_KEPT: Final = 256
-_NO_MACHINES_USD: Final = 1_000.0
-"""No machine costs as much an hour: what providers say of one without a known price."""
 
 
 def spent(claims: Iterable[NodeClaim], types: Mapping[str, InstanceType]) -> int:
@@ -63,7 +61,9 @@ def _priced(one: InstanceType, requirements: Requirements) -> InstanceType:
         if offering.requirements.conflict(requirements) is None
         and offering.price > 0
         and isfinite(offering.price)
-        and (offering.available or offering.price < _NO_MACHINES_USD)  # a zone that does not sell the type has no price
+        and (
+            offering.available or offering.price < NO_MACHINES_PRICE
+        )  # a zone that does not sell the type has no price
     ]
     price = Resources.of({USD: ceil(MICROS * max(prices, default=0.0))})
     return replace(one, capacity=one.capacity + price, overhead=one.overhead + price)

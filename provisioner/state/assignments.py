@@ -4,7 +4,8 @@ Equal pods of one owner are interchangeable: where a planned pod ends before it 
 while, and the next equal pod takes it over. Times are monotonic seconds.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -67,6 +68,7 @@ class Assignments:
     def __init__(self) -> None:
         self._by_uid: dict[str, Assignment] = {}
         self._of: dict[NodeKey, dict[Assignment, None]] = {}  # in the order in which they were made
+        self._made: dict[NodeKey, Counter[float]] = {}  # how many of each time
         self._vacant: dict[Family, dict[Assignment, None]] = {}
 
     def __len__(self) -> int:
@@ -125,9 +127,13 @@ class Assignments:
         self._unlist(one)
         mine = self._of.get(one.key)
         if mine is not None:
-            mine.pop(one, None)
+            if one in mine:
+                del mine[one]
+                self._made[one.key][one.made_at] -= 1
+                if not self._made[one.key][one.made_at]:
+                    del self._made[one.key][one.made_at]
             if not mine:
-                del self._of[one.key]
+                del self._of[one.key], self._made[one.key]
 
     # ------------------------------------------------------------------ questions
 
@@ -139,9 +145,9 @@ class Assignments:
         """The assignments of one node, in the order in which they were made."""
         return tuple(self._of.get(key, ()))
 
-    def first_on(self, key: NodeKey) -> Assignment | None:
-        """The oldest assignment of one node."""
-        return next(iter(self._of.get(key, ())), None)
+    def made_at(self, key: NodeKey) -> Collection[float]:
+        """When the assignments of one node were made: one time for each batch."""
+        return self._made.get(key, {}).keys()
 
     def has(self, key: NodeKey) -> bool:
         """Whether a node keeps room for anybody."""
@@ -171,6 +177,7 @@ class Assignments:
 
     def _add(self, one: Assignment) -> Assignment:
         self._of.setdefault(one.key, {})[one] = None
+        self._made.setdefault(one.key, Counter())[one.made_at] += 1
         if one.uid:
             self._by_uid[one.uid] = one
         else:

@@ -386,6 +386,7 @@ class Plans:
         return self.assignments.of_pod(pod.uid) is None and not self._found_place(pod)
 
     def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float) -> None:
+        self._coming = None
         for pod in pods:
             self.assignments.assign(key, pod, now)
             if key.of_claim and (one := self._claims.get(key.name)) is not None:
@@ -476,10 +477,10 @@ class Plans:
         )
 
     def _is_coming(self, made_at: float) -> bool:
-        """Whether a node that was planned then is still to open. O(log doors), and O(doors) after one of them moved."""
+        """Whether a node for which pods were planned then is still to open. O(log doors), and O(doors) after one of them moved."""
         if self._coming is None:
-            firsts = (self.assignments.first_on(key) for key, door in self._doors.items() if door.open_since is None)
-            self._coming = sorted(one.made_at for one in firsts if one is not None)
+            closed = (key for key, door in self._doors.items() if door.open_since is None)
+            self._coming = sorted({at for key in closed for at in self.assignments.made_at(key)})
         at = bisect_left(self._coming, made_at - TOGETHER_SECONDS)
         return at < len(self._coming) and self._coming[at] <= made_at + TOGETHER_SECONDS
 
@@ -523,6 +524,8 @@ class Plans:
         self.assignments.end(one)
         if not self.assignments.has(one.key):
             self._forget_door(one.key)
+        elif one.made_at not in self.assignments.made_at(one.key):
+            self._coming = None
         self._changed(one.key, uid)
         told: list[Effect] = [PodSettled(one.key, uid, outcome)] if uid else []
         return told + self.review(one.key)

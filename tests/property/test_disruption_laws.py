@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape, do_not_disrupt
-from provisioner.disruption.methods import consolidation_multi, consolidation_single, drift
+from provisioner.disruption.methods import consolidation, drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
 from provisioner.scheduling.problem import Problem
@@ -23,8 +23,8 @@ from tests.support.problems import apart, app, instance_type, near, of_app, spre
 
 METHODS: dict[str, Callable[[View], MethodAnswer]] = {
     "drift": drift.propose,
-    "multi": consolidation_multi.propose,
-    "single": consolidation_single.propose,
+    "consolidation": consolidation.propose,
+    "consolidation of tight fleets": consolidation.propose,
 }
 BARGAIN = instance_type("bargain", "8", "16Gi", 0.22, zones=ABC, capacity_types=("on-demand",))
 KINDS = (TINY, SMALL, MEDIUM, LARGE, BARGAIN)
@@ -100,7 +100,7 @@ def fleets(draw: st.DrawFn, *, tight: bool = False) -> Fleet:
 
 
 #: Every method is tried on fleets that it can do something about.
-FLEETS = {"drift": fleets(), "multi": fleets(tight=True), "single": fleets()}
+FLEETS = {"drift": fleets(), "consolidation": fleets(), "consolidation of tight fleets": fleets(tight=True)}
 
 
 def together(fleet: Fleet, proposals: tuple[Proposal, ...]) -> tuple[Problem, Result]:
@@ -188,7 +188,7 @@ def test_after_all_commands_every_pod_has_a_legal_place(method: str, data: st.Da
     assert checker.violations(problem, result) == []
 
 
-@pytest.mark.parametrize("method", ["multi", "single"])
+@pytest.mark.parametrize("method", [one for one in METHODS if one != "drift"])
 @given(data=st.data())
 def test_the_cost_never_rises_by_consolidation(method: str, data: st.DataObject) -> None:
     fleet = data.draw(FLEETS[method])
@@ -198,12 +198,12 @@ def test_the_cost_never_rises_by_consolidation(method: str, data: st.DataObject)
     assert all(one.saving_usd_per_hour > 0 for one in proposals)
 
 
-@given(fleet=st.one_of(FLEETS["single"], FLEETS["multi"]))
+@given(fleet=st.one_of(FLEETS["consolidation"], FLEETS["consolidation of tight fleets"]))
 def test_consolidation_ends(fleet: Fleet) -> None:
     fleet = replace(fleet, pools=[pool()])
     for turn in range(ROUNDS):
         view = fleet.view()
-        proposals = consolidation_multi.propose(view).proposals or consolidation_single.propose(view).proposals
+        proposals = consolidation.propose(view).proposals
         if not proposals:
             return
         cost = price(fleet)

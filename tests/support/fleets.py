@@ -88,6 +88,7 @@ class Fleet:
     settings: Settings = field(default_factory=Settings)
     policies: Policies = field(default_factory=lambda: Policies(hostname_domains=1))
     at: datetime = NOON
+    daemons: tuple[PodShape, ...] = ()
 
     def __repr__(self) -> str:
         nodes = [
@@ -194,7 +195,7 @@ class Fleet:
             at=self.at,
             nodes=tuple(sorted(self.nodes, key=lambda one: (not one.initialized, one.key))),
             pools=tuple(PoolView(one, self._used(one.metadata.name)) for one in sorted(self.pools, key=_name)),
-            daemons=(),
+            daemons=self.daemons,
             pending=tuple(self.pending),
             leaving=(),
             around=self.around,

@@ -22,7 +22,7 @@ from provisioner.disruption.blockers import blockers
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import PodBudgets, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
-from provisioner.disruption.methods import consolidation_single, drift, static_drift
+from provisioner.disruption.methods import consolidation, drift, static_drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import VALIDATION, View
 from provisioner.disruption.view import MethodAnswer as Asked
@@ -50,7 +50,7 @@ _METHODS: Final = (
     _Method(names.REASON_EMPTY, emptiness.emptiness),
     _Method(names.REASON_DRIFTED, drift.propose),
     _Method(names.REASON_DRIFTED, static_drift.propose, static=True),
-    _Method(names.REASON_UNDERUTILIZED, consolidation_single.propose),
+    _Method(names.REASON_UNDERUTILIZED, consolidation.propose),
 )
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDS: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)

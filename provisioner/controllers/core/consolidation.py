@@ -4,14 +4,12 @@ Differs: Karpenter looks again when its state changed, but not for prices and Po
 nothing else is decided; here a node must have been still for as long before it is looked at.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from operator import is_
 from typing import Final
 
 from provisioner.apis.pods import is_reschedulable
-from provisioner.disruption.methods import consolidation_multi, consolidation_single
 from provisioner.state.snapshot import NodeView, Snapshot
 
 #: Between two passes at the least; and no shorter than the last one took, so that half of a core is left for everything else.
@@ -20,8 +18,8 @@ PASS_SECONDS: Final = 10.0
 MOST_SECONDS: Final = 300.0
 #: For so long nothing must have happened on a node before consolidation touches it.
 STILL_SECONDS: Final = 15.0
-#: A pass of a method ends after so long; what it found until then counts.
-TIMEOUTS: Final[Mapping[str, float]] = {consolidation_multi.METHOD: 60.0, consolidation_single.METHOD: 180.0}
+#: A pass ends after so long; what it found until then counts.
+TIMEOUT_SECONDS: Final = 180.0
 
 
 class Stillness:

@@ -23,7 +23,7 @@ from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
-from provisioner.controllers.core.consolidation import TIMEOUTS, Looks, Passes, Stillness
+from provisioner.controllers.core.consolidation import TIMEOUT_SECONDS, Looks, Passes, Stillness
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, pod_reference, reference_of, references_of
@@ -36,7 +36,7 @@ from provisioner.disruption.emptiness import (
     emptiness,
     is_empty,
 )
-from provisioner.disruption.methods import consolidation_multi, consolidation_single, static_drift
+from provisioner.disruption.methods import consolidation, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -95,7 +95,6 @@ class Method:
         ask: what it would do now; pure.
         buys: it may replace nodes, so it leaves pools alone whose replacements have just failed.
         concerns: whether it has anything to look at; where it has not, nothing is prepared for it.
-        tells: it says of nodes why they stay; of two that look at the same nodes one does.
     """
 
     name: str
@@ -103,7 +102,6 @@ class Method:
     ask: Callable[[View], MethodAnswer]
     buys: bool = True
     concerns: Callable[[Snapshot], bool] = lambda _: True
-    tells: bool = True
 
 
 METHODS: Final = (
@@ -112,10 +110,7 @@ METHODS: Final = (
     Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose, concerns=drifted.concerns),
 )
 """In the order in which they get what budgets allow."""
-CONSOLIDATIONS: Final = (
-    Method(consolidation_multi.METHOD, names.REASON_UNDERUTILIZED, consolidation_multi.propose, tells=False),
-    Method(consolidation_single.METHOD, names.REASON_UNDERUTILIZED, consolidation_single.propose),
-)
+CONSOLIDATIONS: Final = (Method(consolidation.METHOD, names.REASON_UNDERUTILIZED, consolidation.propose),)
 """Likewise; asked in a thread of their own."""
 
 
@@ -328,11 +323,10 @@ class Disruption:
         with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
         self._unreached[method.name] = answer.unreached
-        if method.tells:
-            if method.reason != names.REASON_EMPTY:
-                self._note_eligible(method, answer.eligible)
-            for blocked in answer.blocked:
-                self._say_blocked(blocked, view.snapshot)
+        if method.reason != names.REASON_EMPTY:
+            self._note_eligible(method, answer.eligible)
+        for blocked in answer.blocked:
+            self._say_blocked(blocked, view.snapshot)
         return answer
 
     def _note_eligible(self, method: Method, nodes: int) -> None:
@@ -400,7 +394,7 @@ class Disruption:
 
     def _consolidate(self, method: Method, snapshot: Snapshot) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
-        now, seconds = self._clock.monotonic(), TIMEOUTS[method.name]
+        now = self._clock.monotonic()
         virtual = self._virtual()
         view = View(  # room that buffers keep is nobody else's, like that of pods that wait
             snapshot=replace(snapshot, pending=snapshot.pending + virtual) if virtual else snapshot,
@@ -411,7 +405,7 @@ class Disruption:
             loops=self._commands.loops(),
             restless=self._stillness.restless(snapshot, now),
             first=self._unreached.get(method.name, frozenset()),
-            expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= seconds,
+            expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= TIMEOUT_SECONDS,
             settings=self._settings,
             types_of=self._types_of,
         )
@@ -429,8 +423,7 @@ class Disruption:
             self._metrics.consolidation_scored(score.pool, score.value, approved=False)
         if not self._stale():  # it took a while
             self._begin_moves(answer.proposals, snapshot)
-        if method.tells:
-            self._metrics.consolidation_potential(potential_usd_per_hour(view))
+        self._metrics.consolidation_potential(potential_usd_per_hour(view))
         return answer
 
     def _virtual(self) -> tuple[Pod, ...]:

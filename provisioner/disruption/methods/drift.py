@@ -52,7 +52,7 @@ def propose(view: View) -> MethodAnswer:
     drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
     blocked = list(found.blocked)
     allowance = Allowance(view, names.REASON_DRIFTED)
-    awaited = _unjudged(view)
+    awaited = unjudged(view)
     closed = {str(one.node.key) for one in drifted}
     simulation: Simulation | None = None  # none while budgets allow nothing: it asks about all pods that wait
     anywhere: Simulation | None = None
@@ -106,7 +106,7 @@ def has_drifted(claim: NodeClaim) -> bool:
     return is_true(claim.status.conditions, names.DRIFTED)
 
 
-def _unjudged(view: View) -> dict[str, datetime]:
+def unjudged(view: View) -> dict[str, datetime]:
     """NodePools of which more nodes are about to be found drifted, with the time until when that is waited for.
 
     A change of a NodePool tells by itself whom it concerns. What else drifts (a class, an image, a type that is gone) is known when its

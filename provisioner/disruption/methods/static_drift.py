@@ -1,5 +1,6 @@
 """Drifted nodes of static pools: each gets one node from the pool's template first. Pure. Source: core spec 6.7."""
 
+from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
@@ -8,7 +9,7 @@ from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType, by_price
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
-from provisioner.disruption.methods.drift import has_drifted, in_order, is_drifted
+from provisioner.disruption.methods.drift import has_drifted, in_order, is_drifted, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.scheduling.result import PlannedClaim
@@ -24,7 +25,8 @@ def propose(view: View) -> MethodAnswer:
     """As many drifted nodes of each static pool as its budget and its limit of nodes allow, the longest drifted first.
 
     A pool that has more nodes than replicas, those that leave counted, is left alone: it scales down, or rolls already. One that is not
-    Ready makes no nodes, so it keeps those that it has. What pods there are does not matter: the new node is like the old one.
+    Ready makes no nodes, so it keeps those that it has. What pods there are does not matter: the new node is like the old one. Nodes
+    that drift together begin together, as in `drift`: what is not known to be drifted yet would take pods of those before it.
 
     Differs: the order is that of drift; Karpenter's is arbitrary.
 
@@ -36,7 +38,9 @@ def propose(view: View) -> MethodAnswer:
     found = candidates(view, PodBudgets(view.snapshot.pod_budgets), eventual=True)
     types = Types(view)
     allowance = Allowance(view, names.REASON_DRIFTED)
+    awaited = unjudged(view)
     proposals: list[Proposal] = []
+    rechecks: list[datetime] = []
     eligible = 0
     blocked = [
         told
@@ -48,6 +52,9 @@ def propose(view: View) -> MethodAnswer:
         mine = in_order(one for one in found.eligible if one.node.pool == name and is_drifted(one))
         eligible += len(mine)
         if not mine or pool.metadata.deletion_timestamp is not None or _count(view, name) > (pool.spec.replicas or 0):
+            continue
+        if name in awaited:
+            rechecks.append(awaited[name])
             continue
         if not is_true(pool.status.conditions, names.READY):
             blocked += [Blocked(one.key, name, f'NodePool "{name}" is not Ready') for one in mine]
@@ -65,7 +72,10 @@ def propose(view: View) -> MethodAnswer:
                 room = None if room is None else room - 1
                 proposals.append(_proposal(one, template))
     return MethodAnswer(
-        tuple(proposals), (*blocked, *allowance.blocked), soonest(found.recheck_at, allowance.recheck_at), eligible
+        tuple(proposals),
+        (*blocked, *allowance.blocked),
+        soonest(found.recheck_at, allowance.recheck_at, *rechecks),
+        eligible,
     )
 
 

@@ -190,4 +190,4 @@ def test_a_candidate_knows_its_price_and_its_pods() -> None:
     fleet = Fleet()
     fleet.node("n", [running("w"), running("d", owner=DAEMON)])
     (one,) = candidates(fleet.view(), PodBudgets({}), eventual=False).eligible
-    assert ([pod.name for pod in one.pods], one.usd_per_hour, one.cost, one.ratio) == (["w"], 0.2, 2.0, 0.1)
+    assert ([pod.name for pod in one.pods], one.usd_per_hour, one.cost) == (["w"], 0.2, 2.0)

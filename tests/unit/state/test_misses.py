@@ -350,6 +350,28 @@ def test_a_pod_that_others_must_precede_waits_for_their_nodes(text: str) -> None
     assert outcomes(world.cluster.expire()) == ["missed"]
 
 
+def test_a_node_is_coming_for_every_batch_whose_pods_were_planned_for_it() -> None:
+    """The node of the other zone was bought for an earlier batch, and a pod of this batch is to fill it too."""
+    world = World()
+    early = crowd(world, "other")
+    world.clock.advance(30)
+    for name in ("x", "y"):
+        world.cluster.node_changed(None, node(name))
+    one, beside = pod("one"), pod("beside")
+    world.add(one)
+    world.add(beside)
+    world.cluster.claim_changed(None, claim("a", pods=(one,), provider_id="kwok://a", true=(names.LAUNCHED,)))
+    assert world.cluster.assign(NodeKey("b"), [beside]) == []
+    world.cluster.node_changed(None, node("a", taints=(UNREGISTERED,)))
+    fall(world)
+    refused = told(one, SPREAD.replace("0/3", "0/4").replace("1 node(s)", "2 node(s)"))
+    assert outcomes(world.cluster.pod_changed(one, refused)) == []
+    world.cluster.pod_changed(beside, bound(beside, "y"))
+    world.clock.advance(6)
+    assert outcomes(world.cluster.expire()) == ["missed"], "nobody of its batch is to come any more"
+    assert early
+
+
 def test_nodes_of_other_plans_that_never_come_keep_nobody_waiting() -> None:
     world = World()
     crowd(world, "other")

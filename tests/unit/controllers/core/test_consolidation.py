@@ -10,7 +10,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
-from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUTS
+from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUT_SECONDS
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, PROTECTIONS_SECONDS, Method, settings_of
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Score
@@ -82,7 +82,7 @@ def test_flags_become_settings() -> None:
 
 def test_every_method_is_asked_in_the_order_of_karpenter() -> None:
     assert [one.name for one in METHODS] == ["empty", "static_drift", "drift"]
-    assert [one.name for one in CONSOLIDATIONS] == ["multi", "single"]
+    assert [one.name for one in CONSOLIDATIONS] == ["single"]
 
 
 def decisions(decision: str, kind: str) -> float:
@@ -224,7 +224,7 @@ FLEET = 20
 
 
 def test_a_consolidated_fleet_is_looked_at_once_in_five_minutes(stages: Make) -> None:
-    """The two methods run twice in ten minutes, whatever a budget of none holds back; each second costs a comparison."""
+    """It runs twice in ten minutes, whatever a budget of none holds back; each second costs a comparison."""
     count = 0
 
     def counted(method: Method) -> Method:
@@ -247,7 +247,7 @@ def test_a_consolidated_fleet_is_looked_at_once_in_five_minutes(stages: Make) ->
         stage.world.clock.advance(10)
         stage.disruption.run_once()
         stage.disruption.consolidate_once()
-    assert (settled, count - settled) == (4, 4)
+    assert (settled, count - settled) == (2, 2)
 
 
 def test_a_budget_that_opens_by_the_clock_is_seen_at_once(stages: Make) -> None:
@@ -293,7 +293,7 @@ def test_a_pass_that_runs_out_of_time_is_counted_and_the_next_begins_with_the_re
     stage: Stage
 
     def slow(view: View) -> MethodAnswer:
-        stage.world.clock.advance(TIMEOUTS["single"])
+        stage.world.clock.advance(TIMEOUT_SECONDS)
         return single(view)
 
     asked = Asked(slow)
@@ -302,7 +302,7 @@ def test_a_pass_that_runs_out_of_time_is_counted_and_the_next_begins_with_the_re
     look(stage)
     assert timeouts() == before + 1
     assert left(stage) == ["a", "b"], "nobody was judged"
-    assert look(stage, TIMEOUTS["single"] + 1), "an unfinished pass is no reason to rest"
+    assert look(stage, TIMEOUT_SECONDS + 1), "an unfinished pass is no reason to rest"
     assert asked.views[1].first == {"a", "b"}
 
 
@@ -323,7 +323,7 @@ def test_a_method_that_fails_leaves_the_other_alone(stages: Make, caplog: pytest
         raise RuntimeError("no")
 
     broken = replace(CONSOLIDATIONS[0], ask=fails)
-    stage = two(stages, consolidations=(broken, CONSOLIDATIONS[1]))
+    stage = two(stages, consolidations=(broken, CONSOLIDATIONS[0]))
     look(stage)
     assert len(left(stage)) == 1
     assert [record.levelname for record in caplog.records if "method failed" in record.message] == ["ERROR"]
@@ -356,7 +356,7 @@ def test_a_move_is_announced_and_a_balanced_pool_says_why_it_agrees(stages: Make
 
 def test_a_balanced_pool_that_refuses_is_counted(stages: Make) -> None:
     score = Score("general", 0.3, 0.03, 0.1)
-    single = replace(CONSOLIDATIONS[1], ask=lambda _: MethodAnswer(rejected=(score, score)))
+    single = replace(CONSOLIDATIONS[0], ask=lambda _: MethodAnswer(rejected=(score, score)))
     stage, before = two(stages, consolidations=(single,)), moves("rejected")
     look(stage)
     assert moves("rejected") == before + 2
@@ -364,7 +364,7 @@ def test_a_balanced_pool_that_refuses_is_counted(stages: Make) -> None:
 
 def test_a_move_that_no_longer_holds_is_rejected_as_churn(stages: Make) -> None:
     stage = two(stages)
-    ask = CONSOLIDATIONS[1].ask
+    ask = CONSOLIDATIONS[0].ask
 
     def slow(view: View) -> MethodAnswer:
         answer = ask(view)
@@ -372,7 +372,7 @@ def test_a_move_that_no_longer_holds_is_rejected_as_churn(stages: Make) -> None:
             stage.bind(pod(f"late-{name}", cpu="100m", **WEB), name)
         return answer
 
-    stage.disruption._consolidations = (replace(CONSOLIDATIONS[1], ask=slow),)
+    stage.disruption._consolidations = (replace(CONSOLIDATIONS[0], ask=slow),)
     look(stage)
     assert left(stage) == ["a", "b"]
     (one, _) = said(stage, "ConsolidationRejected")
@@ -381,14 +381,14 @@ def test_a_move_that_no_longer_holds_is_rejected_as_churn(stages: Make) -> None:
 
 def test_a_move_without_a_budget_left_is_rejected_for_it(stages: Make) -> None:
     stage = two(stages, budget="1")
-    ask = CONSOLIDATIONS[1].ask
+    ask = CONSOLIDATIONS[0].ask
 
     def slow(view: View) -> MethodAnswer:
         answer = ask(view)
         stage.ledger.seize("ab".replace(answer.proposals[0].candidates[0], ""))
         return answer
 
-    stage.disruption._consolidations = (replace(CONSOLIDATIONS[1], ask=slow),)
+    stage.disruption._consolidations = (replace(CONSOLIDATIONS[0], ask=slow),)
     look(stage)
     assert left(stage) == ["a", "b"]
     assert ", reason: budget (savings: $0." in said(stage, "ConsolidationRejected")[0]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.disruption.methods import static_drift
+from provisioner.disruption.methods import drift, static_drift
 from tests.support.clock import NOON
 from tests.support.fleets import Fleet, gone, pool, several, told
 
@@ -15,7 +15,7 @@ from tests.support.fleets import Fleet, gone, pool, several, told
 def a_pool(nodes: int, drifted: int, **spec: Any) -> Fleet:
     fleet = Fleet([pool(**{"replicas": nodes, **spec})])
     for number in range(nodes):
-        since = NOON - timedelta(minutes=number) if number < drifted else None
+        since = NOON - timedelta(minutes=1 + number) if number < drifted else None
         fleet.node(f"n{number}", several(1, f"p{number}"), drifted=since)
     return fleet
 
@@ -73,6 +73,27 @@ def test_requirements_that_nothing_meets_are_said() -> None:
     wanted = ({"key": names.ARCH_LABEL, "operator": "In", "values": ["riscv"]},)
     answer = static_drift.propose(a_pool(1, 1, requirements=wanted).view())
     assert told(answer) == {"n0": 'No instance type meets the requirements of NodePool "general"'}
+
+
+def test_nodes_that_drift_together_begin_together() -> None:
+    """Else pods of the first go to the second, which takes pods until it is found drifted too, and are evicted twice."""
+    hashed = {names.NODEPOOL_HASH: "1", names.NODEPOOL_HASH_VERSION: "v3"}
+    static = pool(replicas=2)
+    metadata = msgspec.structs.replace(static.metadata, annotations={**hashed, names.NODEPOOL_HASH: "2"})
+    fleet = Fleet([msgspec.structs.replace(static, metadata=metadata)])
+    since = NOON - timedelta(seconds=1)
+    found = {
+        "type": names.DRIFTED,
+        "status": "True",
+        "reason": "NodePoolDrifted",
+        "lastTransitionTime": since.isoformat(),
+    }
+    fleet.node("a", several(1, "p"), annotations=hashed, conditions=[found])
+    fleet.node("b", several(1, "q"), annotations=hashed)
+    answer = static_drift.propose(fleet.view())
+    assert (answer.proposals, answer.recheck_at) == ((), since + drift.WAVE)
+    fleet.at = since + drift.WAVE
+    assert gone(static_drift.propose(fleet.view())) == [("a",)], "nobody waits for a verdict that does not come"
 
 
 def test_a_command_that_is_under_way_counts() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.disruption.methods import consolidation_single as single
+from provisioner.disruption.methods import consolidation
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.scheduling.world import Policies
 from provisioner.values.requirement import Requirements
@@ -42,7 +42,7 @@ def two(**of_pool: Any) -> Fleet:
 
 
 def test_row_103_a_node_whose_pods_fit_elsewhere_goes() -> None:
-    (one,) = single.propose(two().view()).proposals
+    (one,) = consolidation.propose(two().view()).proposals
     assert gist(one) == (("slack",), [], {"full": 1})
     assert (one.reason, one.method) == ("Underutilized", "single")
     assert one.saving_usd_per_hour == pytest.approx(0.1)
@@ -50,14 +50,14 @@ def test_row_103_a_node_whose_pods_fit_elsewhere_goes() -> None:
 
 def test_nodes_that_go_without_a_new_one_come_before_those_that_need_one() -> None:
     """The full node saves as much for each pod, by a launch and three moves."""
-    answer = single.propose(two().view())
+    answer = consolidation.propose(two().view())
     assert [gist(one)[:2] for one in answer.proposals] == [(("slack",), [])]
 
 
 def test_row_103_a_node_is_replaced_by_a_cheaper_one() -> None:
     fleet = Fleet()
     fleet.node("big", several(2, "w"), kind=LARGE)
-    (one,) = single.propose(fleet.view()).proposals
+    (one,) = consolidation.propose(fleet.view()).proposals
     assert gist(one) == (("big",), ["small"], {})
     assert one.saving_usd_per_hour == pytest.approx(0.3)
     assert one.replacements[0].instance_types == ("small", "medium")
@@ -66,9 +66,9 @@ def test_row_103_a_node_is_replaced_by_a_cheaper_one() -> None:
 def test_a_node_that_is_right_stays_and_says_so() -> None:
     fleet = Fleet()
     fleet.node("a", several(2, "w"), kind=SMALL)
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
-    assert told(answer)["a"] == single.NEVER_PAYS
+    assert told(answer)["a"] == consolidation.NEVER_PAYS
     assert {one.event for one in answer.blocked} == {"Unconsolidatable"}
 
 
@@ -77,7 +77,7 @@ def test_one_node_becomes_two_where_that_is_cheaper() -> None:
     dear = instance_type("dear", "4", "8Gi", 0.5, zones=ABC, capacity_types=("on-demand",))
     fleet = Fleet(types=(SMALL, dear))
     fleet.node("a", several(4, "w"), kind=dear)
-    (one,) = single.propose(fleet.view()).proposals
+    (one,) = consolidation.propose(fleet.view()).proposals
     assert gist(one) == (("a",), ["small", "small"], {})
     assert one.saving_usd_per_hour == pytest.approx(0.3)
 
@@ -85,7 +85,7 @@ def test_one_node_becomes_two_where_that_is_cheaper() -> None:
 def test_two_nodes_that_cost_as_much_are_no_replacement() -> None:
     fleet = Fleet(types=(SMALL, MEDIUM))
     fleet.node("a", several(4, "w"), kind=MEDIUM)
-    assert single.propose(fleet.view()).proposals == ()
+    assert consolidation.propose(fleet.view()).proposals == ()
 
 
 UNCONSOLIDATABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
@@ -118,7 +118,7 @@ UNCONSOLIDATABLE: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] =
 def test_who_is_left_alone(of_pool: dict[str, Any], of_node: dict[str, Any], message: str | None) -> None:
     fleet = Fleet([pool(**of_pool)])
     fleet.node("a", several(1, "w"), kind=LARGE, **of_node)
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
     assert told(answer) == ({} if message is None else {"a": message})
 
@@ -128,7 +128,7 @@ def test_row_102_a_node_that_saw_a_pod_of_late_waits_and_takes_none() -> None:
     fleet.nodes = [replace(one, last_pod_event=NOON - timedelta(seconds=10)) for one in fleet.nodes[:1]] + fleet.nodes[
         1:
     ]
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert answer.proposals == (), "its only destination saw a pod come"
     assert answer.recheck_at == NOON + timedelta(seconds=20)
 
@@ -137,14 +137,14 @@ def test_empty_nodes_are_left_to_emptiness_and_take_nothing() -> None:
     fleet = Fleet()
     fleet.node("void")
     fleet.node("a", several(2, "w"), kind=SMALL)
-    assert single.propose(fleet.view()).proposals == ()
+    assert consolidation.propose(fleet.view()).proposals == ()
 
 
 def test_row_89_budgets_hold_for_all_proposals_together() -> None:
     fleet = Fleet([pool(disruption={"budgets": [{"nodes": "1"}]})])
     for number in range(3):
         fleet.node(f"n{number}", several(1, f"p{number}"), kind=LARGE)
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert len(answer.proposals) == 1
     assert answer.recheck_at is None, "who asks sees by itself when a budget leaves more"
 
@@ -154,7 +154,7 @@ def test_pools_take_turns_under_one_order() -> None:
     for number in range(2):
         fleet.node(f"a{number}", several(1, f"p{number}"), kind=LARGE, of="one")
         fleet.node(f"b{number}", several(2, f"q{number}"), kind=LARGE, of="two")
-    found = [one for names_ in gone(single.propose(fleet.view())) for one in names_]
+    found = [one for names_ in gone(consolidation.propose(fleet.view())) for one in names_]
     assert found[:2] == ["a0", "b0"]
 
 
@@ -162,14 +162,14 @@ def test_a_node_that_takes_pods_of_another_is_not_moved_in_the_same_pass() -> No
     fleet = Fleet()
     fleet.node("a", several(1, "a"), kind=SMALL)
     fleet.node("b", several(1, "b"), kind=SMALL)
-    assert [gist(one) for one in single.propose(fleet.view()).proposals] == [(("a",), [], {"b": 1})]
+    assert [gist(one) for one in consolidation.propose(fleet.view()).proposals] == [(("a",), [], {"b": 1})]
 
 
 def test_pods_that_nobody_may_evict_keep_their_node() -> None:
     fleet = Fleet()
     fleet.node("a", several(1, "w", of_app("web")), kind=LARGE)
     fleet.budgets = [budget("pdb", "web", 0)]
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
     assert told(answer) == {"a": "Pdb prevents pod evictions (PodDisruptionBudget=default/pdb)"}
 
@@ -181,17 +181,17 @@ def test_a_saving_that_does_not_pay_for_the_move_is_left() -> None:
     """120 pods for two cents an hour: Karpenter moves them."""
     fleet = Fleet(types=(MEDIUM, instance_type("almost", "4", "8Gi", 0.18, zones=ABC, capacity_types=("on-demand",))))
     fleet.node("a", several(80, "w", shape("40m", "64Mi")))
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
     fleet.settings = Settings(acceptance=Acceptance.KARPENTER)
-    assert [gist(one)[1] for one in single.propose(fleet.view()).proposals] == [["almost"]]
+    assert [gist(one)[1] for one in consolidation.propose(fleet.view()).proposals] == [["almost"]]
 
 
 def test_a_node_that_ends_soon_anyway_is_not_replaced() -> None:
     fleet = Fleet()
     life = {"expireAfter": "24h3m"}
     fleet.node("a", several(8, "w", HALF), kind=LARGE, claim_spec=life)
-    assert single.propose(fleet.view()).proposals == ()
+    assert consolidation.propose(fleet.view()).proposals == ()
 
 
 def test_a_node_just_bought_is_not_replaced_but_may_be_deleted() -> None:
@@ -199,11 +199,11 @@ def test_a_node_just_bought_is_not_replaced_but_may_be_deleted() -> None:
     spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
     fleet = Fleet()
     fleet.node("a", several(2, "w"), kind=LARGE, created=young, claim_spec=spec)
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
     assert told(answer)["a"] == "Node was recently launched for the pods that it runs"
     fleet.node("room", several(2, "x"))
-    assert gone(single.propose(fleet.view())) == [("a",)]
+    assert gone(consolidation.propose(fleet.view())) == [("a",)]
 
 
 BOUGHT: dict[str, tuple[dict[str, Any], bool]] = {
@@ -226,7 +226,7 @@ def test_what_makes_a_young_node_replaceable(more: dict[str, Any], goes: bool) -
     fleet = Fleet()
     spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
     fleet.node("a", several(2, "w"), kind=LARGE, **{"created": NOON - timedelta(minutes=5), "claim_spec": spec, **more})
-    assert bool(single.propose(fleet.view()).proposals) is goes
+    assert bool(consolidation.propose(fleet.view()).proposals) is goes
 
 
 # --- spot and reserved ---
@@ -241,11 +241,11 @@ def test_row_105_spot_is_not_replaced_by_spot_unless_the_gate_is_open() -> None:
     types = spot_types(20)
     fleet = Fleet(types=types)
     fleet.node("a", several(2, "w"), kind=types[-1], capacity_type="spot")
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
     assert told(answer)["a"] == "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
     fleet.settings = Settings(spot_to_spot=True)
-    (one,) = single.propose(fleet.view()).proposals
+    (one,) = consolidation.propose(fleet.view()).proposals
     claim = one.replacements[0]
     assert claim.instance_types == tuple(f"t{n:02d}" for n in range(15)), (
         "cut, so that one replacement does not follow another"
@@ -257,7 +257,7 @@ def test_row_105_fifteen_cheaper_types_are_needed() -> None:
     types = spot_types(10)
     fleet = Fleet(types=types, settings=Settings(spot_to_spot=True))
     fleet.node("a", several(2, "w"), kind=types[-1], capacity_type="spot")
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
     assert told(answer)["a"] == (
         "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 9"
@@ -269,14 +269,14 @@ def test_row_105_spot_may_be_deleted_whatever_the_gate_says() -> None:
     fleet = Fleet(types=types)
     fleet.node("a", several(1, "w"), kind=types[0], capacity_type="spot")
     fleet.node("b", several(2, "x"), kind=types[0], capacity_type="spot")
-    assert len(single.propose(fleet.view()).proposals) == 1
+    assert len(consolidation.propose(fleet.view()).proposals) == 1
 
 
 def test_row_106_on_demand_is_replaced_by_spot_alone_where_both_would_do() -> None:
     types = spot_types(3)
     fleet = Fleet(types=types)
     fleet.node("a", several(2, "w"), kind=types[-1])
-    (one,) = single.propose(fleet.view()).proposals
+    (one,) = consolidation.propose(fleet.view()).proposals
     claim = one.replacements[0]
     assert claim.requirements.requirement(names.CAPACITY_TYPE_LABEL).single_value == "spot"
     assert claim.planned_capacity_type == "spot"
@@ -291,7 +291,7 @@ def test_no_type_is_named_whose_dearest_offering_is_not_cheaper() -> None:
     )
     fleet = Fleet(types=(odd, SMALL, LARGE))
     fleet.node("a", several(2, "w"), kind=LARGE)
-    (one,) = single.propose(fleet.view()).proposals
+    (one,) = consolidation.propose(fleet.view()).proposals
     assert one.replacements[0].instance_types == ("small",)
 
 
@@ -302,7 +302,7 @@ def test_reserved_capacity_is_taken_first() -> None:
     fleet = Fleet(types=(held,))
     fleet.node("a", several(4, "w"), kind=held)
     fleet.node("b", several(4, "x"), kind=held)
-    (one,) = single.propose(fleet.view()).proposals
+    (one,) = consolidation.propose(fleet.view()).proposals
     assert one.replacements[0].planned_capacity_type == "reserved"
 
 
@@ -318,9 +318,9 @@ def test_min_values_are_kept_by_what_is_left_after_the_price_filter() -> None:
     wanted = ({"key": key, "operator": "Exists", "minValues": 2},)
     fleet = Fleet([pool(requirements=wanted)], types=(SMALL, MEDIUM, LARGE))
     fleet.node("a", several(1, "w"), kind=MEDIUM)
-    assert single.propose(fleet.view()).proposals == ()
+    assert consolidation.propose(fleet.view()).proposals == ()
     fleet.types = (TINY, SMALL, MEDIUM, LARGE)
-    (one,) = single.propose(fleet.view()).proposals
+    (one,) = consolidation.propose(fleet.view()).proposals
     assert one.replacements[0].instance_types == ("tiny", "small")
 
 
@@ -336,7 +336,7 @@ def test_row_108_a_balanced_pool_weighs_savings_against_disruption(pods: int, go
     for number in range(3):
         fleet.node(f"n{number}", several(2, f"p{number}"), kind=SMALL, do_not_disrupt=True)
     fleet.types = (SMALL, MEDIUM)
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert bool(answer.proposals) is goes
     assert [one.pool for one in answer.rejected] == ["general"] * (not goes)
     assert [score.pool for one in answer.proposals for score in one.scores] == ["general"] * goes
@@ -355,7 +355,7 @@ def test_12_pods_spread_over_three_hosts_move_to_two_one_by_one() -> None:
     for name in "xyz":
         fleet.node(name, several(4, f"w{name}", web))
     fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
-    (one,) = single.propose(fleet.view()).proposals
+    (one,) = consolidation.propose(fleet.view()).proposals
     assert gist(one) == (("x",), [], {"y": 2, "z": 2})
 
 
@@ -368,7 +368,7 @@ def test_six_pods_spread_over_six_hosts_move_to_three() -> None:
     for name in "uvwxyz":
         fleet.node(name, several(1, f"w{name}", web))
     fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
-    found = single.propose(fleet.view()).proposals
+    found = consolidation.propose(fleet.view()).proposals
     assert [(len(one.candidates), len(one.replacements)) for one in found] == [(1, 0)] * 3
     homes = [name for one in found for name in one.placements]
     assert len({*homes}) == 3, "each of those that stay takes one"
@@ -383,7 +383,7 @@ def test_consolidation_that_would_wedge_is_not_proposed() -> None:
     for name in "xyz":
         fleet.node(name, several(4, f"w{name}", web), labels={"example.com/rack": name})
     fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
-    assert single.propose(fleet.view()).proposals == ()
+    assert consolidation.propose(fleet.view()).proposals == ()
 
 
 def test_a_pod_that_honours_taints_may_be_consolidated() -> None:
@@ -392,7 +392,7 @@ def test_a_pod_that_honours_taints_may_be_consolidated() -> None:
     fleet = Fleet()
     for name in "xyz":
         fleet.node(name, several(4, f"w{name}", web))
-    assert len(single.propose(fleet.view()).proposals) == 1
+    assert len(consolidation.propose(fleet.view()).proposals) == 1
 
 
 def test_the_order_is_what_is_saved_for_each_disruption() -> None:
@@ -400,7 +400,7 @@ def test_the_order_is_what_is_saved_for_each_disruption() -> None:
     fleet.node("many", several(4, "m", HALF), kind=LARGE)
     fleet.node("few", several(1, "f"), kind=LARGE)
     fleet.node("cheap", [running("c")], kind=SMALL)
-    found = [name for one in gone(single.propose(fleet.view())) for name in one]
+    found = [name for one in gone(consolidation.propose(fleet.view())) for name in one]
     assert found[0] == "few"
 
 
@@ -412,6 +412,6 @@ def test_followers_wait_until_those_that_they_follow_have_moved() -> None:
     fleet.node("room", several(5, "r"), kind=LARGE, do_not_disrupt=True)
     for name in "xy":
         fleet.node(name, [running(name, together)], kind=SMALL)
-    answer = single.propose(fleet.view())
+    answer = consolidation.propose(fleet.view())
     assert gone(answer) == [("x",)]
     assert told(answer)["y"].startswith("Its pods have affinity to pods on other nodes that are being disrupted")

@@ -1,0 +1,107 @@
+"""Nodes whose pods fit elsewhere, or for less on other nodes: alone, then several together. Pure. Source: core spec 6.9-6.11."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from provisioner.disruption.candidates import Candidate
+from provisioner.disruption.consolidation import Consolidation, Move
+from provisioner.disruption.sets import Sets
+from provisioner.disruption.view import MethodAnswer, View
+
+METHOD: Final = "single"
+"""Also the type that metrics have for a pass as a whole."""
+SEVERAL: Final = "multi"
+NEW: Final = 2
+"""Most nodes that take the place of one."""
+NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disruption"
+_TRIES: Final = 3
+"""Sets that are asked about for each node from which they grow."""
+_BARREN: Final = 64
+"""Nodes in a row of which no set promises anything; those after them have less to bring."""
+_QUESTIONS: Final = 100
+"""Questions about sets in one pass, and one more for every so many candidates:"""
+_CANDIDATES_A_QUESTION: Final = 5
+
+
+def propose(view: View) -> MethodAnswer:
+    """Every move that pays, each after those before it, within budgets.
+
+    First every node by itself, most saved for each unit of disruption first: those that need no new node go. Every candidate is judged in
+    every pass: by a question, or by the proof that no answer to it could pay. Where time is up, the rest comes first in the next pass.
+    Then replacements: of one node by one or two, and of sets of m nodes by any number below m, whatever brings most. A set is taken where
+    it brings more than its nodes do alone.
+
+    Differs: Karpenter proposes one command a pass, of several nodes if any prefix of its order can go for one new node, else of one;
+    it never makes two nodes of one, and nodes that need none make one command there.
+
+    Cost: O(nodes + pods), one question for each candidate, one more for each that needs a new node, and for sets a fifth of the candidates.
+    """
+    if view.prepared is None:
+        return MethodAnswer()
+    work = Consolidation(view, view.prepared)
+    alone: dict[str, Move] = {}
+    for number, one in enumerate(work.order):
+        if work.over:
+            return work.answer(work.order[number:])
+        if not work.free(one) or work.allowance.lacks(one.node.pool):
+            continue
+        if not work.can_pay((one,)):
+            work.refuse(one, NEVER_PAYS)
+            continue
+        found = work.judge((one,), max_new=NEW)
+        if not isinstance(found, Move):
+            work.refuse(one, found)
+        elif found.result.claims:
+            alone[one.key] = found
+        else:
+            work.accept(found, METHOD)
+    unreached = _replaced(work, alone)
+    return work.answer(unreached)
+
+
+def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
+    """Accept what needs new nodes; returns who could be replaced and was not come to. `alone`: what each node brought when it was asked about by itself."""
+    sets = work.sets()
+    left = _QUESTIONS + len(work.order) // _CANDIDATES_A_QUESTION
+    seeds = {move.some[0].key: (move.gain / move.some[0].cost, move.some[0]) for move in alone.values()}
+    for one in sets.seeds():
+        seeds.setdefault(one.key, (sets.margins[one.key] / one.cost, one))
+    unreached, barren = [], 0
+    for _, one in sorted(seeds.values(), key=lambda entry: (-entry[0], entry[1].key)):
+        own = alone.get(one.key)
+        if work.over:
+            unreached += [one] if own is not None else []
+            continue
+        if not work.free(one) or work.allowance.lacks(one.node.pool):
+            continue
+        together: Move | None = None
+        if left > 0 and barren < _BARREN and one.key in sets.margins:
+            together, asked = _together(work, sets, one, alone, min(left, _TRIES))
+            left, barren = left - asked, 0 if asked else barren + 1
+        if together is not None:
+            work.accept(together, SEVERAL)
+        elif own is not None:
+            found = work.judge((one,), max_new=NEW)
+            if isinstance(found, Move):
+                work.accept(found, METHOD)
+            else:
+                work.refuse(one, found)
+    return unreached
+
+
+def _together(
+    work: Consolidation, sets: Sets, seed: Candidate, alone: Mapping[str, Move], most: int
+) -> tuple[Move | None, int]:
+    """The first set with a node, of the most promising, that brings more than its nodes do alone; and how many were asked about."""
+    asked = 0
+    for promised, some in sets.grown(seed, work.free):
+        by_themselves = sum(alone[one.key].gain for one in some if one.key in alone)
+        if asked == most or promised <= 0:
+            break
+        if promised <= by_themselves or not work.allows(some) or not work.can_pay(some):
+            continue
+        asked += 1
+        found = work.judge(some, max_new=len(some) - 1)
+        if isinstance(found, Move) and found.gain > by_themselves:
+            return found, asked
+    return None, asked

@@ -1,0 +1,195 @@
+"""A fleet whose commands are carried out at once, and Karpenter's rule of consolidation beside ours.
+
+Source of the rule: karpenter `pkg/controllers/disruption` at 226646810 (core spec 6.6, 6.9-6.11): emptiness first; of several nodes the
+longest prefix of at most 100, by bisection, for which one new node does; else the first single node that pays; one command after
+another, each over the fleet that the last one left. Without timeouts, validation and PodDisruptionBudgets, which flatters it.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.candidates import Candidate
+from provisioner.disruption.consolidation import Consolidation, Move
+from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.view import View
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.result import PlannedClaim
+from provisioner.scheduling.world import Machines, Policies, world_of
+from provisioner.state.snapshot import NodeView
+from provisioner.values.resources import EMPTY, Resources
+from tests.support import priced_fleets
+from tests.support.fleets import Fleet, pool
+from tests.support.problems import WELL_KNOWN
+
+_MOST = 100
+_BUDGET = 0.10
+
+
+@dataclass
+class Economy:
+    """A fleet of one NodePool, what became of it, and what that took.
+
+    Attributes:
+        evictions: pods that were moved.
+        saved: USD per hour.
+    """
+
+    fleet: Fleet
+    evictions: int = 0
+    saved: float = 0.0
+    _machines: Machines = field(default_factory=Machines)
+    _prepared: Prepared | None = None
+    _made: int = 0
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of all nodes, which are on demand."""
+        prices = {one.name: one.offerings[0].price for one in self.fleet.types}
+        return sum(prices[_type(node)] for node in self.fleet.nodes)
+
+    @property
+    def pods(self) -> int:
+        return sum(len(node.pods) for node in self.fleet.nodes)
+
+    def view(self) -> View:
+        """What a method is asked; the world is made from the last one."""
+        fleet = self.fleet
+        snapshot = fleet.snapshot()
+        world = world_of(
+            snapshot, lambda _: fleet.types, WELL_KNOWN, lambda _: True, fleet.policies, self._machines
+        ).world
+        self._prepared = prepare(world, self._prepared)
+        return View(
+            snapshot=snapshot,
+            prepared=self._prepared,
+            allowed=lambda *_: len(fleet.nodes),
+            settings=fleet.settings,
+            types_of=lambda _: fleet.types,
+        )
+
+    def carry_out(self, one: Proposal) -> None:
+        """All of it, in an instant."""
+        going = set(one.candidates)
+        nodes, self.fleet.nodes = self.fleet.nodes, []
+        for node in nodes:
+            if node.key.name in going:
+                self.evictions += len(node.pods)
+            else:
+                self.fleet.nodes.append(added(node, one.placements.get(str(node.key), ())))
+        for claim in one.replacements:
+            self._made += 1
+            launch(self.fleet, f"r{self._made:05d}", claim)
+        self.saved += one.saving_usd_per_hour
+
+
+def _type(node: NodeView) -> str:
+    return node.labels["node.kubernetes.io/instance-type"]
+
+
+def added(node: NodeView, pods: tuple[Pod, ...]) -> NodeView:
+    """The node with more pods on it; the same object where there are none."""
+    if not pods:
+        return node
+    more = tuple(changed(one, node_name=node.name) for one in pods)
+    used = sum_of(more)
+    return replace(node, pods=node.pods + more, used=node.used + used, room=node.room - used)
+
+
+def sum_of(pods: Iterable[Pod]) -> Resources:
+    """What pods ask for together."""
+    found = EMPTY
+    for one in pods:
+        found += one.shape.requests
+    return found
+
+
+def launch(fleet: Fleet, name: str, claim: PlannedClaim, pods: Iterable[Pod] | None = None, **more: Any) -> None:
+    """The node that a claim becomes, as planned; with some of its pods only where they are named."""
+    kind = next(one for one in fleet.types if one.name == claim.planned_type)
+    listed = tuple(claim.pods if pods is None else pods)
+    own = EMPTY
+    if pods is not None:
+        own = sum_of(claim.pods) - sum_of(listed)
+    fleet.node(
+        name,
+        listed,
+        kind=kind,
+        zone=claim.planned_zone,
+        capacity_type=claim.planned_capacity_type,
+        room=claim.allocatable - claim.requests + own,
+        of=claim.pool,
+        **more,
+    )
+
+
+def scaled_down(kind: str, nodes: int, seed: int) -> Economy:
+    """Nodes that first fit bought for a workload whose Deployments are unevenly scaled down to about 60 % since; 3 % are not to be disrupted."""
+    most, pods_a_node = (16, 42) if kind == "micro" else (32, 5)
+    types: tuple[InstanceType, ...] = tuple(
+        one for one in priced_fleets.ec2_types(most_cpus=most) if one.capacity.amount("cpu") >= 4_000
+    )
+    fleet = Fleet(
+        [pool(name="default")], types=types, daemons=priced_fleets.DAEMONS, policies=Policies(hostname_domains=1)
+    )
+    pods = priced_fleets.workload(kind, nodes * pods_a_node, seed)
+    chance = random.Random(seed)
+    shares = {one.shape.key: chance.betavariate(2.2, 2.2 * 0.4 / 0.6) for one in pods}
+    claims = list(fleet.prepared().solve(pods, explain=False).claims)
+    chance.shuffle(claims)
+    for number, claim in enumerate(claims):
+        left = [one for one in claim.pods if chance.random() < shares[one.shape.key]]
+        if left:  # emptiness has the others
+            launch(fleet, f"n{number:05d}", claim, left, do_not_disrupt=chance.random() < 0.03)
+    return Economy(fleet)
+
+
+class _Karpenters(Consolidation):
+    def _ranked(self, some: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        return tuple(sorted(some, key=lambda one: (-one.usd_per_hour / one.cost, one.key)))
+
+
+def karpenters(economy: Economy) -> Iterator[Economy]:
+    """The fleet after each command of Karpenter's, until nothing pays."""
+    hopeless: set[tuple[str, int]] = set()
+    while True:
+        view = economy.view()
+        assert view.prepared is not None
+        work = _Karpenters(view, view.prepared)
+        most = min(_MOST, max(1, round(_BUDGET * len(economy.fleet.nodes))))
+        move = _of_many(work, work.order[:most]) or _of_one(work, hopeless)
+        if move is None:
+            return
+        work.accept(move, "karpenter")
+        economy.carry_out(work.proposals[0])
+        yield economy
+
+
+def _of_many(work: Consolidation, listed: Sequence[Candidate]) -> Move | None:
+    low, high = 2, len(listed)
+    best: Move | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        found = work.judge(listed[:middle], max_new=1)
+        if isinstance(found, Move):
+            best, low = found, middle + 1
+        else:
+            high = middle - 1
+    return best
+
+
+def _of_one(work: Consolidation, hopeless: set[tuple[str, int]]) -> Move | None:
+    for one in work.order:
+        looks = one.key, len(one.pods)
+        if looks in hopeless:
+            continue
+        found = work.judge((one,), max_new=1)
+        if isinstance(found, Move):
+            return found
+        hopeless.add(looks)
+    return None

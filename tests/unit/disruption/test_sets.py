@@ -1,0 +1,92 @@
+"""Which nodes may be worth replacing together, found without a question."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from provisioner.disruption.candidates import Candidate
+from provisioner.disruption.consolidation import Consolidation
+from provisioner.disruption.sets import MOST, Sets
+from provisioner.disruption.waste import Rates
+from provisioner.values.resources import Resources
+from tests.support.fleets import ABC, SMALL, Fleet, several
+from tests.support.problems import instance_type, offering, pool, shape
+
+CHEAP = instance_type("cheap", "8", "16Gi", 0.3, zones=ABC, capacity_types=("on-demand",))
+THREE = shape("1900m", "1Gi")
+
+
+def of(fleet: Fleet) -> tuple[Consolidation, Sets]:
+    view = fleet.view()
+    assert view.prepared is not None
+    work = Consolidation(view, view.prepared)
+    return work, work.sets()
+
+
+def keys(some: Iterable[tuple[float, tuple[Candidate, ...]]]) -> list[tuple[float, set[str]]]:
+    return [(round(gain, 4), {one.key for one in own}) for gain, own in some]
+
+
+def test_a_set_grows_until_one_new_node_holds_its_pods_for_less() -> None:
+    """Four nodes of $0.1 fill one of $0.3; of three of them nothing is left over."""
+    fleet = Fleet(types=(SMALL, CHEAP))
+    for name in "abcde":
+        fleet.node(name, several(1, name, THREE), kind=SMALL)
+    work, sets = of(fleet)
+    (first, *_) = keys(sets.grown(work.order[0], work.free))
+    saved, moves, beside = 4 * 0.1 - 0.3, 4 * 0.002, 0.3 * 3 / 60
+    assert first[0] == pytest.approx(saved - moves - beside)
+    assert len(first[1]) == 4
+    assert work.order[0].key in first[1]
+
+
+def test_a_node_of_the_right_size_is_no_seed_and_empty_room_makes_one() -> None:
+    """What a node costs above the least that its pods can cost is all that it can add."""
+    fleet = Fleet(types=(SMALL, CHEAP))
+    fleet.node("full", several(4, "f", THREE), kind=CHEAP)
+    fleet.node("half", several(1, "h", shape("400m", "512Mi")), kind=SMALL)
+    _, sets = of(fleet)
+    assert [one.key for one in sets.seeds()] == ["half"]
+    assert sets.margins["full"] < 0 < sets.margins["half"] < 0.1
+
+
+def test_nodes_that_are_not_free_are_in_no_set() -> None:
+    fleet = Fleet(types=(SMALL, CHEAP))
+    for name in "abcde":
+        fleet.node(name, several(1, name, THREE), kind=SMALL)
+    work, sets = of(fleet)
+    assert keys(sets.grown(work.order[0], lambda one: one.key in "abc")) == []
+
+
+def test_a_set_has_so_many_nodes_at_most() -> None:
+    huge = instance_type("huge", "64", "128Gi", 0.5, zones=ABC, capacity_types=("on-demand",))
+    fleet = Fleet(types=(SMALL, huge))
+    for number in range(20):
+        fleet.node(f"n{number:02d}", several(1, f"p{number}", THREE), kind=SMALL)
+    work, sets = of(fleet)
+    assert max(len(own) for _, own in sets.grown(work.order[0], work.free)) == MOST
+
+
+def test_only_what_the_pool_may_buy_counts() -> None:
+    """A cheap offering of a capacity type that the NodePool does not allow is no price of a new node."""
+    both = instance_type("both", "8", "16Gi", offerings=[offering("a", 0.01, "spot"), offering("a", 0.9)])
+    allowed = pool("general", ("karpenter.sh/capacity-type", "In", ("on-demand",)), types=(both,))
+    fleet = Fleet(types=(SMALL,))
+    for name in "abcd":
+        fleet.node(name, several(1, name, THREE), kind=SMALL)
+    work, _ = of(fleet)
+    sets = Sets(work.order, [allowed], Rates.of([both]), lambda _: 0.0, 0.0)
+    assert sets.grown(work.order[0], work.free) == []
+
+
+def test_what_daemons_take_of_a_node_they_take_of_a_new_one() -> None:
+    """The pods of four nodes leave 400m of eight CPUs."""
+    for daemons in (100, 500):
+        fleet = Fleet(types=(SMALL, CHEAP))
+        for name in "abcd":
+            pods = several(1, name, THREE)
+            room = SMALL.allocatable - pods[0].shape.requests - Resources.of({"cpu": daemons, "pods": 1})
+            fleet.node(name, pods, kind=SMALL, room=room)
+        work, sets = of(fleet)
+        found = sets.grown(work.order[0], work.free)
+        assert bool(found) is (daemons == 100), "three of them cost as much as the new one"
