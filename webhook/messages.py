@@ -7,6 +7,37 @@ FAILED_TO_READ_ADMISSION_REVIEW: Final = "Failed to read an admission review; th
 FAILED_TO_READ_POD: Final = "Failed to read a pod; it was admitted unchanged"
 FAILED_TO_PROCESS_ADMISSION_REVIEW: Final = "Failed to process an admission review; the pod was admitted unchanged"
 
+# stamping.py
+STAMPED_FOR_IMAGES: Final = "architectures of the images"
+IMAGES_HAVE_NO_COMMON_ARCHITECTURE: Final = (
+    "dovetail: the images of the pod have no architecture in common, so no node can run all of its containers. "
+    "kubernetes.io/arch was not stamped"
+)
+
+
+def image_arch_not_supported(setting: str) -> str:
+    """A warning about a value that is not known."""
+    return f"dovetail: {setting} is not supported; use stamp, gate or disabled. kubernetes.io/arch was not stamped"
+
+
+def images_are_not_looked_up(setting: str) -> str:
+    """A warning about a setting that needs a flag."""
+    return f"dovetail: {setting}: the webhook is not looking up images (--image-registries). kubernetes.io/arch was not stamped"
+
+
+# images
+FAILED_TO_LOOK_UP_IMAGE: Final = (
+    "Failed to look up the architectures of an image; pods that use it are admitted without them"
+)
+FAILED_TO_READ_PULL_SECRET: Final = "Failed to read a pull secret; the registry is asked without it"
+FAILED_TO_GET_ECR_TOKEN: Final = "Failed to get a token for Amazon ECR; the registry is asked without it"
+FAILED_TO_SURVEY_RUNNING_IMAGES: Final = "Failed to list Nodes or pods; images that run are not learned from"
+FAILED_TO_RELEASE_POD: Final = "Failed to write what became known of a pod's images; trying again"
+PODS_ARE_NOT_HELD: Final = "Pods are not held until their images are known: the permission to patch pods is missing, or the API server cannot be asked"
+NO_COMMON_ARCHITECTURE: Final = (
+    "The images of the pod have no architecture in common, so no node can run all of its containers"
+)
+
 # validation.py
 FAILED_TO_READ_VALIDATING_REVIEW: Final = (
     "Failed to read an admission review; the object was admitted without validation"
