@@ -29,7 +29,7 @@ from tests.support.mutants import DOCUMENTS, document, mutant
 from webhook.app import Admission
 from webhook.review import ReviewError
 from webhook.shares import Owner, Seat, Share, Side
-from webhook.stamping import Facts
+from webhook.stamping import Facts, Images, ImagesAsked
 
 MUTANTS = 100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 5_000
 KINDS: dict[str, Resource[Any]] = {
@@ -134,6 +134,10 @@ class _Everywhere:
     def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
         del owner, review, keep
         return Seat(Side.SPOT, 1, share.of(1))
+
+    def images(self, asked: ImagesAsked, *, keep: bool) -> Images | None:
+        del keep
+        return Images({image: frozenset({("linux", "arm64")}) for image in asked.images})
 
 
 def test_every_review_is_answered_unless_its_uid_cannot_be_read() -> None:
