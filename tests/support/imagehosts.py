@@ -146,7 +146,7 @@ class _Server(ThreadingHTTPServer):
     context: ssl.SSLContext
     daemon_threads = True
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
+    def finish_request(self: Any, request: Any, client_address: Any) -> None:
         """TLS in the thread of the request, so that a slow handshake holds up nobody."""
         try:
             request.settimeout(5)
