@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from provisioner.values.message import EventMessage
+
 # app.py
 FAILED_TO_READ_ADMISSION_REVIEW: Final = "Failed to read an admission review; the object was admitted unchanged"
 FAILED_TO_READ_POD: Final = "Failed to read a pod; it was admitted unchanged"
@@ -13,6 +15,12 @@ IMAGES_HAVE_NO_COMMON_ARCHITECTURE: Final = (
     "dovetail: the images of the pod have no architecture in common, so no node can run all of its containers. "
     "kubernetes.io/arch was not stamped"
 )
+
+
+def no_common_architecture() -> EventMessage:
+    """An event on a pod whose images became known after its admission."""
+    text = "The images of the pod have no architecture in common, so no node can run all of its containers"
+    return EventMessage("Warning", "NoCommonArchitecture", text)
 
 
 def image_arch_not_supported(setting: str) -> str:
@@ -34,9 +42,6 @@ FAILED_TO_GET_ECR_TOKEN: Final = "Failed to get a token for Amazon ECR; the regi
 FAILED_TO_SURVEY_RUNNING_IMAGES: Final = "Failed to list Nodes or pods; images that run are not learned from"
 FAILED_TO_RELEASE_POD: Final = "Failed to write what became known of a pod's images; trying again"
 PODS_ARE_NOT_HELD: Final = "Pods are not held until their images are known: the permission to patch pods is missing, or the API server cannot be asked"
-NO_COMMON_ARCHITECTURE: Final = (
-    "The images of the pod have no architecture in common, so no node can run all of its containers"
-)
 
 # validation.py
 FAILED_TO_READ_VALIDATING_REVIEW: Final = (

@@ -362,6 +362,7 @@ def command(
 ) -> None:
     """Run the admission webhook: stamps label requirements on new pods, by opt-in, validates NodePools and the like, and fails open."""
     logs.configure(log_level, log_format)
+    images = _image_settings(image_registries, image_registry_networks, image_ecr_accounts, image_registry_ca)
     temporary = cert_dir is None
     try:
         if register_url:
@@ -384,7 +385,7 @@ def command(
             scheduler_lease=scheduler_lease,
             scheduler_name=scheduler_name,
             on_demand_shares=on_demand_shares,
-            images=_image_settings(image_registries, image_registry_networks, image_ecr_accounts, image_registry_ca),
+            images=images,
             identity=identity or f"{socket.gethostname().lower()}-{bind[1]}",
             conversion=conversion,
         )

@@ -32,7 +32,6 @@ GATE_SECONDS: Final = 10.0
 LOOK_AGAIN_SECONDS: Final = 60.0
 RIGHTS_SECONDS: Final = 60.0
 WORKERS: Final = 4
-NO_COMMON_ARCHITECTURE: Final = "NoCommonArchitecture"
 _RIGHTS: Final = "rights"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _QUICK_SECONDS: Final = 5.0
@@ -158,7 +157,7 @@ class MarkedPods:
             return Result(requeue_after=left if left > 0 else LOOK_AGAIN_SECONDS)
         if decision.warnings:
             reference = ObjectReference(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=marked.uid)
-            self._recorder.publish(reference, "Warning", NO_COMMON_ARCHITECTURE, messages.NO_COMMON_ARCHITECTURE)
+            self._recorder.publish(reference, *messages.no_common_architecture())
         if not decision.operations:
             return DONE
         guards = (

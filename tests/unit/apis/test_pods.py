@@ -537,7 +537,7 @@ def test_critical_pods_are_those_of_the_system_classes(name: str, want: bool) ->
 
 ANY_GPU = {"key": "gpu", "operator": "Exists"}
 FOR_BOTH = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "s390x"]}
-TERMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+NARROWED: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "no affinity": ({}, [{"matchExpressions": [FOR_BOTH]}]),
     "pod affinity alone": ({"podAffinity": {}}, [{"matchExpressions": [FOR_BOTH]}]),
     "every term": (
@@ -554,7 +554,7 @@ TERMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize(("affinity", "wanted"), TERMS.values(), ids=TERMS)
+@pytest.mark.parametrize(("affinity", "wanted"), NARROWED.values(), ids=NARROWED)
 def test_what_became_known_of_a_pods_images_is_required_of_its_node(
     affinity: dict[str, Any], wanted: list[dict[str, Any]]
 ) -> None:

@@ -863,8 +863,9 @@ def built(known: Images | None, labels: dict[str, str] = STAMP) -> Facts:
 
 def running(*names: str, init: tuple[str, ...] = (), **spec: Any) -> dict[str, Any]:
     containers = [{"name": f"c{at}", "image": name} for at, name in enumerate(names)]
-    starters = {"initContainers": [{"name": f"i{at}", "image": name} for at, name in enumerate(init)]} if init else {}
-    return pod(containers=containers, **starters, **spec)
+    if init:
+        spec["initContainers"] = [{"name": f"i{at}", "image": name} for at, name in enumerate(init)]
+    return pod(containers=containers, **spec)
 
 
 AMD = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
