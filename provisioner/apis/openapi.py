@@ -7,7 +7,6 @@ Differs: the API server stops at the schema before it asks the rules, and names 
 """
 
 import dataclasses
-import difflib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ from provisioner.apis.karpenter import (
     QUALIFIED_NAME,
 )
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT
+from provisioner.values.spelling import closest
 
 Document = Mapping[str, Any]
 
@@ -113,8 +113,8 @@ def violations(definition: Definition, document: Document) -> list[Violation]:
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """A question that ends a sentence, "" where nothing known is close."""
     by_folded = {one.casefold(): one for one in sorted(known, reverse=True)}
-    close = difflib.get_close_matches(text.casefold(), by_folded, n=1, cutoff=0.6)
-    return f"; did you mean {by_folded[close[0]]}?" if close else ""
+    close = closest(text.casefold(), by_folded)
+    return f"; did you mean {by_folded[close]}?" if close else ""
 
 
 def child(path: str, name: str) -> str:

@@ -49,12 +49,20 @@ def basic(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     documents = scaled(example("bench-basic.yaml"), bench.pods)
     out = measure(bench, bench.setup("basic", mode), "bench-nodepool.yaml", documents)
     memory = out.memory_megabytes
+    followed = mode is not Mode.ALL_OFF  # kube-scheduler alone fills nodes in its own order, and some pods need others
     return [
         Figure(f"{prefix}{PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
         Figure(f"{prefix}all pods running", out.all_running_seconds, "s", at_most(ALL_RUNNING_GOAL_SECONDS)),
-        Figure(f"{prefix}nodes", out.counts.nodes, "nodes", at_most(NODES_GOAL)),
-        Figure(f"{prefix}mean CPU utilisation", 100 * out.cpu_utilisation, "%", at_least(CPU_GOAL)),
-        Figure(f"{prefix}mean memory utilisation", 100 * out.memory_utilisation, "%", at_least(MEMORY_GOAL)),
+        Figure(f"{prefix}nodes", out.counts.nodes, "nodes", at_most(NODES_GOAL) if followed else None),
+        Figure(
+            f"{prefix}mean CPU utilisation", 100 * out.cpu_utilisation, "%", at_least(CPU_GOAL) if followed else None
+        ),
+        Figure(
+            f"{prefix}mean memory utilisation",
+            100 * out.memory_utilisation,
+            "%",
+            at_least(MEMORY_GOAL) if followed else None,
+        ),
         Figure(f"{prefix}cost", out.counts.usd_per_hour, "$/h"),
         *placement_figures(out, mode, prefix),
         Figure(
@@ -74,10 +82,19 @@ def placement(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
 def spread(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     """600 pods in 12 Deployments with DoNotSchedule: half spread over zones, a quarter over nodes, a quarter over both."""
     setup = bench.setup("spread", mode)
-    return placed(bench, setup, mode, prefix, "bench-nodepool.yaml", spread_workload(SPREAD_PODS))
+    return placed(bench, setup, mode, prefix, "bench-nodepool.yaml", spread_workload(SPREAD_PODS), nominates=False)
 
 
-def placed(bench: Bench, setup: Setup, mode: Mode, prefix: str, pools: str, documents: list[Document]) -> list[Figure]:
+def placed(
+    bench: Bench,
+    setup: Setup,
+    mode: Mode,
+    prefix: str,
+    pools: str,
+    documents: list[Document],
+    *,
+    nominates: bool = True,
+) -> list[Figure]:
     """Where the pods of a workload land and when all of them run."""
     out = measure(bench, setup, pools, documents)
     found = out.placement
@@ -89,7 +106,7 @@ def placed(bench: Bench, setup: Setup, mode: Mode, prefix: str, pools: str, docu
         Figure(f"{prefix}{PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
         Figure(f"{prefix}all pods running", out.all_running_seconds, "s", at_most(ALL_RUNNING_GOAL_SECONDS)),
         Figure(f"{prefix}nodes", out.counts.nodes, "nodes"),
-        *placement_figures(out, mode, prefix),
+        *placement_figures(out, mode, prefix, nominates=nominates),
         Figure(f"{prefix}pods bound", out.bound_per_second, "1/s"),
     ]
 
@@ -165,9 +182,12 @@ def title(case: str, mode: Mode) -> str:
     help="Where bench-CASE.json is written.",
 )
 def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool, results_directory: Path) -> None:
-    """Measure the main job on a real control plane.
+    r"""Measure the main job on a real control plane.
 
-    basic, placement, spread and latency buy nodes; consolidation, drift, drift-fast, drift-pdb, empty and deleted renew them.
+    \b
+    Nodes are bought:  basic, placement, spread, latency
+    They are renewed:  consolidation, drift, drift-fast, drift-pdb, empty,
+                       deleted
 
     Exits 1 when a case could not be run, pods were left without a node, fewer were up than a PodDisruptionBudget demands, or a drifted node stayed; a
     missed goal is printed and kept in the figures, and exits 0.

@@ -7,7 +7,6 @@ one sentence that names the flag or the variable, before anything is started.
 # ruff: noqa: RUF009  (the calls describe fields, as dataclasses.field does)
 
 import base64
-import difflib
 import ipaddress
 import math
 import re
@@ -496,7 +495,7 @@ class Options:
         "for every maxSkew pods. The annotation dovetail.dev/hostname-domains of a NodePool overrides it.",
     )
     packing: str = _own(
-        "greedy",
+        "cost",
         _Parser(_choice("cost", "greedy"), "cost|greedy"),
         "How nodes are chosen for pending pods: with cost, a planner looks for the cheapest nodes while the batch has time; with greedy, pods are "
         "packed by decreasing size, as Karpenter does. The annotation dovetail.dev/packing of a NodePool overrides it.",
@@ -752,7 +751,9 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
         if name not in settings and name.startswith("no_") and isinstance(_default(name[3:]), bool):
             name, negated = name[3:], True
         if name not in settings:
-            close = difflib.get_close_matches(flag, [_flag(known) for known in settings], 1)
+            import difflib  # noqa: PLC0415 - half a megabyte that only a misspelt flag needs
+
+            close = difflib.get_close_matches(flag, map(_flag, settings), 1)
             raise OptionsError(
                 f"unknown flag --{flag}" + (f"; did you mean --{close[0]}?" if close else "; --help lists them all")
             )

@@ -141,7 +141,7 @@ class KeyedQueue:
         name: for logs and thread names.
         reconcile: does the work of one key; called in one of `workers` threads.
         clock: measures delays.
-        workers: number of threads.
+        workers: the most threads; each is started when a key waits and all others are at work, and stays.
         chance: jitter of the back-off.
     """
 
@@ -165,6 +165,7 @@ class KeyedQueue:
         self._failures: dict[str, int] = {}
         self._lock = threading.Condition()
         self._threads: list[threading.Thread] = []
+        self._started = False
         self._stopping = False
         self._draining = False
 
@@ -183,20 +184,14 @@ class KeyedQueue:
             return self._schedule.ready(self._clock.monotonic())
 
     def start(self) -> None:
-        """Start the threads; keys may have been added before. Starting twice does nothing."""
+        """Start the first thread; keys may have been added before. Starting twice does nothing."""
         with self._lock:
-            if self._threads or self._stopping:
+            if self._started or self._stopping:
                 return
             itself = weakref.ref(self)
             _DEPTH.labels(self.name).set_function(lambda: found.depth() if (found := itself()) is not None else 0)
-            self._threads = [
-                threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
-                for number in range(self._workers)
-            ]
-            for (
-                thread
-            ) in self._threads:  # under the lock: a stop that comes now must not join what has not been started
-                thread.start()
+            self._started = True
+            self._add_thread()
 
     def add(self, key: str) -> None:
         """Run `key` as soon as a thread is free. Never blocks; does nothing once stopping."""
@@ -208,7 +203,7 @@ class KeyedQueue:
             if self._stopping or self._failures.get(key):
                 return
             self._schedule.add(key, self._clock.monotonic())
-            self._lock.notify()
+            self._wake()
 
     def add_after(self, key: str, seconds: float) -> None:
         """Run `key` in `seconds`, or earlier if it is already wanted earlier."""
@@ -216,7 +211,7 @@ class KeyedQueue:
             if self._stopping:
                 return
             self._schedule.add(key, self._clock.monotonic() + max(0.0, seconds))
-            self._lock.notify()
+            self._wake()
 
     def add_all(self, keys: Iterable[str]) -> None:
         """Add many keys at once."""
@@ -226,7 +221,7 @@ class KeyedQueue:
             now = self._clock.monotonic()
             for key in keys:
                 self._schedule.add(key, now)
-            self._lock.notify_all()
+            self._wake()
 
     def failures(self, key: str) -> int:
         """How often `key` has failed in a row."""
@@ -288,10 +283,31 @@ class KeyedQueue:
                 if self._stopping and not (self._draining and self._schedule.ready(now)):
                     return None
                 key = self._schedule.pop(now)
-                if key is not None:
-                    return key
                 at = self._schedule.next_time()
+                if key is not None:
+                    if at is not None:
+                        self._wake()
+                    return key
                 self._lock.wait(None if at is None else max(0.0, at - now))
+
+    def _wake(self) -> None:
+        """See that a thread looks at what waits, now or later; with the lock."""
+        if self._schedule.running < len(self._threads):
+            self._lock.notify()  # whoever is not at work and does not wait looks by itself
+        elif self._started and not self._stopping and len(self._threads) < self._workers:
+            self._add_thread()
+
+    def _add_thread(self) -> None:
+        """Start one more; with the lock, so that a stop that comes now does not join what has not been started."""
+        thread = threading.Thread(target=self._work, name=f"{self.name}-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads for this process: those that there are do the work
+            if not self._threads:
+                raise
+            _log.warning(messages.NO_MORE_THREADS, queue=self.name, threads=len(self._threads))
+            return
+        self._threads.append(thread)
 
     def _finish(self, key: str, result: Result | None, *, failed: bool) -> None:
         with self._lock:
@@ -306,7 +322,6 @@ class KeyedQueue:
                 if result is not None and result.requeue_after is not None and not self._stopping:
                     self._schedule.add(key, now + max(0.0, result.requeue_after))
             self._schedule.done(key)
-            self._lock.notify_all()
 
 
 @dataclass(frozen=True, slots=True)

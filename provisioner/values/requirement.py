@@ -9,12 +9,13 @@ Differs: absence is part of the set, so "Exists and NotIn [a]", "NotIn [a] and G
 """
 
 import dataclasses
-import difflib
 import enum
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
+
+from provisioner.values.spelling import closest
 
 INT_MAX: Final = 2**63 - 1
 INT_MIN: Final = -(2**63)
@@ -393,7 +394,7 @@ class Conflict:
         names = sorted({name for group in self.known for name in group})
         suffix = self.key.rpartition("/")[2]
         same_name = [name for name in names if name.rpartition("/")[2] == suffix]
-        return next(iter(same_name or difflib.get_close_matches(self.key, names, n=1, cutoff=0.85)), "")
+        return same_name[0] if same_name else closest(self.key, names, alike=0.85)
 
 
 def _canonical(

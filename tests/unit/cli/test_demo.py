@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from provisioner.cli.demo import figures_of, judge
+from provisioner.cli.demo import PLANNER, figures_of, judge, placement_figures
 from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.placement import Placement
 from provisioner.cli.harness.running import Run
@@ -38,6 +38,12 @@ GOALS = {
 def test_every_goal_of_the_issue_is_a_figure() -> None:
     goals = {figure.name: str(figure.goal) for figure in figures_of(RUN) if figure.goal is not None}
     assert goals == GOALS
+
+
+def test_a_fleet_by_cost_may_take_a_second_more() -> None:
+    planned = dataclasses.replace(RUN, memory_megabytes={**RUN.memory_megabytes, PLANNER: 50.0})
+    [goal] = [str(figure.goal) for figure in figures_of(planned) if figure.name == "last claim after the window"]
+    assert goal == "<= 2"
 
 
 @pytest.mark.parametrize(
@@ -86,3 +92,9 @@ def test_missed_time_and_memory_do_not_fail_the_demo() -> None:
 
 def test_a_claim_that_is_left_counts_as_a_node_that_is_left() -> None:
     assert judge(RUN, Counts(claims=1)).nodes_left == 1
+
+
+def test_a_workload_of_which_no_pod_may_be_nominated_has_no_goal_for_it() -> None:
+    names = {figure.name for figure in placement_figures(RUN, Mode.NOMINATIONS_ONLY, nominates=False)}
+    assert "placement of the nominated pods" not in names
+    assert "pods nominated" in names

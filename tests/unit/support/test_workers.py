@@ -220,6 +220,78 @@ def test_a_drain_works_off_what_is_due_and_leaves_what_is_for_later() -> None:
     assert sorted(work.runs) == ["a", "b", "c"]
 
 
+def test_a_key_never_waits_behind_others_while_a_thread_may_be_started() -> None:
+    for added in (False, True):
+        together = threading.Barrier(8, timeout=WAIT)
+
+        def work(_key: str, together: threading.Barrier = together) -> None:
+            together.wait()
+
+        queue = KeyedQueue("test", work, workers=8)
+        if not added:
+            queue.add_all(map(str, range(8)))
+        queue.start()
+        if added:
+            for key in range(8):
+                queue.add(str(key))
+        eventually(queue.idle, "every key has run")
+        assert not any(map(queue.failures, map(str, range(8))))
+        assert queue.stop()
+
+
+def test_a_key_for_later_is_not_forgotten_while_all_threads_that_there_are_hang() -> None:
+    hanging, may_go, ran = threading.Event(), threading.Event(), threading.Event()
+
+    def work(key: str) -> None:
+        if key == "hangs":
+            hanging.set()
+            may_go.wait(WAIT)
+        else:
+            ran.set()
+
+    queue = KeyedQueue("test", work, workers=2)
+    queue.start()
+    queue.add_after("later", 0.05)
+    queue.add("hangs")
+    assert hanging.wait(WAIT)
+    assert ran.wait(WAIT)
+    may_go.set()
+    assert queue.stop()
+
+
+def test_a_queue_has_no_more_threads_than_its_keys_needed_at_once() -> None:
+    work = Working()
+    queue = KeyedQueue("threads-by-need", work, workers=8)
+    queue.start()
+    for number in range(20):
+        queue.add(str(number))
+        eventually(lambda: queue.idle() and not len(queue), "the key has run")
+    assert sum(thread.name.startswith("threads-by-need-") for thread in threading.enumerate()) == 1
+    assert queue.stop()
+
+
+def test_where_no_thread_can_be_started_those_that_there_are_do_the_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Working()
+    work.gate.clear()
+    queue = KeyedQueue("test", work, workers=2)
+    queue.start()
+    queue.add("a")
+    work.until(lambda: len(work.inside) == 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", _refused)
+        queue.add("b")
+    assert "Starting a thread failed" in caplog.text
+    work.gate.set()
+    eventually(lambda: sorted(work.runs) == ["a", "b"], "both keys have run")
+    assert queue.stop()
+
+
+def _refused(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_queue_may_be_stopped_by_its_own_work() -> None:
     stopped = threading.Event()
 
