@@ -23,7 +23,7 @@ from webhook.stamping import Images, ImagesAsked
 THREADS: Final = 4
 AT_ONCE_OF_ONE: Final = 2
 """Lookups of one registry at a time: a slow one leaves threads for the others."""
-MAX_KNOWN: Final = 4096
+MAX_KNOWN: Final = 2048
 MAX_WAITING: Final = 1000
 MAX_OF_NAMESPACE: Final = MAX_WAITING // 4
 MAX_REGISTRIES: Final = 256

@@ -1,6 +1,7 @@
 """What is remembered of images, what is looked up behind an answer, and the bounds of both."""
 
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -8,8 +9,9 @@ import pytest
 
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
+from tests.support.imagehosts import encoded, index
 from webhook.images import lookups as module
-from webhook.images.documents import Login, Platform
+from webhook.images.documents import Login, Platform, platforms_in
 from webhook.images.lookups import Key, Lookups
 from webhook.images.references import Host, Reference, parse
 from webhook.images.registry import Found, LookupFailedError
@@ -260,3 +262,38 @@ def test_an_error_that_nobody_thought_of_ends_no_thread() -> None:
         for number in range(2 * module.THREADS):
             assert at.learned(f"x{number}") == Images()
         assert len(at.registries.asked) == 2 * module.THREADS
+
+
+def test_a_full_memory_of_the_longest_names_is_small() -> None:
+    """Whoever creates pods fills it: each with another image, another namespace and all the secrets that are looked at."""
+    architectures = [
+        "386",
+        "amd64",
+        "arm",
+        "arm64",
+        "loong64",
+        "mips",
+        "mips64",
+        "mips64le",
+        "mipsle",
+        "ppc64",
+        "ppc64le",
+        "riscv64",
+        "s390x",
+    ]
+    document = encoded(index(*((os, one) for one in architectures for os in ("linux", "windows"))))
+    with bench(Registries()) as at:
+        tracemalloc.start()
+        try:
+            for number in range(module.MAX_KNOWN + 100):
+                image = parse(f"quay.io/{'a' * 200}{number:08}:{'t' * 128}")
+                key = Key(image, f"{number:063}", tuple(f"{number:04}{secret:0249}" for secret in range(4)))
+                line = at.lookups._line(image.host)
+                line.running += 1
+                found = Found(platforms_in(document), f"sha256:{number:064}")  # type: ignore[arg-type]
+                at.lookups._keep(key, found, "found", 0.0, 0.0)
+            taken = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert len(at.lookups) == module.MAX_KNOWN
+        assert taken < 14e6
