@@ -890,6 +890,7 @@ def test_a_pod_is_stamped_with_what_its_images_were_built_for(
     document: dict[str, Any], known: Images, wanted: list[str] | None
 ) -> None:
     after = stamped(document, built(known))
+    assert decision_for(document, built(known)).warnings == ()
     if wanted is None:
         assert after == document
     else:

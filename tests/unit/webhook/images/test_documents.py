@@ -29,6 +29,13 @@ def test_an_index_names_its_platforms_without_attestations() -> None:
     assert platforms_in(body) == frozenset({AMD64, ARM64})
 
 
+def test_attestations_are_left_out_whatever_platform_they_name() -> None:
+    document = index(("linux", "amd64"), attestations=2)
+    document["manifests"][1]["platform"] = {"os": "linux", "architecture": "arm64"}
+    del document["manifests"][2]["platform"]
+    assert platforms_in(encoded(document)) == frozenset({AMD64})
+
+
 def test_a_list_of_docker_is_an_index_and_so_is_one_that_names_no_type() -> None:
     docker = "application/vnd.docker.distribution.manifest.list.v2+json"
     assert platforms_in(encoded(index(("linux", "amd64"), mediaType=docker))) == frozenset({AMD64})

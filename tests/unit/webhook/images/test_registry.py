@@ -313,6 +313,13 @@ def test_a_host_that_takes_the_connection_and_says_nothing_ends_with_the_deadlin
         fails(at.registry(trust), parse(f"registry.test:{port}/team/app"), "timed out|time for one lookup")
 
 
+def test_after_the_deadline_nothing_is_begun(at: Hosts) -> None:
+    transport = Transport(at.trust(), at.context(), time.monotonic, lambda *_: ["127.0.0.1"])
+    with pytest.raises(TransportError, match="time for one lookup is over"):
+        transport.get(Host("registry.test", at.port), "/v2/", {}, 10, time.monotonic() - 1)
+    assert at.asked == []
+
+
 def test_another_document_than_the_digest_names_is_refused(at: Hosts) -> None:
     at.respond = store = Store()
     digest = store.list("team/app", "1", index(("linux", "amd64")))
