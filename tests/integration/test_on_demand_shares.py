@@ -10,14 +10,16 @@ import pytest
 from provisioner.devcluster.cluster import DevCluster
 from tests.support.eventually import eventually
 from tests.support.hook import Hook
+from tests.support.splitter import Splitter
 
 pytestmark = pytest.mark.plane
 
 REPLICAS: Final = 200
+AT_ONCE: Final = 500
 DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/{}/deployments"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def hook(plane: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hook]:
     """A webhook that counts pods."""
     hook = Hook(plane, tmp_path_factory.mktemp("certs"), "--on-demand-shares")
@@ -28,17 +30,32 @@ def hook(plane: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         hook.close()
 
 
+@pytest.fixture
+def split(plane: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hook, Splitter]]:
+    """Two replicas of it; what API servers connect to gives them connections in turn."""
+    hooks = [Hook(plane, tmp_path_factory.mktemp("certs"), "--on-demand-shares", replica=n) for n in range(2)]
+    with Splitter([("127.0.0.1", int(one.address.rpartition(":")[2])) for one in hooks]) as splitter:
+        try:
+            for one in hooks:
+                one.registered = splitter.address
+                one.start()
+            yield hooks[0], splitter
+        finally:
+            for one in hooks:
+                one.close()
+
+
 class Web:
     """A Deployment whose pods wait for nodes that never come."""
 
-    def __init__(self, hook: Hook) -> None:
+    def __init__(self, hook: Hook, replicas: int = REPLICAS) -> None:
         self._hook, self.namespace = hook, hook.namespace()
         self._path = DEPLOYMENTS.format(self.namespace)
         template = {
             "metadata": {"labels": {"app": "web"}, "annotations": {"dovetail.dev/on-demand": "30%"}},
             "spec": {"serviceAccountName": "mine", "containers": [{"name": "c", "image": "x"}]},
         }
-        spec = {"replicas": REPLICAS, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
         hook.client.raw("POST", self._path, {"metadata": {"name": "web"}, "spec": spec})
 
     def scale(self, replicas: int) -> None:
@@ -85,5 +102,18 @@ def test_a_share_holds_over_a_burst_evictions_and_a_scale_down(hook: Hook) -> No
     web.scale(REPLICAS // 4)
     pods = web.settled(REPLICAS // 4)
     assert abs(on_demand(pods) - REPLICAS / 4 * 0.3) <= max(2, REPLICAS / 4 * 0.05)
+    web.scale(0)
+    eventually(lambda: not web.pods(), "no pod is left")
+
+
+def test_two_replicas_keep_the_share_of_five_hundred_pods_at_once(split: tuple[Hook, Splitter]) -> None:
+    hook, splitter = split
+    before = list(splitter.taken)
+    web = Web(hook, AT_ONCE)
+    pods = web.settled(AT_ONCE)
+    deciders = [after - one for after, one in zip(splitter.taken, before, strict=True)]
+    assert all(deciders), f"connections of the burst to each replica: {deciders}"
+    print(f"{on_demand(pods)} of {AT_ONCE} on demand, connections {deciders}")
+    assert abs(on_demand(pods) - AT_ONCE * 0.3) <= AT_ONCE * 0.05
     web.scale(0)
     eventually(lambda: not web.pods(), "no pod is left")

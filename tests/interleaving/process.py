@@ -96,6 +96,7 @@ class Process:
         self._term = Term()
         self._lead = Event()
         self._options = Few(
+            packing="greedy",  # the planning process is another program, in which nobody orders the threads
             disable_cluster_state_observability=True,
             batch_idle_duration=timedelta(seconds=1),
             batch_max_duration=timedelta(seconds=5),

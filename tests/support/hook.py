@@ -1,5 +1,6 @@
 """The webhook program on a dev cluster, and what tests do with it."""
 
+import contextlib
 import json
 import sys
 import urllib.error
@@ -15,6 +16,7 @@ from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
+from tests.support.httpprogram import free_port
 from webhook.registration import CONFIGURATION_NAME
 
 HOME = "dovetail-system"
@@ -25,34 +27,50 @@ IN_ARM64 = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
 
 
 class Hook:
-    """The running program and what a test does with it."""
+    """The running program and what a test does with it.
 
-    def __init__(self, plane: DevCluster, directory: Path, *flags: str) -> None:
+    Args:
+        plane: where it runs.
+        directory: for its certificates.
+        flags: more of its flags.
+        replica: of several, the number of this one; 0 has the plane's own ports.
+
+    Attributes:
+        registered: HOST:PORT that API servers are told; another than its own where something stands before it.
+    """
+
+    def __init__(self, plane: DevCluster, directory: Path, *flags: str, replica: int = 0) -> None:
         self.plane, self._flags = plane, flags
         self._directory = directory
-        self.address = f"127.0.0.1:{plane.ports['webhook']}"
-        self.metrics = f"http://127.0.0.1:{plane.ports['webhook-metrics']}"
+        serving, metrics = plane.ports["webhook"], plane.ports["webhook-metrics"]
+        if replica:
+            serving, metrics = free_port(), free_port()
+        self._program = f"{PROGRAM}-{replica}" if replica else PROGRAM
+        self.address = f"127.0.0.1:{serving}"
+        self.metrics = f"http://127.0.0.1:{metrics}"
+        self.registered = self.address
         self.client = Client(connect(str(plane.kubeconfig), user_agent="test"), SystemClock())
 
     def start(self) -> None:
         """Start it and wait until pods are stamped."""
         arguments = ["--kubeconfig", str(self.plane.kubeconfig), "--bind", self.address]
         arguments += ["--metrics-bind", self.metrics.removeprefix("http://")]
-        arguments += ["--register-url", f"https://{self.address}", "--cert-dir", str(self._directory)]
+        arguments += ["--register-url", f"https://{self.registered}", "--cert-dir", str(self._directory)]
         arguments += ["--scheduler-lease", "kube-system/kube-scheduler", "--namespace", HOME, *self._flags]
         command = [sys.executable, "-m", "provisioner.cli.main", "webhook", *arguments]
         root = str(Path(__file__).parents[2])
         eventually(self._has_default_account, "the default service account is there")
-        self.plane.start_program(PROGRAM, command, {"PYTHONPATH": root})
+        self.plane.start_program(self._program, command, {"PYTHONPATH": root})
         eventually(self.ready, "webhook is ready")
         eventually(self.stamps, "a pod is stamped")
 
     def close(self) -> None:
         """Stop it and remove what it made for the whole cluster."""
-        self.plane.stop(PROGRAM)
-        self.client.delete(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
-        self.client.delete(VALIDATINGWEBHOOKS, CONFIGURATION_NAME)
-        self.client.delete(SECRETS, SECRET, HOME)
+        self.plane.stop(self._program)
+        with contextlib.suppress(NotFound):  # another replica removed them
+            self.client.delete(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
+            self.client.delete(VALIDATINGWEBHOOKS, CONFIGURATION_NAME)
+            self.client.delete(SECRETS, SECRET, HOME)
 
     def _has_default_account(self) -> bool:
         try:

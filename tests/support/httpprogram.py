@@ -110,7 +110,7 @@ def running(pem: Path | None = None, descriptors: int = 0) -> Iterator[Running]:
         pem: key and certificate; None is plain HTTP.
         descriptors: that the process may have; 0 is as many as we.
     """
-    port, health_port = _free_port(), _free_port()
+    port, health_port = free_port(), free_port()
     line = [sys.executable, "-m", __name__, str(port), str(health_port), str(pem or ""), str(descriptors)]
     process = subprocess.Popen(line, start_new_session=True)
     program = Running(process, Address(port, tls=pem is not None), Address(health_port))
@@ -134,7 +134,7 @@ def running(pem: Path | None = None, descriptors: int = 0) -> Iterator[Running]:
             process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

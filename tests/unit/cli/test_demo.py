@@ -5,11 +5,12 @@ import math
 
 import pytest
 
-from provisioner.cli.demo import PLANNER, figures_of, judge, placement_figures
+from provisioner.cli.demo import figures_of, judge, placement_figures
 from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.placement import Placement
 from provisioner.cli.harness.running import Run
 from provisioner.cli.harness.scoreboard import Counts
+from provisioner.cli.harness.session import PLANNER
 
 RUN = Run(
     pods=1000,

@@ -1,0 +1,63 @@
+"""Connections in turn to each of several servers, as a Service spreads them over the pods behind it."""
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import Self
+
+Address = tuple[str, int]
+
+
+class Splitter:
+    """Listens on loopback while it is entered; `taken` counts the connections that each server got."""
+
+    def __init__(self, servers: Sequence[Address]) -> None:
+        self._servers = servers
+        self._turn = itertools.cycle(range(len(servers)))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="splitter", daemon=True)
+        self._server: asyncio.Server | None = None
+        self.taken = [0] * len(servers)
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        listening = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop)
+        self._server = listening.result(10)
+        host, port = self._server.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        turn = next(self._turn)
+        self.taken[turn] += 1
+        try:
+            to_reader, to_writer = await asyncio.open_connection(*self._servers[turn])
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(_pump(reader, to_writer), _pump(to_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
