@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.hook import Hook, requirements
+from tests.support.hook import HOME, PROGRAM, Hook, requirements
 from tests.support.imagehosts import Answer, Asked, Hosts, digest_of, encoded, hosts
 from tests.support.registry import (
     PASSWORD,
@@ -27,8 +28,10 @@ from tests.support.registry import (
 from webhook.images.documents import Login, Platform
 from webhook.images.references import Reference, parse
 from webhook.images.registry import LookupFailedError, Registry, client_context
+from webhook.images.service import ImageService, settings_of
 from webhook.images.transport import Transport
 from webhook.images.trust import Trust, parse_networks, parse_registries
+from webhook.stamping import Facts
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 PENDING = "dovetail.dev/image-arch-pending"
@@ -297,3 +300,72 @@ def test_images_with_nothing_in_common_are_an_event(hook: Hook, public: RealRegi
         return [one["reason"] for one in events if one["involvedObject"]["name"] == pod["metadata"]["name"]]
 
     eventually(lambda: "NoCommonArchitecture" in said(), "an event says so")
+
+
+# --- rights -------------------------------------------------------------------------------------------------------------
+
+COMPONENT = Path(__file__).parents[2] / "manifests" / "components" / "image-architectures" / "rbac.yaml"
+
+
+class Everywhere:
+    """Every namespace holds its pods."""
+
+    def of(self, namespace: str) -> Facts | None:
+        return Facts(namespace, {"dovetail.dev/image-arch": "gate"})
+
+
+@pytest.fixture
+def service(
+    plane: DevCluster, authorities: Authorities, public: RealRegistry, private: RealRegistry, hook: Hook
+) -> Iterator[ImageService]:
+    """What looks after pods, with the rights of the component and no others."""
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "dovetail-webhook", "namespace": HOME},
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(account))
+    plane.kubectl("apply", "-f", str(COMPONENT))
+    settings = settings_of(f"{public.at},{private.at}", LOOPBACK, "", str(authorities.ca))
+    assert settings is not None
+    kubeconfig = plane.service_account_kubeconfig(HOME, "dovetail-webhook")
+    made = ImageService(settings, str(kubeconfig), Everywhere(), SystemClock())
+    plane.stop(PROGRAM)  # nobody else does it
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        plane.kubectl("delete", "-f", str(COMPONENT))
+        hook.start()
+
+
+def test_the_rights_of_the_component_suffice_and_secrets_are_read_only_where_somebody_allows_it(
+    plane: DevCluster, hook: Hook, service: ImageService, public: RealRegistry, private: RealRegistry
+) -> None:
+    eventually(service.may_gate, "it may let pods go")
+    public.index("web/rights", "1", ARM64)
+    private.index("web/rights", "1", ARM64)
+    namespace = hook.namespace()
+
+    def pod(registry: RealRegistry, *secrets: str) -> dict[str, Any]:
+        spec: dict[str, Any] = containers(f"{registry.at}/web/rights:1")
+        spec["schedulingGates"] = [{"name": "dovetail.dev/image-arch"}]
+        if secrets:
+            spec["imagePullSecrets"] = [{"name": one} for one in secrets]
+        return hook.create(namespace, labels={PENDING: "true"}, **spec)
+
+    def gone(one: dict[str, Any]) -> list[dict[str, Any]]:
+        return requirements(once(hook, one, lambda found: not found["spec"].get("schedulingGates"), "it is let go"))
+
+    assert gone(pod(public)) == [arch("arm64")]
+    login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    document = json.dumps({"auths": {private.at: {"auth": login}}}).encode()
+    for name in ("before", "after"):
+        data = {".dockerconfigjson": base64.b64encode(document).decode()}
+        secret = {"metadata": {"name": name}, "type": "kubernetes.io/dockerconfigjson", "data": data}
+        hook.client.raw("POST", f"/api/v1/namespaces/{namespace}/secrets", secret)
+    assert gone(pod(private, "before")) == [], "nobody allowed to read it"
+    binding = ["create", "rolebinding", "pulls", "--clusterrole=dovetail-webhook-pull-secrets"]
+    plane.kubectl("-n", namespace, *binding, f"--serviceaccount={HOME}:dovetail-webhook")
+    assert gone(pod(private, "after")) == [arch("arm64")]
