@@ -3,7 +3,7 @@
 # What is in which:
 #   make test    lint, types, layers, generated files; all of tests/ but what is marked bench or judge. Two minutes of chaos, and a selection of what
 #                make judge asks, are among it. tests/integration waits more than it computes: five processes share it (PROCESSES=N), longest modules first
-#                (tests/support/spreading.py); all else runs beside it with less right to the processors and is printed at the end. At most eight
+#                (tests/support/spreading.py), of which test_hpa builds metrics-server for itself at low priority; all else runs beside it with less right to the processors and is printed at the end. At most eight
 #                failed tests of tests/integration are run once more alone; what passes then is named at the end and in results/flaky.txt
 #                (tests/support/alone.py). Everything else that fails has failed.
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
@@ -36,8 +36,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,planner]'
 	@touch $@
 
-demo: install ## 1,000 pending pods get their machines on a real control plane, then leave (CLOUD=aws: from an emulated EC2; MODE=all-off|nominations-only|everything-on)
-	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE))
+demo: install ## 1,000 pending pods get their machines on a real control plane, then leave (CLOUD=aws: from an emulated EC2; MODE=all-off|nominations-only|everything-on; HPA=1: instead, load rises and falls)
+	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE)) $(if $(HPA),--hpa)
 
 test: install lint ## everything: lint, types, layers, unit, property, the real control plane (integration tests that failed beside others: once more, alone)
 	@mkdir -p results; \

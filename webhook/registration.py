@@ -72,7 +72,7 @@ VALIDATING_MATCH_CONDITIONS = (
         "changes-the-spec",
         (
             "request.operation != 'UPDATE' || !has(oldObject.spec) || object.spec != oldObject.spec"
-            f" || {_changed_to(names.MAX_USD_PER_HOUR)}"
+            + "".join(f" || {_changed_to(key)}" for key in names.JUDGED_ANNOTATIONS)
         ),
     ),
     ("not-being-deleted", "!has(object.metadata.deletionTimestamp)"),

@@ -112,9 +112,10 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
 
 
 def _limited_anew(obj: Any, old: Any) -> bool:
-    """Whether an update changes the one annotation that is judged."""
-    before, after = (one.metadata.annotations.get(names.MAX_USD_PER_HOUR) for one in (old, obj))
-    return isinstance(obj, NodePool) and before != after
+    """Whether an update changes an annotation that is judged."""
+    return isinstance(obj, NodePool) and any(
+        old.metadata.annotations.get(key) != obj.metadata.annotations.get(key) for key in names.JUDGED_ANNOTATIONS
+    )
 
 
 def _beside(obj: Any, beside: Surroundings) -> list[Violation]:

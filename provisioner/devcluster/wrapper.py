@@ -21,6 +21,7 @@ from provisioner.devcluster.errors import BuildError, DevClusterError, Toolchain
 _REQUIRES = {
     "plane": {"k8s.io/kubernetes": versions.KUBERNETES, "go.etcd.io/etcd/server/v3": versions.ETCD},
     "kwok": {"sigs.k8s.io/kwok": versions.KWOK},
+    "metrics": {"sigs.k8s.io/metrics-server": versions.METRICS},
 }
 
 
@@ -50,6 +51,7 @@ def regenerate(module: str, go: Path, env: Mapping[str, str]) -> None:
         def run(*arguments: str) -> str:
             return _go(go, arguments, Path(scratch), env)
 
+        (versions.WRAPPERS / module).mkdir(exist_ok=True)
         run("mod", "init", f"dovetail.dev/devcluster/{module}")
         run("mod", "edit", f"-go={'.'.join(map(str, versions.GO_MINIMUM))}")
         if module == "plane":

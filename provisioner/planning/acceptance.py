@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from provisioner.scheduling.judging import Design, DesignedNode, Fault
+from provisioner.scheduling.judging import Design, DesignedNode, Fault, designed
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
 
@@ -28,10 +28,7 @@ def taken(
 
     Cost: about what solving cost.
     """
-    staying = [
-        DesignedNode(one.pool, one.planned_type, one.planned_zone, one.planned_capacity_type, one.pods) for one in kept
-    ]
-    verdict, claims = prepared.settle(Design((*staying, *nodes), result.existing))
+    verdict, claims = prepared.settle(Design((*designed(kept), *nodes), result.existing))
     if not verdict.legal:
         return result, verdict.faults
     found = replace(result, claims=(*kept, *claims[len(kept) :]))

@@ -1,35 +1,43 @@
 """Column generation from a seed: a linear program over whole node loads, whose duals say what each pod is worth beside the others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from provisioner.planning.patterns import Counts
+from provisioner.planning.knapsacks import NANO, Knapsacks
+from provisioner.planning.patterns import Arrays, Counts
 from provisioner.planning.prices import quiet
-from provisioner.planning.search import Fleet, Search
+from provisioner.planning.search import Fleet, NoPlaceError, Search
 
 _SMOOTHING: Final = 0.5
 _MOST_NEW: Final = 40
 _ENOUGH: Final = 2e-4
 _PAYS: Final = 1 + 1e-6
+_EXACT: Final = 2
+"""So many times as many rounds where each of them is quick and brings the best loads."""
 
 
 class Master:
-    """The program: every load once, as often as one likes, every pod at least once."""
+    """The program: every load once, as often as one likes, every pod at least once, and no limit exceeded."""
 
-    def __init__(self, demand: Counts, price: NDArray[np.float64]) -> None:
-        self._price: Final = price
+    def __init__(self, arrays: Arrays) -> None:
+        demand, budget = arrays.demand, arrays.budget
+        self._price: Final = arrays.price
+        self._charge: Final = arrays.charge
+        self._unit: Final = np.maximum(arrays.charge.max(0, initial=1.0), 1.0)
         self._solver: Final = quiet()
         self._solver.setOptionValue("presolve", "off")
-        count = len(demand)
-        top = np.full(count, highspy.kHighsInf)
+        self._pods: Final = len(demand)
+        count = len(demand) + len(budget)
+        infinite = highspy.kHighsInf
+        low = np.concatenate([demand.astype(float), np.full(len(budget), -infinite)])
+        top = np.concatenate([np.full(len(demand), infinite), budget / self._unit])
         empty = np.zeros(0)
-        self._solver.addRows(
-            count, demand.astype(float), top, 0, np.zeros(count, np.int32), np.zeros(0, np.int32), empty
-        )
+        self._solver.addRows(count, low, top, 0, np.zeros(count, np.int32), np.zeros(0, np.int32), empty)
         self._seen: Final[set[tuple[int, bytes]]] = set()
         self.slots: Final[list[int]] = []
         self.loads: Final[list[Counts]] = []
@@ -42,63 +50,145 @@ class Master:
             if key not in self._seen:
                 self._seen.add(key)
                 items = np.flatnonzero(load)
-                amounts = load[items].astype(float)
-                self._solver.addCol(
-                    float(self._price[slot]), 0, highspy.kHighsInf, len(items), items.astype(np.int32), amounts
-                )
+                charged = np.flatnonzero(self._charge[slot])
+                rows = np.concatenate([items, self._pods + charged]).astype(np.int32)
+                amounts = np.concatenate([load[items], (self._charge[slot] / self._unit)[charged]])
+                self._solver.addCol(float(self._price[slot]), 0, highspy.kHighsInf, len(rows), rows, amounts)
                 self.slots.append(slot)
                 self.loads.append(load)
         return len(self.slots) - before
 
-    def solve(self) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """Price, duals of the pods, and how often each load is used."""
+    def solve(self) -> "Solved | None":
+        """The cheapest use of the loads that are there; None where none of them keeps the limits."""
         self._solver.run()
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
         solution = self._solver.getSolution()
         usd = float(self._solver.getInfo().objective_function_value)
-        return usd, np.maximum(0, np.array(solution.row_dual)), np.array(solution.col_value)
+        duals = np.array(solution.row_dual)
+        tolls = np.maximum(0, -duals[self._pods :]) / self._unit
+        return Solved(usd, np.maximum(0, duals[: self._pods]), tolls, np.array(solution.col_value))
 
 
-def generated(search: Search, seeds: Sequence[Fleet], rounds: int) -> tuple[Fleet, NDArray[np.float64]]:
-    """A fleet from the loads of `seeds` and those that pay beside them, and what pods are worth then.
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """An answer of the program.
 
-    Every different load of the seeds is taken: without some of them the answer is worse than the seeds.
+    Attributes:
+        usd: its price.
+        duals: of the pods.
+        tolls: by limit, USD per hour for a unit that counts against it.
+        uses: how often each load is used.
     """
-    a = search.arrays
-    master = Master(a.demand, a.price)
+
+    usd: float
+    duals: NDArray[np.float64]
+    tolls: NDArray[np.float64]
+    uses: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What came of it.
+
+    Attributes:
+        loads: of a fleet; None where limits have no place for what is left over once loads are used whole times, or no mix of the
+            seeds keeps them.
+        usd_at_least: per hour: no fleet for these pods costs less. 0 where nothing is proved.
+    """
+
+    loads: Counts | None
+    usd_at_least: float = 0.0
+
+
+def generated(search: Search, seeds: Sequence[Fleet], rounds: int, knapsacks: Knapsacks | None = None) -> Generated:
+    """Loads of a fleet, from those of `seeds` and those that pay beside them.
+
+    Every different load of the seeds is taken: without some of them the answer is worse than the seeds. With `knapsacks` the loads
+    that pay best are found for certain, up to `_EXACT` times as many rounds; without, by the fill that the dive uses.
+    """
+    master = Master(search.arrays)
     for one in seeds:
         master.add(one.slots, one.loads)
-    centre = search.worth
-    best = 0.0
-    usd, duals, uses = master.solve()
-    for _ in range(rounds):
-        if search.expired():
+    solved = master.solve()
+    if solved is None:
+        return Generated(None)
+    course = _Course(search, master, knapsacks)
+    for _ in range(rounds if knapsacks is None else _EXACT * rounds):
+        if search.expired() or not course.grown(solved):
             break
-        new = 0
+        solved = master.solve() or solved
+        if solved.usd - course.bound < _ENOUGH * solved.usd:
+            break
+    try:
+        loads = _rounded(search, master, solved.uses, np.maximum(solved.duals, 0.3 * search.worth))
+    except NoPlaceError:
+        return Generated(None, course.usd_at_least)
+    return Generated(loads, course.usd_at_least)
+
+
+class _Course:
+    """The rounds of one generation.
+
+    Attributes:
+        bound: about the least that the program can come to; an estimate without knapsacks.
+        usd_at_least: as of `Generated`.
+    """
+
+    def __init__(self, search: Search, master: Master, knapsacks: Knapsacks | None) -> None:
+        self.search: Final = search
+        self.master: Final = master
+        self.knapsacks: Final = knapsacks
+        self.centre = search.worth
+        self.bound = 0.0
+        self.usd_at_least = 0.0
+
+    def grown(self, solved: Solved) -> int:
+        """Put loads into the program that pay at its duals, or at duals nearer to the best ones so far; how many."""
+        a = self.search.arrays
+        price = a.price + a.charge @ solved.tolls
         for smoothing in (_SMOOTHING, 0.0):
-            worth = smoothing * centre + (1 - smoothing) * duals
-            slots, loads = search.priced(worth, 0.2)
-            highest = float(((loads @ worth) / a.price[slots]).max())
-            bound = float(a.demand @ worth) / max(highest, 1.0)  # an estimate: pricing is no proof
-            if bound > best:
-                best, centre = bound, worth / max(highest, 1.0)
-            pays = (loads @ duals) / a.price[slots]
-            order = np.argsort(-pays, kind="stable")
-            order = order[pays[order] > _PAYS][:_MOST_NEW]
-            new = master.add(slots[order], loads[order])
-            if new:
-                break
-        if not new:
-            break
-        usd, duals, uses = master.solve()
-        if usd - best < _ENOUGH * usd:
-            break
-    worth = np.maximum(duals, 0.3 * search.worth)
-    return _rounded(search, master, uses, worth), worth
+            worth = smoothing * self.centre + (1 - smoothing) * solved.duals
+            for slots, loads in self._priced(worth, price, float(a.budget @ solved.tolls)):
+                pays = (loads @ solved.duals) / price[slots]
+                order = np.argsort(-pays, kind="stable")
+                order = order[pays[order] > _PAYS][:_MOST_NEW]
+                new = self.master.add(slots[order], loads[order])
+                if new:
+                    return new
+        return 0
+
+    def _priced(
+        self, worth: NDArray[np.float64], price: NDArray[np.float64], tolls: float
+    ) -> Iterator[tuple[NDArray[np.int64], Counts]]:
+        """Good loads by slot at these worths: the best ones, where they can be found, then others."""
+        a = self.search.arrays
+        if self.knapsacks is not None:
+            whole = np.floor(worth * NANO).astype(np.int64)
+            table = self.knapsacks.table(whole)
+            values = self.knapsacks.values(table)
+            self.usd_at_least = max(self.usd_at_least, self.knapsacks.usd_at_least(whole, table))
+            self._heed(worth, float((values / price).max()), tolls)
+            slots = np.argsort(-values / price, kind="stable")[:_MOST_NEW]
+            loads = np.array([self.knapsacks.load(table, whole, slot) for slot in slots.tolist()], dtype=np.int32)
+            slots, loads = np.concatenate([slots, slots]), np.concatenate([loads, np.minimum(loads, a.demand)])
+            fits = (loads @ a.need.astype(np.float64) <= a.room[slots]).all(1) & (loads <= a.most).all(1)
+            yield slots[fits], loads[fits]
+        slots, loads = self.search.priced(worth, 0.2)
+        if self.knapsacks is None:
+            self._heed(worth, float(((loads @ worth) / price[slots]).max()), tolls)
+        yield slots, loads
+
+    def _heed(self, worth: NDArray[np.float64], highest: float, tolls: float) -> None:
+        """Whether these worths prove more than those before, or seem to; `tolls`: for the whole budgets of limits."""
+        bound = float(self.search.arrays.demand @ worth) / max(highest, 1.0) - tolls
+        if bound > self.bound:
+            self.bound, self.centre = bound, worth / max(highest, 1.0)
 
 
-def _rounded(search: Search, master: Master, uses: NDArray[np.float64], worth: NDArray[np.float64]) -> Fleet:
+def _rounded(search: Search, master: Master, uses: NDArray[np.float64], worth: NDArray[np.float64]) -> Counts:
     """Whole times of the loads, most used first, and a dive for what is left."""
-    left = search.arrays.demand.copy()
+    left, budget = search.arrays.demand.copy(), search.arrays.budget.copy()
     made: list[Counts] = []
     for number in np.argsort(-uses, kind="stable").tolist():
         times = int(uses[number] + 1e-6)
@@ -106,10 +196,11 @@ def _rounded(search: Search, master: Master, uses: NDArray[np.float64], worth: N
             break
         load = master.loads[number]
         items = np.flatnonzero(load)
-        times = min(times, int((left[items] // load[items]).min()))
+        times = min(times, int((left[items] // load[items]).min()))  # 0 for a load of more pods than there are
         if times > 0:
             left -= times * load
+            budget -= times * search.arrays.charge[master.slots[number]]
             made += [load] * times
     if left.any():
-        made.append(search.dive(left, noise=0.05, worth=worth))
-    return search.fleet(np.concatenate([one.reshape(-1, len(left)) for one in made]))
+        made.append(search.dive(left, noise=0.05, worth=worth, budget=budget if len(budget) else None))
+    return np.concatenate([one.reshape(-1, len(left)) for one in made])

@@ -6,18 +6,20 @@ all, where one of them
 - has volumes or host ports, claims devices, or names several node selector terms;
 - prefers nodes (it has found the best that it could), or has a required or preferred affinity to pods of its own node;
 - is bound by a topology other than zone and hostname, or by one over hostname that more than 8 kinds of pods share;
-- settles a label that the pool leaves open; or where the claim draws from a reservation, or is of a pool with limits while
-  pods are left without a place: what limits allow is theirs;
+- settles a label that the pool leaves open, or fits on no instance types that keep the pool's minValues for certain; or where
+  the claim draws from a reservation, or the pool's minValues were relaxed for it;
 - is of a pool that is packed greedily, or to which pods of a hostname spread may come of which a claim that stays has more than maxSkew:
   one node more would make that illegal. None of the others' pods are moved there.
 
-In a pool with limits or minValues one such claim keeps all others of the pool as they are: their shares hang together. Pods on
-existing nodes stay there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over
-hostnames, no node takes more than maxSkew pods of a spread, or one of those that keep apart.
+What a pool's limits leave for claims that are planned again is in the model (`Limit`): no more than these claims are charged with now
+where some claims of the pool stay, for the lists of these were cut for that, or where pods are left without a place. In a pool with
+minValues a slot is as small as several instance types together, which keep them (`envelopes`). Pods on existing nodes stay
+there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over hostnames, no
+node takes more than maxSkew pods of a spread, or one of those that keep apart.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
@@ -25,8 +27,10 @@ from typing import Final
 
 from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_SPOT, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
+from provisioner.planning.envelopes import envelopes
 from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.bits import members
+from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
@@ -48,6 +52,8 @@ _FLEXIBLE: Final = 15
 _MANY: Final = 60
 """Only of so many types are 15 insisted on: less than a quarter of them are large enough to be rare."""
 _SMALL_SHARE: Final = 8
+_MOST_SIDES: Final = 6
+"""So many sets of instance types that pods leave are told apart in a pool with minValues."""
 _BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
 _EVERYTHING: Final = Term()
 
@@ -65,6 +71,8 @@ class Slot:
         supply: number of the reservation that it draws from; -1 for any number of nodes.
         rare: spot, and too few instance types have that much room; see `_rare`.
         penalty: what the NodePool adds to the price of each node when fleets are compared; not part of any bound.
+        rows: one bit for each instance type that has so much room and keeps the pool's minValues together; 0 without minValues.
+        charge: what such a node counts against each limit of the model.
     """
 
     offer: int
@@ -76,6 +84,25 @@ class Slot:
     supply: int = -1
     rare: bool = False
     penalty: float = 0.0
+    rows: int = 0
+    charge: Vector = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What nodes may count together of one limited resource of one pool.
+
+    Attributes:
+        offer: number of the pool in the question.
+        name: of the resource, or "nodes".
+        budget: for all nodes of a model.
+        largest: the most that any instance type of the pool counts.
+    """
+
+    offer: int
+    name: str
+    budget: int
+    largest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +147,15 @@ class Market:
         names: of the dimensions.
         free: by kind of existing nodes, their room together.
         supplies: by reservation, how many machines are left of it.
+        budgets: by limit, what all nodes may count together.
     """
 
     names: tuple[str, ...]
     slots: tuple[Slot, ...]
     groups: tuple[Group, ...]
-    free: tuple[Vector, ...]
-    supplies: tuple[int, ...]
+    free: tuple[Vector, ...] = ()
+    supplies: tuple[int, ...] = ()
+    budgets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +176,8 @@ class Model:
         kept: claims that stay.
         market: for the bound.
         familiar: whether `nodes` are possible with these slots; not where scheduling made spot nodes that hardly any other type could
-            take the place of.
+            take the place of, or used minValues up to the last value.
+        limits: that nodes must keep together.
     """
 
     slots: tuple[Slot, ...]
@@ -156,16 +186,32 @@ class Model:
     kept: tuple[PlannedClaim, ...]
     market: Market
     familiar: bool = True
+    limits: tuple[Limit, ...] = ()
 
     def weight(self, node: Node) -> float:
         """What a node costs, with the penalty for a node."""
         slot = self.slots[node.slot]
         return float(slot.usd) + slot.penalty
 
-    def designed(self, setting: Setting, nodes: Iterable[Node]) -> tuple[DesignedNode, ...]:
+    def own_market(self, share: float = 1.0) -> Market:
+        """What is planned again alone, within so much of the limits: for what its duals say of them."""
+        width = len(self.market.names)
+        demands: defaultdict[int, list[int]] = defaultdict(lambda: [0] * width)
+        for one in self.items:
+            own = demands[one.allowed]
+            for d in range(width):
+                own[d] += one.need[d] * len(one.pods)
+        slots = tuple([replace(one, room=one.room[:width]) for one in self.slots])
+        groups = tuple([Group(tuple(demand), allowed, 0) for allowed, demand in demands.items()])
+        budgets = tuple([int(one.budget * share) for one in self.limits])
+        return Market(self.market.names, slots, groups, budgets=budgets)
+
+    def designed(self, setting: Setting, nodes: Sequence[Node]) -> tuple[DesignedNode, ...]:
         """These nodes with pods dealt out to them, for scheduling to judge beside what stays."""
         dealt = [0] * len(self.items)
         made = []
+        numbers = Counter(self.slots[node.slot].offer for node in nodes)
+        near = {one.offer for one in self.limits if numbers[one.offer] * one.largest > one.budget}
         for node in nodes:
             slot = self.slots[node.slot]
             offer = setting.offers[slot.offer]
@@ -175,7 +221,16 @@ class Model:
                 dealt[number] = start + count
                 pods += self.items[number].pods[start : start + count]
             name = offer.catalogue.types[slot.row].name
-            made.append(DesignedNode(offer.pool.name, name, slot.zone, slot.capacity_type, tuple(pods)))
+            charge: tuple[tuple[str, int], ...] = ()
+            if slot.offer in near:
+                charge = tuple(
+                    [
+                        (limit.name, amount)
+                        for limit, amount in zip(self.limits, slot.charge, strict=True)
+                        if limit.offer == slot.offer
+                    ]
+                )
+            made.append(DesignedNode(offer.pool.name, name, slot.zone, slot.capacity_type, tuple(pods), charge))
         return tuple(made)
 
 
@@ -215,6 +270,7 @@ class _Reader:
         self.unknown = [n in many or self._unknown(one) for n, one in enumerate(self.classes)]
         self.closed = {one.pool.name for one in setting.offers if one.pool.packing is Packing.GREEDY}
         self.weights: Final = {offer.pool.name: offer.pool.weight for offer in setting.offers}
+        self.min_values: Final = {offer.pool.name: bool(offer.min_values) for offer in setting.offers}
 
     # ------------------------------------------------------------------ what the model does not know
 
@@ -257,10 +313,13 @@ class _Reader:
 
     def _ties(self) -> tuple[dict[int, int], list[_Tie], set[int]]:
         """Most pods on a node by class; ties that several classes share; classes of more of these than can be looked after."""
-        owners: defaultdict[tuple[Count, int, bool], set[int]] = defaultdict(set)
-        if self.setting.scope.empty:
+        owners: defaultdict[tuple[Count | str, int, bool], set[int]] = defaultdict(set)
+        counted: defaultdict[Count | str, set[int]] = defaultdict(set)
+        for owner, most, some in self._crowds():
+            owners[owner, most, False] = counted[owner] = some
+        if self.setting.scope.empty and not owners:
             return {}, [], set()
-        for number, one in enumerate(self.classes):
+        for number, one in enumerate(() if self.setting.scope.empty else self.classes):
             relations = one.ladder[0].relations
             for count in relations.apart:
                 if count.on_hosts:
@@ -268,26 +327,44 @@ class _Reader:
             for spread in relations.spreads:
                 if spread.count.on_hosts:
                     owners[spread.count, spread.max_skew, False].add(number)
-        counted: defaultdict[Count, set[int]] = defaultdict(set)
         wanted = {count for count, _, _ in owners}
-        for number, one in enumerate(self.classes):
+        for number, one in enumerate(() if self.setting.scope.empty else self.classes):
             for count in self.setting.scope.including(one.facts.pod):
                 if count in wanted:
                     counted[count].add(number)
         own: dict[int, int] = {}
         shared: list[_Tie] = []
         many: set[int] = set()
-        for (count, most, apart), some in owners.items():
-            concerned = some | counted[count]
+        for (tied, most, apart), some in owners.items():
+            concerned = some | counted[tied]
             if len(concerned) > 1:
                 if len(shared) < _MOST_SHARED:
-                    shared.append(_Tie(frozenset(some), frozenset(counted[count]), most, apart))
+                    shared.append(_Tie(frozenset(some), frozenset(counted[tied]), most, apart))
                 else:
                     many |= concerned
-            elif counted[count]:
+            elif counted[tied]:
                 (number,) = some
                 own[number] = min(most, own.get(number, most))
         return own, shared, many
+
+    def _crowds(self) -> Iterable[tuple[str, int, set[int]]]:
+        """Owners of more pods than a new node takes of one owner: how many it takes, and their classes."""
+        tops = self.setting.world.most_of_one
+        if not tops:
+            return
+        classes: defaultdict[str, set[int]] = defaultdict(set)
+        for number, one in enumerate(self.classes):
+            if one.owner:
+                classes[one.owner].add(number)
+        for owner, some in classes.items():
+            filters = {self.classes[number].filter for number in some}
+            most = [
+                tops[offer.pool.name]
+                for offer in self.setting.offers
+                if offer.pool.name in tops and any(offer.admits(one) for one in filters)
+            ]
+            if most and sum(len(self.classes[number].pods) for number in some) > min(most):
+                yield owner, min(most), some
 
     def alone(self) -> frozenset[int]:
         """Classes with more than the maxSkew of their hostname spread on one node, that have all new nodes to which they may come for themselves."""
@@ -315,7 +392,7 @@ class _Reader:
 
     # ------------------------------------------------------------------ the model
 
-    def model(self, whole: frozenset[int]) -> Model:
+    def model(self, whole: Collection[int]) -> Model:
         """The model; claims with pods of the classes `whole` stay as they are."""
         self.unknown = [unknown or n in whole for n, unknown in enumerate(self.unknown)]
         again, kept = self._claims()
@@ -324,7 +401,8 @@ class _Reader:
             again, kept = self._claims()
         names = self.setting.bins.dimensions.names
         by_zone, by_capacity = self._told_apart(again)
-        slots = self._slots(by_zone=by_zone, by_capacity=by_capacity, closed=False)
+        limits = self._limits(again, kept)
+        slots = self._slots_within(limits, by_zone=by_zone, by_capacity=by_capacity)
         bits = _bits_by_offer(slots)
         market, group_of = self._market(names)
         items: dict[tuple[Vector, int, int, int, int], int] = {}
@@ -350,43 +428,60 @@ class _Reader:
                 load[item] += 1
             loads.append(load)
         made = tuple([Item(*key[:4], tuple(some)) for key, some in zip(items, pods, strict=True)])
+        homeless = {self.number_of[pod.uid] for one in made if not _fits(slots, one) for pod in one.pods}
+        if homeless:
+            return self.model(homeless)  # of fewer pods each time
         nodes = []
-        for load in loads:
+        familiar = True
+        for load, (claim, _) in zip(loads, again, strict=True):
             node = cheapest(slots, made, tuple(sorted(load.items())))
-            if node is None:  # what scheduling knows is more than the model does
-                return Model((), (), (), self.result.claims, market)
+            if node is None:
+                familiar = False
+                if not self.min_values[claim.pool]:  # what scheduling knows is more than the model does
+                    return Model((), (), (), self.result.claims, market)
+                node = Node(-1, tuple(sorted(load.items())))
             nodes.append(node)
         common = _common(slots, made)
-        familiar = common is made or all(cheapest(slots, common, node.load) for node in nodes)
-        return Model(slots, common, tuple(nodes), tuple(kept), market, familiar)
+        familiar = familiar and (common is made or all(cheapest(slots, common, node.load) for node in nodes))
+        return Model(slots, common, tuple(nodes), tuple(kept), market, familiar, limits)
+
+    def _limits(self, again: Iterable[tuple[PlannedClaim, str]], kept: Iterable[PlannedClaim]) -> tuple[Limit, ...]:
+        """What the limits of pools leave for the claims that are planned again."""
+        charged: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        staying: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for claim, _ in again:
+            charged[claim.pool].update(claim.charge)
+        for claim in kept:
+            staying[claim.pool].update(claim.charge)
+        found = []
+        for number, offer in enumerate(self.setting.offers):
+            pool = offer.pool
+            if pool.name not in self.closed:
+                for name, left in (pool.remaining or {}).items():
+                    budget = left
+                    if pool.name in staying or self.result.unplaced:
+                        budget = min(left - staying[pool.name][name], charged[pool.name][name])
+                    found.append(Limit(number, name, max(0, budget), offer.catalogue.largest(name)))
+        return tuple(found)
 
     def _claims(self) -> tuple[list[tuple[PlannedClaim, str]], list[PlannedClaim]]:
         """The claims that are planned again, with their zone where it matters; the others."""
         pools = {offer.pool.name: offer for offer in self.setting.offers}
         again: list[tuple[PlannedClaim, str]] = []
         kept: list[PlannedClaim] = []
-        whole: set[str] = set()
         for claim in self.result.claims:
-            offer = pools[claim.pool]
             numbers = {self.number_of[pod.uid] for pod in claim.pods}
             zone = claim.requirements.requirement(ZONE_LABEL).is_single or ""
-            unknown = any(self.unknown[n] or (self.zoned[n] and not zone) for n in numbers)
-            short = bool(self.result.unplaced) and offer.pool.remaining is not None
             if (
                 claim.pool in self.closed
-                or unknown
-                or short
+                or any(self.unknown[n] or (self.zoned[n] and not zone) for n in numbers)
+                or claim.min_values_relaxed
                 or claim.reservations
-                or any(self._settles(self.classes[n], offer) for n in numbers)
+                or any(self._settles(self.classes[n], pools[claim.pool]) for n in numbers)
             ):
                 kept.append(claim)
-                if offer.pool.remaining is not None or offer.min_values:
-                    whole.add(claim.pool)
             else:
                 again.append((claim, zone))
-        if whole:
-            kept = [one for one in self.result.claims if one.pool in whole or one in kept]
-            again = [entry for entry in again if entry[0].pool not in whole]
         return again, kept
 
     def _settles(self, one: PodClass, offer: PreparedPool) -> bool:
@@ -402,30 +497,79 @@ class _Reader:
         }  # fmt: skip
         return ZONE_LABEL in keys or any(self.zoned[n] for n in numbers), CAPACITY_TYPE_LABEL in keys
 
-    def _slots(self, *, by_zone: bool, by_capacity: bool, closed: bool = True) -> tuple[Slot, ...]:
-        """Every way to make a node; with `closed`, also in pools that stay as they are."""
+    def _slots_within(self, limits: Sequence[Limit], *, by_zone: bool, by_capacity: bool) -> tuple[Slot, ...]:
+        """Every way to make a node in a pool that does not stay as it is, with what it counts, so that it keeps minValues."""
         found: list[Slot] = []
-        more = tuple([_ALONE if tie.apart else tie.most for tie in self.shared])
+        for slot in self._slots(by_zone=by_zone, by_capacity=by_capacity):
+            offer = self.setting.offers[slot.offer]
+            if offer.pool.name not in self.closed and not offer.min_values:
+                found.append(_charged(slot, limits, offer.catalogue))
         for number, offer in enumerate(self.setting.offers):
-            if not closed and offer.pool.name in self.closed:
-                continue
-            zones = (offer.domains(offer.base, ZONE_LABEL) if by_zone else ()) or ("",)
-            kinds = (offer.domains(offer.base, CAPACITY_TYPE_LABEL) if by_capacity else ()) or ("",)
-            for zone in zones:
-                for kind in kinds:
-                    state = _state(offer, zone, kind)
-                    if state is None:
-                        continue
-                    priced = offer.ranked(state).priced
-                    spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
-                    rare = _rare({one.row: offer.room[one.row] for one in priced}) if spot else frozenset()
-                    for one in priced:
-                        usd = Fraction(str(one.offering.price))
-                        scarce = one.row in rare and one.offering.capacity_type == CAPACITY_SPOT
-                        room = offer.room[one.row] + more
-                        found.append(
-                            Slot(number, one.row, zone, kind, usd, room, rare=scarce, penalty=offer.pool.node_penalty)
-                        )
+            if offer.pool.name not in self.closed and offer.min_values:
+                found += [
+                    _charged(slot, limits, offer.catalogue)
+                    for zone, kind in self._ways(offer, by_zone=by_zone, by_capacity=by_capacity)
+                    for slot in self._with_values(number, offer, zone, kind)
+                ]
+        return tuple(found)
+
+    def _with_values(self, number: int, offer: PreparedPool, zone: str, kind: str) -> Iterable[Slot]:
+        """The slots of a pool with minValues: for every set of types that pods leave, those that keep them."""
+        state = _state(offer, zone, kind)
+        if state is None:
+            return
+        sides = {state.rows: state}
+        for one in self.classes:
+            narrower = offer.narrowed(state, one.filter.terms[0])
+            if narrower is not None and len(sides) < _MOST_SIDES:
+                sides.setdefault(narrower.rows, narrower)
+        more = self._more()
+        for side in sides.values():
+            priced = [one for one in offer.ranked(side).priced if side.rows >> one.row & 1]
+            spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
+            for kind_of in envelopes(offer, side, priced):
+                rare = spot and kind_of.holding < min(_FLEXIBLE, len(priced) // _SMALL_SHARE)
+                yield Slot(
+                    number,
+                    kind_of.row,
+                    zone,
+                    kind,
+                    Fraction(str(kind_of.usd)),
+                    kind_of.room + more,
+                    rare=rare,
+                    penalty=offer.pool.node_penalty,
+                    rows=kind_of.rows,
+                )
+
+    @staticmethod
+    def _ways(offer: PreparedPool, *, by_zone: bool, by_capacity: bool) -> list[tuple[str, str]]:
+        """The zones and capacity types of a pool's nodes, as far as they are told apart."""
+        zones = (offer.domains(offer.base, ZONE_LABEL) if by_zone else ()) or ("",)
+        kinds = (offer.domains(offer.base, CAPACITY_TYPE_LABEL) if by_capacity else ()) or ("",)
+        return [(zone, kind) for zone in zones for kind in kinds]
+
+    def _more(self) -> Vector:
+        return tuple([_ALONE if tie.apart else tie.most for tie in self.shared])
+
+    def _slots(self, *, by_zone: bool, by_capacity: bool) -> tuple[Slot, ...]:
+        """Every way to make a node, minValues aside."""
+        found: list[Slot] = []
+        more = self._more()
+        for number, offer in enumerate(self.setting.offers):
+            for zone, kind in self._ways(offer, by_zone=by_zone, by_capacity=by_capacity):
+                state = _state(offer, zone, kind)
+                if state is None:
+                    continue
+                priced = offer.ranked(state).priced
+                spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
+                rare = _rare({one.row: offer.room[one.row] for one in priced}) if spot else frozenset()
+                for one in priced:
+                    usd = Fraction(str(one.offering.price))
+                    scarce = one.row in rare and one.offering.capacity_type == CAPACITY_SPOT
+                    room = offer.room[one.row] + more
+                    found.append(
+                        Slot(number, one.row, zone, kind, usd, room, rare=scarce, penalty=offer.pool.node_penalty)
+                    )
         return tuple(found)
 
     def _slots_for(self, number: int, bits: "_Bits", zone: str, weight: int) -> int:
@@ -438,7 +582,7 @@ class _Reader:
     def _allowed(self, one: PodClass, bits: "_Bits", zone: str, weight: int) -> int:
         """The slots on which a pod may be, its size not looked at."""
         found = 0
-        for (number, slot_zone, kind), by_row in bits.items():
+        for (number, slot_zone, kind), by_rows in bits.items():
             offer = self.setting.offers[number]
             if offer.pool.weight != weight:
                 continue
@@ -451,8 +595,8 @@ class _Reader:
             asked = offer.catalogue.asked
             if asked(narrower.requirements) != asked(state.requirements):
                 continue  # a slot's price holds for what the slot says alone
-            for row, bit in by_row.items():
-                if narrower.rows >> row & 1:
+            for rows, bit in by_rows.items():
+                if not rows & ~narrower.rows and (not offer.min_values or offer.enough_values(narrower, rows)):
                     found |= bit
         return found
 
@@ -476,7 +620,15 @@ class _Reader:
         )
         terms = [term for number in placed for term in self.classes[number].filter.terms]
         keys = {key for term in terms for key in term.requirements}
-        slots = list(self._plain_slots(by_zone=ZONE_LABEL in keys, by_capacity=CAPACITY_TYPE_LABEL in keys))
+        limits = [
+            Limit(number, name, max(0, left))
+            for number, offer in enumerate(setting.offers)
+            for name, left in (offer.pool.remaining or {}).items()
+        ]
+        slots = [
+            _charged(slot, limits, setting.offers[slot.offer].catalogue)
+            for slot in self._plain_slots(by_zone=ZONE_LABEL in keys, by_capacity=CAPACITY_TYPE_LABEL in keys)
+        ]
         supplies: list[int] = []
         slots += self._reserved(supplies)
         bits = _bits_by_offer(slots)
@@ -507,7 +659,9 @@ class _Reader:
             Group(tuple(demand), slots_of, sum(1 << k for k, s in enumerate(order) if s >> kinds[bins] & 1))
             for (slots_of, bins), demand in demands.items()
         )
-        market = Market(names, tuple(slots), groups, tuple([tuple(rooms[s]) for s in order]), tuple(supplies))
+        free = tuple([tuple(rooms[s]) for s in order])
+        budgets = tuple([one.budget for one in limits])
+        market = Market(names, tuple(slots), groups, free, tuple(supplies), budgets)
         place = {key: number for number, key in enumerate(demands)}
         return market, {number: place[admitted[key]] for number, key in key_of.items()}
 
@@ -544,7 +698,7 @@ class _Reader:
     def _possible(self, one: PodClass, bits: "_Bits", least_weight: int | None) -> int:
         """At least the slots on which a pod may be, in pools of no less than this weight."""
         found = 0
-        for (number, zone, kind), by_row in bits.items():
+        for (number, zone, kind), by_rows in bits.items():
             offer = self.setting.offers[number]
             if (least_weight is not None and offer.pool.weight < least_weight) or not offer.tolerated(one.filter):
                 continue
@@ -552,8 +706,8 @@ class _Reader:
             for term in one.filter.terms:
                 narrower = None if state is None else offer.narrowed(state, term)
                 if narrower is not None:
-                    for row, bit in by_row.items():
-                        if narrower.rows >> row & 1:
+                    for rows, bit in by_rows.items():
+                        if not rows & ~narrower.rows:
                             found |= bit
         return found
 
@@ -566,9 +720,28 @@ _Bits = Mapping[tuple[int, str, str], Mapping[int, int]]
 def _bits_by_offer(slots: Sequence[Slot]) -> _Bits:
     found: dict[tuple[int, str, str], dict[int, int]] = {}
     for number, one in enumerate(slots):
-        by_row = found.setdefault((one.offer, one.zone, one.capacity_type), {})
-        by_row[one.row] = by_row.get(one.row, 0) | 1 << number
+        by_rows = found.setdefault((one.offer, one.zone, one.capacity_type), {})
+        rows = one.rows or 1 << one.row
+        by_rows[rows] = by_rows.get(rows, 0) | 1 << number
     return found
+
+
+def _charged(slot: Slot, limits: Sequence[Limit], catalogue: Catalogue) -> Slot:
+    """The slot with what it counts against each limit: as much as any instance type that it may come to be charged for."""
+    if not limits:
+        return slot
+    rows = list(members(slot.rows)) or [slot.row]
+    return replace(
+        slot,
+        charge=tuple(
+            [max(catalogue.amount(row, one.name) for row in rows) if one.offer == slot.offer else 0 for one in limits]
+        ),
+    )
+
+
+def _fits(slots: Sequence[Slot], one: Item) -> bool:
+    """Whether there is a slot for a pod by itself."""
+    return any(all(map(int.__ge__, slots[number].room, one.need)) for number in members(one.allowed))
 
 
 def _state(offer: PreparedPool, zone: str, kind: str) -> State | None:
@@ -616,8 +789,8 @@ def _common(slots: Sequence[Slot], items: tuple[Item, ...]) -> tuple[Item, ...]:
     made = []
     for one in items:
         others = one.allowed & ~rare
-        fits = any(all(map(int.__ge__, slots[number].room, one.need)) for number in members(others))
-        made.append(replace(one, allowed=others) if fits else one)
+        common = replace(one, allowed=others)
+        made.append(common if _fits(slots, common) else one)
     return tuple(made)
 
 

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provisioner.planning.model import Model
+from provisioner.values.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int32]
 Bits = NDArray[np.bool_]
 _BITS: Final = 23
+_PLENTIFUL: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _LEAST_PRICE: Final = 1e-6
 """USD per hour: what costs nothing is not to be divided by."""
 _MOST: Final = 1 << 20
@@ -33,6 +35,9 @@ class Arrays:
         allowed: items by slots; where an item fits at all.
         most: of an item on a node.
         demand: pods of each item.
+        order: slots by price.
+        scarce: items that ask for an extended resource: rates say little of what comes in few, whole pieces.
+        charge, budget: slots by limit, and of each limit what all nodes may count together; whole numbers below 2^53.
     """
 
     need: Floats
@@ -42,10 +47,16 @@ class Arrays:
     most: Counts
     demand: Counts
     order: NDArray[np.int64]
+    charge: NDArray[np.float64]
+    budget: NDArray[np.float64]
+    scarce: NDArray[np.bool_]
 
 
-def arrays_of(model: Model) -> tuple[Arrays, NDArray[np.int64]]:
-    """The arrays of a model, and the numbers of the slots that are in them: none that another one beats everywhere."""
+def arrays_of(model: Model, *, sparing: bool = False) -> tuple[Arrays, NDArray[np.int64]]:
+    """The arrays of a model, and the numbers of the slots that are in them: none that another one beats everywhere.
+
+    `sparing`: one that counts less against limits is not beaten either.
+    """
     used = [d for d in range(len(model.items[0].need)) if any(one.need[d] for one in model.items)]
     needs = np.zeros((len(model.items), len(used)), dtype=np.float32)
     rooms = np.zeros((len(model.slots), len(used)), dtype=np.float32)
@@ -59,15 +70,20 @@ def arrays_of(model: Model) -> tuple[Arrays, NDArray[np.int64]]:
     width = -(-len(model.slots) // 8)
     packed = np.array([list(one.to_bytes(width, "little")) for one in kinds], dtype=np.uint8)
     masks = np.unpackbits(packed, axis=1, bitorder="little", count=len(model.slots)).astype(bool)
-    keep = _undominated(rooms, price, masks)
+    charge = np.array([one.charge for one in model.slots], dtype=np.float64).reshape(len(model.slots), -1)
+    budget = np.array([one.budget for one in model.limits], dtype=np.float64)
+    keep = _undominated(np.hstack([rooms, -charge]) if sparing else rooms, price, masks)
     place_of = {one: number for number, one in enumerate(kinds)}
-    rooms, price = rooms[keep], price[keep]
+    rooms, price, charge = rooms[keep], price[keep], charge[keep]
     allowed = masks[:, keep][[place_of[one.allowed] for one in model.items]]
     for d in range(len(used)):
         allowed &= needs[:, d][:, None] <= rooms[:, d][None, :]
     demand = np.array([len(one.pods) for one in model.items], dtype=np.int32)
     most = np.array([one.most or _MOST for one in model.items], dtype=np.int32)
-    return Arrays(needs, rooms, price, allowed, most, demand, np.argsort(price, kind="stable")), keep
+    order = np.argsort(price, kind="stable")
+    extended = [d for d, name in enumerate(model.market.names) if name not in _PLENTIFUL]
+    scarce = np.array([any(one.need[d] for d in extended) for one in model.items], dtype=bool)
+    return Arrays(needs, rooms, price, allowed, most, demand, order, charge, budget, scarce), keep
 
 
 def _undominated(room: Floats, price: NDArray[np.float64], kinds: Bits) -> NDArray[np.int64]:

@@ -5,12 +5,14 @@ there are few kinds of pods; ruin and recreate on the best of them. The cheapest
 a whole, and taken where it is legal and costs less (`taken`); else scheduling's answer stays. What the planner leaves as it is: see
 `model`.
 
-Not done: fleets are not steered towards a pool's limits or minValues; one that breaks them is refused as a whole. Zones are those
-that scheduling chose. Spot is planned at its lowest price, on nodes of which 15 instance types could take the place where there are so many.
+Where the first dive would exceed a pool's limits, nodes are compared with a toll for what they count against them, and every fleet that
+is looked at keeps them; nodes of a pool with minValues are of several instance types each (`envelopes`). Zones are those that
+scheduling chose. Spot is planned at its lowest price, on nodes of which 15 instance types could take the place where there
+are so many.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -21,10 +23,11 @@ from numpy.typing import NDArray
 from provisioner.apis.pods import Pod
 from provisioner.planning.acceptance import taken, weighed
 from provisioner.planning.columns import generated
-from provisioner.planning.model import Model, Node, models_of
+from provisioner.planning.knapsacks import Knapsacks
+from provisioner.planning.model import Model, Node, Vector, models_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
-from provisioner.planning.search import Fleet, Search
+from provisioner.planning.search import Fleet, NoPlaceError, Search
 from provisioner.scheduling.judging import DesignedNode, Fault
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -34,8 +37,12 @@ ITERATIONS: Final = 60
 _FEW_KINDS: Final = 64
 """With more kinds of pods, column generation takes long and gains nothing over a dive."""
 _COLUMN_ROUNDS: Final = 30
+_GENERATIONS: Final = 4
+"""Times that columns are generated where the best loads are not found for certain."""
 _DIVES: Final = ((0.0, 1.0), (0.1, 1.0), (0.1, 0.5))
 """(noise, share) of each dive."""
+_SCARCE_DIVES: Final = (1.0, 3.0)
+"""How much scarce pods count in further dives, which place them first."""
 _DONE: Final = 1.001
 """An answer that costs so much of the bound is not improved any more."""
 _EPSILON: Final = 1e-9  # USD per hour
@@ -145,10 +152,12 @@ def propose(
     proposal = Proposal(0.0)
     for model in models_of(setting, result):
         prices = prices_of(model.market)
-        proposal = replace(proposal, usd_at_least=prices.usd_at_least)
+        proposal = replace(proposal, usd_at_least=max(proposal.usd_at_least, prices.usd_at_least))
         if model.nodes and not (proposal.steps and expired()):
-            nodes, stage, steps = _Stages(model, prices, seed, expired).run(iterations)
-            proposal = replace(proposal, steps=proposal.steps + steps)
+            stages = _stages(model, prices, seed, expired)
+            nodes, stage, steps = stages.run(iterations)
+            least = max(proposal.usd_at_least, stages.usd_at_least)
+            proposal = replace(proposal, usd_at_least=least, steps=proposal.steps + steps)
             worth = weighed(prepared, model.kept) + sum(map(model.weight, nodes))
             if stage != SCHEDULING and worth < best:
                 best, made = worth, model.designed(setting, nodes)
@@ -160,44 +169,153 @@ def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:
     return chain((claim.pods for claim in result.claims), result.existing.values())
 
 
+def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]) -> "_Stages":
+    """The stages for a model: with tolls where a dive would not keep the limits without."""
+    stages = _Stages(model, prices, _worths(model, prices, [one.group for one in model.items]), None, seed, expired)
+    used = stages.used()
+    if used is None:
+        return stages
+    usd = sum(model.weight(one) for one in model.nodes if one.slot >= 0) or math.inf
+    own, tolls = prices, [0.0] * len(used)
+    groups = [one.group for one in model.items]
+    for share in _SHARES:
+        market = model.own_market(share)
+        tried = prices_of(market)
+        if tried.usd_at_least <= usd:  # else nothing fits into so little
+            own, tolls = replace(tried, usd_at_least=prices.usd_at_least), list(tried.tolls)
+            place = {one.allowed: number for number, one in enumerate(market.groups)}
+            groups = [place[one.allowed] for one in model.items]
+            break
+    price = float(stages.arrays.price.mean())
+    for number, (limit, amount) in enumerate(zip(model.limits, used, strict=True)):
+        if amount > limit.budget and limit.largest:
+            tolls[number] = tolls[number] or _LEAST_TOLL * price / limit.largest
+    return _Stages(model, own, _worths(model, own, groups), np.array(tolls), seed, expired)
+
+
+_SHARES: Final = (0.97, 1.0)
+"""Tolls are those of limits that are a little lower, where that is possible: what is used of them comes in whole nodes."""
+_LEAST_TOLL: Final = 0.1
+"""Of what a node costs, for what the largest one counts against a limit that only whole nodes exceed."""
+_TOLL_DIVES: Final = (
+    (0.0, 1.0, 1.0),
+    (0.1, 1.0, 1.0),
+    (0.0, 1.0, 2.0),
+    (0.1, 0.5, 1.0),
+    (0.0, 1.0, 5.0),
+    (0.0, 1.0, 0.3),
+)
+"""(noise, share, toll) of each dive that keeps limits."""
+
+
+def _worths(model: Model, prices: Prices, groups: Iterable[int]) -> NDArray[np.float64]:
+    """Of one pod of each item, in USD per hour; `groups`: of the market, by item."""
+    width = len(model.market.names)
+    known: dict[tuple[int, Vector], float] = {}
+    found = []
+    for group, one in zip(groups, model.items, strict=True):
+        key = group, one.need[:width]
+        if key not in known:
+            known[key] = float(prices.worth(*key))
+        found.append(known[key])
+    return np.array(found)
+
+
 class _Stages:
-    def __init__(self, model: Model, prices: Prices, seed: int, expired: Callable[[], bool]) -> None:
+    """The search for one model.
+
+    Attributes:
+        least: no nodes for its pods cost less, in USD per hour, as far as was known when it began.
+        usd_at_least: the same, as column generation proved it; 0 where it did not.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        prices: Prices,
+        worth: NDArray[np.float64],
+        tolls: NDArray[np.float64] | None,
+        seed: int,
+        expired: Callable[[], bool],
+    ) -> None:
         self.model: Final = model
-        self.arrays, self.slots = arrays_of(model)
+        self.arrays, self.slots = arrays_of(model, sparing=tolls is not None)
         width = len(model.market.names)
-        worths: dict[tuple[int, tuple[int, ...]], float] = {}
-        for one in model.items:
-            key = one.group, one.need[:width]
-            if key not in worths:
-                worths[key] = float(prices.worth(*key))
-        worth = np.array([worths[one.group, one.need[:width]] for one in model.items])
         rates = [float(max(some)) for some in zip(*prices.rates, strict=True)]
         room_worth = np.array(
             [sum(map(float.__mul__, rates, map(float, model.slots[n].room[:width]))) for n in self.slots.tolist()]
         )
         weights = weights_of(_used(model))
-        self.search: Final = Search(self.arrays, worth, room_worth, weights, seed, expired)
+        self.search: Final = Search(self.arrays, worth, room_worth, weights, seed, expired, tolls)
         self.least: Final = prices.usd_at_least - sum(one.usd_per_hour for one in model.kept)
         self.expired: Final = expired
+        self.usd_at_least = 0.0
+        self._tolls: Final = tolls is not None
+        self._first: Final = self._dive(*_DIVES[0]) if model.limits else None
+
+    def used(self) -> Sequence[float] | None:
+        """What a dive counts against each limit; None where it keeps them all."""
+        if self._first is None or self.search.within(self._first.slots):
+            return None
+        used: Sequence[float] = self.arrays.charge[self._first.slots].sum(0).tolist()
+        return used
+
+    def _dive(self, noise: float, share: float) -> Fleet:
+        return self.search.fleet(self.search.dive(self.arrays.demand, noise=noise, share=share, toll=0.0), 0.0)
 
     def run(self, iterations: int) -> tuple[list[Node], str, int]:
         """The nodes of the cheapest fleet, the stage that found it, and the rounds of ruin and recreate."""
         search = self.search
-        fleets = [(search.fleet(self._loads()), SCHEDULING)] if self.model.familiar else []
-        for noise, share in _DIVES:
-            late = fleets and fleets[-1][1] != SCHEDULING and self.expired()  # one dive is worth a little more time
-            if late or self._near(fleets):
+        seeds = [self._first] if self._first is not None else []
+        fleets: list[tuple[Fleet, str]] = []
+
+        def seen(loads: Counts, stage: str) -> None:
+            fleet = search.lawful(loads)
+            seeds.append(fleet or search.fleet(loads))
+            if fleet is not None:
+                fleets.append((fleet, stage))
+
+        if self.model.familiar:
+            seen(self._loads(), SCHEDULING)
+        for loads in () if self._near(fleets) else self._dives():
+            seen(loads, "dive")
+            if self._done(fleets):
                 break
-            fleets.append((search.fleet(search.dive(self.arrays.demand, noise=noise, share=share)), "dive"))
-        if len(self.model.items) <= _FEW_KINDS and not self._done(fleets):
-            fleet, _ = generated(search, [one for one, _ in fleets], min(_COLUMN_ROUNDS, iterations))
-            fleets.append((fleet, "columns"))
+        if len(self.model.items) <= _FEW_KINDS:
+            knapsacks = None if self._tolls else Knapsacks.of(self.model, self.slots.tolist())
+            for _ in range(_GENERATIONS):  # another one finds other loads, by other chances
+                if self._done(fleets):
+                    break
+                made = generated(search, seeds, min(_COLUMN_ROUNDS, iterations), knapsacks)
+                self.usd_at_least = max(self.usd_at_least, made.usd_at_least)
+                if made.loads is not None:
+                    seen(made.loads, "columns")
+                if made.loads is None or self.usd_at_least:
+                    break
+        if not fleets:
+            return list(self.model.nodes), SCHEDULING, search.steps
         best, stage = min(fleets, key=lambda entry: entry[0].usd)
         if iterations and not self._done(fleets):
-            other = search.ruin(best, iterations, least=self.least * _DONE)
+            other = search.ruin(best, iterations, least=max(self.least, self.usd_at_least) * _DONE)
             if other.usd < best.usd - _EPSILON:
                 best, stage = other, "recreate"
         return self._nodes(best), stage, search.steps
+
+    def _dives(self) -> Iterator[Counts]:
+        """Loads for all pods, one way after another."""
+        search, demand = self.search, self.arrays.demand
+        if not self._tolls:
+            scarce = self.arrays.scarce.any()
+            for noise, share in _DIVES:
+                yield search.dive(demand, noise=noise, share=share)
+                for times in _SCARCE_DIVES if scarce else ():
+                    yield search.dive(demand, noise=noise, share=share, scarce=times)
+            return
+        for noise, share, toll in _TOLL_DIVES:
+            try:
+                yield search.dive(demand, noise=noise, share=share, toll=toll, budget=self.arrays.budget)
+            except NoPlaceError:
+                continue
 
     def _done(self, fleets: list[tuple[Fleet, str]]) -> bool:
         return self.expired() or self._near(fleets)

@@ -2,7 +2,8 @@
 
 For each group of pods that may go to the same slots there is a rate a resource. Rates are dual feasible when no slot can hold pods
 that are worth more than it costs; then the pods' worth together is a lower bound on every plan, whatever it does.
-A slot holds pods of several groups at once, so its room counts at the highest rate of the groups that it takes.
+A slot holds pods of several groups at once, so its room counts at the highest rate of the groups that it takes. Limits make nodes dearer
+that count against them, by a toll a unit: pods on a node may be worth its price and its tolls, and tolls for the whole budgets are taken off.
 """
 
 from collections import defaultdict
@@ -26,10 +27,13 @@ class Prices:
     Attributes:
         rates: by group of the market, USD per hour for one unit of each dimension.
         usd_at_least: per hour, of any plan for all pods of the market: rounded down.
+        tolls: by limit of the market, what a unit that counts against it is worth, in USD per hour: a node that counts less may cost so
+            much more. 0 where a limit holds nothing back.
     """
 
     rates: tuple[tuple[Fraction, ...], ...]
     usd_at_least: float
+    tolls: tuple[float, ...] = ()
 
     def worth(self, group: int, need: Sequence[int]) -> Fraction:
         """Of one pod of a group, in USD per hour."""
@@ -48,16 +52,16 @@ def prices_of(market: Market) -> Prices:
     sets = _slots_by_groups(market)
     # rates in units of what is there at most, so that the numbers of the program are of one size
     unit = [max([1, *(slot.room[d] for slot in market.slots), *(room[d] for room in market.free)]) for d in names]
-    solved = _solved(market, sets, unit)
+    solved, tolls = _solved(market, sets, unit)
     rates = [[Fraction(int(rate * _DIGITS), _DIGITS * unit[d]) for d, rate in enumerate(some)] for some in solved]
     for own, group in zip(rates, market.groups, strict=True):
         for d in names:
             if not group.demand[d]:
                 own[d] = Fraction(0)
-    return proved(market, rates)
+    return proved(market, rates, [Fraction(one) for one in tolls])
 
 
-def proved(market: Market, rates: Sequence[Sequence[Fraction]]) -> Prices:
+def proved(market: Market, rates: Sequence[Sequence[Fraction]], tolls: Sequence[Fraction] = ()) -> Prices:
     """Rates scaled down until they are dual feasible in exact arithmetic, and the bound that follows.
 
     What existing nodes and reservations can take is given for nothing, or for its price: it is taken off what the pods are worth.
@@ -67,11 +71,11 @@ def proved(market: Market, rates: Sequence[Sequence[Fraction]]) -> Prices:
         highest = _highest(rates, groups)
         for slot in slots:
             if slot.supply < 0:
-                worth = _value(highest, slot.room)
-                if worth > slot.usd * worst:
-                    if slot.usd <= 0:
+                worth, usd = _value(highest, slot.room), slot.usd + _value(tolls, slot.charge)
+                if worth > usd * worst:
+                    if usd <= 0:
                         return Prices(tuple([(Fraction(0),) * len(market.names)] * len(rates)), 0.0)
-                    worst = worth / slot.usd
+                    worst = worth / usd
     scaled = tuple([tuple([rate / worst for rate in some]) for some in rates])
     total = sum((_value(own, one.demand) for own, one in zip(scaled, market.groups, strict=True)), Fraction(0))
     for kind, room in enumerate(market.free):
@@ -84,8 +88,9 @@ def proved(market: Market, rates: Sequence[Sequence[Fraction]]) -> Prices:
             if slot.supply >= 0:
                 gains[slot.supply] = max(gains[slot.supply], _value(highest, slot.room) - slot.usd)
     total -= sum((gain * left for gain, left in zip(gains, market.supplies, strict=True)), Fraction(0))
+    total -= _value(tolls, market.budgets)
     micros = max(0, total.numerator * 10**6 // total.denominator)
-    return Prices(scaled, micros / 10**6)
+    return Prices(scaled, micros / 10**6, tuple(map(float, tolls)))
 
 
 def _value(rates: Sequence[Fraction], room: Sequence[int]) -> Fraction:
@@ -103,15 +108,17 @@ def _slots_by_groups(market: Market) -> dict[frozenset[int], list[Slot]]:
     for number, slot in enumerate(market.slots):
         groups = frozenset(n for n, one in enumerate(market.groups) if one.allowed >> number & 1)
         if groups:
-            key = (slot.room, slot.supply)
+            key = (slot.room, slot.supply, slot.charge)
             known = found[groups].get(key)
             if known is None or slot.usd < known.usd:
                 found[groups][key] = slot
     return {groups: list(some.values()) for groups, some in found.items()}
 
 
-def _solved(market: Market, sets: dict[frozenset[int], list[Slot]], unit: Sequence[int]) -> list[list[float]]:
-    """The rates of each group by the linear program, in units of `unit`; nearly feasible."""
+def _solved(
+    market: Market, sets: dict[frozenset[int], list[Slot]], unit: Sequence[int]
+) -> tuple[list[list[float]], list[float]]:
+    """The rates of each group by the linear program, in units of `unit`, and the toll of each limit; nearly feasible."""
     width = len(market.names)
     kinds = [frozenset(n for n, g in enumerate(market.groups) if g.free >> k & 1) for k in range(len(market.free))]
     shared = list(dict.fromkeys([some for some in (*sets, *kinds) if len(some) > 1]))
@@ -119,7 +126,9 @@ def _solved(market: Market, sets: dict[frozenset[int], list[Slot]], unit: Sequen
     column_of = {frozenset((n,)): n for n in range(start)} | {some: start + n for n, some in enumerate(shared)}
     blocks = start + len(shared)
     first_gain = blocks * width
-    objective = np.zeros(first_gain + len(market.supplies))
+    first_toll = first_gain + len(market.supplies)
+    most = [max([1, *(slot.charge[n] for slot in market.slots)]) for n in range(len(market.budgets))]
+    objective = np.zeros(first_toll + len(market.budgets))
     for number, group in enumerate(market.groups):
         for d in range(width):
             objective[number * width + d] += group.demand[d] / unit[d]
@@ -129,6 +138,8 @@ def _solved(market: Market, sets: dict[frozenset[int], list[Slot]], unit: Sequen
                 objective[column_of[kind] * width + d] -= room[d] / unit[d]
     for number, left in enumerate(market.supplies):
         objective[first_gain + number] -= left
+    for number, budget in enumerate(market.budgets):
+        objective[first_toll + number] -= budget / most[number]
     upper: list[float] = []
     starts: list[int] = []
     index: list[int] = []
@@ -147,6 +158,8 @@ def _solved(market: Market, sets: dict[frozenset[int], list[Slot]], unit: Sequen
             entries = [(own + d, slot.room[d] / unit[d]) for d in range(width) if slot.room[d] > 0]
             if slot.supply >= 0:
                 entries.append((first_gain + slot.supply, -1.0))
+            if market.budgets:
+                entries += [(first_toll + n, -amount / most[n]) for n, amount in enumerate(slot.charge) if amount]
             row(float(slot.usd), entries)
     for some in shared:
         for number in sorted(some):
@@ -155,7 +168,8 @@ def _solved(market: Market, sets: dict[frozenset[int], list[Slot]], unit: Sequen
                     row(0.0, [(number * width + d, 1.0), (column_of[some] * width + d, -1.0)])
     scale = max(1.0, float(np.abs(objective).max()))
     solution = maximum(objective / scale, np.array(upper), starts, index, values, top=_MOST_RATE)
-    return [[max(0.0, solution[n * width + d]) for d in range(width)] for n in range(start)]
+    rates = [[max(0.0, solution[n * width + d]) for d in range(width)] for n in range(start)]
+    return rates, [max(0.0, solution[first_toll + n]) / most[n] for n in range(len(market.budgets))]
 
 
 _MOST_RATE: Final = 1e6

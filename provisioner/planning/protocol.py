@@ -65,13 +65,14 @@ class Asked:
 
 
 class ProposedNode(msgspec.Struct, frozen=True, array_like=True):
-    """A node of an answer; `pods` are numbers of the question's pods."""
+    """A node of an answer; `pods` are numbers of the question's pods, `charge` is as of `DesignedNode`."""
 
     pool: str
     instance_type: str
     zone: str
     capacity_type: str
     pods: tuple[int, ...]
+    charge: tuple[tuple[str, int], ...] = ()
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -253,7 +254,7 @@ def proposed(
         weight = weights.get(node.pool)
         if weight is None or any(own[pod.uid] != weight for pod in some):
             raise ProtocolError(f"it moves pods to NodePool {node.pool[:64]!r}")
-        made.append(DesignedNode(node.pool, node.instance_type, node.zone, node.capacity_type, some))
+        made.append(DesignedNode(node.pool, node.instance_type, node.zone, node.capacity_type, some, node.charge))
     return tuple([claims[number] for number in answered.kept]), tuple(made)
 
 
@@ -313,7 +314,12 @@ def answer_of(
     pods = {pod.uid: number for number, pod in enumerate(question.pods)}
     made = [
         ProposedNode(
-            one.pool, one.instance_type, one.zone, one.capacity_type, tuple([pods[pod.uid] for pod in one.pods])
+            one.pool,
+            one.instance_type,
+            one.zone,
+            one.capacity_type,
+            tuple([pods[pod.uid] for pod in one.pods]),
+            one.charge,
         )
         for one in nodes
     ]

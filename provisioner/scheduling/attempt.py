@@ -13,6 +13,7 @@ from provisioner.scheduling.binding_order import can_be_bound
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.crowds import Crowding
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
 from provisioner.scheduling.filters import TRIVIAL, NodeFilter, Term
 from provisioner.scheduling.finishing import finish
@@ -44,6 +45,7 @@ class Setting:
         attached_to: tells the volumes of a machine of now; None where no pod of the question has any.
         terms: how the question is asked.
         lingering: machines that leave by this question: they are domains for kube-scheduler until they are gone.
+        crowding: how many pods of one owner machines take; None where no NodePool says so.
         pending: by what is counted, how many pods of the question are; filled when it is asked for.
     """
 
@@ -61,6 +63,7 @@ class Setting:
     attached_to: Callable[[int], set[Attachment]] | None
     terms: "Terms"
     lingering: int = 0
+    crowding: Crowding | None = None
     pending: dict[Count, int] = field(default_factory=dict)
 
     @functools.cached_property
@@ -282,6 +285,7 @@ class Attempt:
         self.placing.machines_wanted = machines
         self.in_use: Final = set(setting.in_use)
         self._unsettled: Final[set[Count]] = set()
+        self._begun: Final[set[Count]] = set()
         self._decided: Final[dict[str, tuple[Term, ...]]] = {}
         self._taken: Final[set[str]] = set()
 
@@ -438,7 +442,8 @@ class Attempt:
     def unordered(self) -> set[Count]:
         """The spread constraints that hold once all is bound, for which no order was found in which it can be.
 
-        Asked once everything is placed. Only where a domain came that pods did not reckon with, because they cannot go there.
+        Asked once everything is placed. Only where a domain came that pods did not reckon with, because they cannot go there, and for
+        pods that are spread and had to be the first of those that they must be with: what makes room for them may be of these.
         """
         placing, scope = self.placing, self._setting.scope
         before = (1 << placing.now) - 1
@@ -447,7 +452,7 @@ class Attempt:
             for count, one in placing.topology.domains.items()
             if one.blind
             and one.surprised(placing.usable, placing.usable & before, scope.sums(count) or [0] * len(one.counts))
-        }
+        } | self._begun
         if not late or can_be_bound(placing, self.freed(late), self._plans_over()):
             return set()
         return late
@@ -659,6 +664,8 @@ class Attempt:
                 placing.place(run, opening=False)
                 start = run.start
                 break
+            if run.plan.bootstraps and run.start > start:
+                self._begun.update(counter.count for ap in run.plan.axes for counter, _ in ap.holds)
             start = run.start
             if start == limit or (exclusive and start):
                 break
@@ -673,8 +680,9 @@ class Attempt:
         plan = self._plans.get(id(relations))
         if plan is None:
             plan = self._plan(one, relations)
+        crowd = self.placing.crowds.of(one.owner) if one.owner and self.placing.crowds is not None else None
         if one.volumes is NO_VOLUMES:
-            return run_of(one, demand, plan, setting.needs[one], self._numbers, start)
+            return run_of(one, demand, plan, setting.needs[one], self._numbers, start, crowd=crowd)
         reached: tuple[Term, ...] = ()
         unbound = one.volumes.unbound
         if unbound and (self._decided or zone is not None or len(unbound) > 1):
@@ -682,7 +690,7 @@ class Attempt:
             reached = one.volumes.alternatives if isinstance(left, str) else left
             if zone is not None:
                 reached = tuple([term.joined(zone) for term in reached])
-        return run_of(one, demand, plan, setting.needs[one], self._numbers, start, reached)
+        return run_of(one, demand, plan, setting.needs[one], self._numbers, start, reached, crowd)
 
     def _plan(self, one: PodClass, relations: Relations) -> Plan:
         setting = self._setting

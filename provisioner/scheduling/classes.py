@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling.crowds import owner_of
 from provisioner.scheduling.demands import Count, Demand, Facts, Ties, deduced_selector, facts_of
 from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, NodeFilter, Term
 from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, World
@@ -46,6 +47,7 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
         ladder: what they demand, most wishes first; the last without any.
         volumes: what their volumes demand.
         elsewhere: matches every node but those that they keep off by name; these count for their spread all the same.
+        owner: UID of their controller, where a NodePool counts pods by it; else "".
     """
 
     facts: Facts
@@ -54,6 +56,7 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
     ladder: tuple[Demand, ...]
     volumes: VolumeDemand = NO_VOLUMES
     elsewhere: Term = TRIVIAL
+    owner: str = ""
 
     @property
     def filter(self) -> NodeFilter:
@@ -161,7 +164,7 @@ class _Classifier:
                     parts.append((facts, shape, pods))
                     if not facts.plain:
                         named |= facts.ties.per_pod_labels
-        add = self._add_all if self.avoided else self._add
+        add = self._add_owners if self.problem.most_of_one else self._add_all if self.avoided else self._add
         for facts, shape, pods in parts:
             if named and any(label in pods[0].labels and label not in shape.labels for label in named):
                 for apart, brothers in _told_apart(shape, pods, named):
@@ -185,6 +188,16 @@ class _Classifier:
             reason = UnsupportedConstraint(f"spec.resourceClaims[{shape.resource_claims[0].name}]")
         self.left_out.append(LeftOut(shape, tuple(pods), reason))
         return None
+
+    def _add_owners(self, facts: Facts, shape: PodShape, pods: Sequence[Pod]) -> None:
+        parts: dict[str, list[Pod]] = {}
+        for pod in pods:
+            parts.setdefault(owner_of(pod), []).append(pod)
+        for owner, some in parts.items():
+            first = len(self.tried)
+            self._add_all(facts, shape, some)
+            if owner:
+                self.tried[first:] = [msgspec.structs.replace(one, owner=owner) for one in self.tried[first:]]
 
     def _add_all(self, facts: Facts, shape: PodShape, pods: Sequence[Pod]) -> None:
         parts: dict[frozenset[str], list[Pod]] = {}

@@ -221,7 +221,7 @@ class Explainer:
         if wanting := self._attempt.without_volume(one):
             return (NoVolumeLeft(wanting),)
         run = self._attempt.run_for(one, one.ladder[-1], 0)
-        question: object = (run.question, run.ports, id(run.plan), run.volumes)
+        question: object = (run.question, run.ports, id(run.plan), run.volumes, one.owner)
         found = self._known.get(question)
         if found is None:
             found = self._known[question] = self._reasons(one, run)
@@ -229,7 +229,8 @@ class Explainer:
 
     def _reasons(self, one: PodClass, run: Run) -> tuple[Reason, ...]:
         reasons: list[Reason] = []
-        topology = () if run.plan.plain and not run.ports else tuple(self._ruled_out(run))
+        plain = run.plan.plain and not run.ports and run.crowd is None
+        topology = () if plain else tuple(self._ruled_out(run))
         need = self._placing.first_need(run)
         refusal: BinsRefuse | None = self._placing.bins.refusal(run.filter, need, self._left, topology)
         if refusal is not None:
@@ -362,6 +363,7 @@ class Explainer:
                 if clash(port, other):
                     taken |= places
         add("didn't have free ports for the requested pod ports", taken)
+        add("had as many pods of the same owner as the NodePool takes on one node", run.crowd.full if run.crowd else 0)
         apart = blocked = spread = away = 0
         named: dict[str, set[str]] = {"away": set(), "apart": set(), "blocked": set(), "spread": set()}
         for host in plan.apart:

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.attempt import Attempt, Setting
+from provisioner.scheduling.bits import mask_of
 from provisioner.scheduling.classes import LeftOut, PodClass
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.finishing import finish
-from provisioner.scheduling.offers import pin
+from provisioner.scheduling.limits import LimitLedger
+from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import Account
 from provisioner.scheduling.placing import Pin, Placing
 from provisioner.scheduling.ports import clash
@@ -36,6 +38,8 @@ class DesignedNode:
         pool: the NodePool's name.
         instance_type, zone, capacity_type: the offering; "" for a zone or capacity type that the provider does not have.
         pods: on it.
+        charge: by limited resource, the most that it may count against the limits of its NodePool, where these are near: a
+            cheaper type that counts more is left out. Empty for any.
     """
 
     pool: str
@@ -43,6 +47,7 @@ class DesignedNode:
     zone: str
     capacity_type: str
     pods: tuple[Pod, ...]
+    charge: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +71,23 @@ class Design:
 
 def design_of(result: Result) -> Design:
     """What a result plans, as a design."""
+    return Design(designed(result.claims), result.existing)
+
+
+def designed(claims: Iterable[PlannedClaim]) -> tuple[DesignedNode, ...]:
+    """Claims as nodes of a design."""
     nodes = [
-        DesignedNode(one.pool, one.planned_type, one.planned_zone, one.planned_capacity_type, one.pods)
-        for one in result.claims
+        DesignedNode(
+            one.pool,
+            one.planned_type,
+            one.planned_zone,
+            one.planned_capacity_type,
+            one.pods,
+            tuple(one.charge.items()),
+        )
+        for one in claims
     ]
-    return Design(tuple(nodes), result.existing)
+    return tuple(nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +216,11 @@ class _Court:
             if not put:
                 break
             done += put
-        if done < count:
+        if done < count and run.crowd is not None and run.crowd.full & low:
+            self.faults.append(
+                Fault(node, run.pods.pods[0], "the NodePool takes no more pods of its owner on one node")
+            )
+        elif done < count:
             self.faults.append(Fault(node, run.pods.pods[0], "does not fit beside the other pods"))
         else:
             self.attempt.decide(run.pods, run.end - count, run.end)
@@ -242,6 +263,8 @@ class _Court:
                 term = term.joined(pin(key, value))
         state = offer.narrowed(offer.base, term)
         row = offer.row_of(node.instance_type)
+        if state is not None and row is not None and node.charge and account.ledger is not None:
+            state = offer.without(state, _over(offer, state, row, account.ledger, node.charge))
         if state is None or row is None or not state.rows >> row & 1:
             return None
         self.places[len(self.placing.places)] = number
@@ -253,6 +276,19 @@ class _Court:
         state = claim.settled or claim.state
         if state is None or row is None or not account.offer.fitting(state.rows & 1 << row, claim.load()):
             self.faults.append(Fault(number, first.pods[0], f"does not fit on {node.instance_type} with the others"))
+
+
+def _over(offer: PreparedPool, state: State, row: int, ledger: LimitLedger, charge: tuple[tuple[str, int], ...]) -> int:
+    """The types that count more than a node may, and for which it would be charged if they were left: where there are minValues, any."""
+    allowed = -1
+    for name, amount in charge:
+        if name in ledger.remaining:
+            allowed &= ledger.within(name, amount)
+    others = state.rows
+    if not offer.min_values:
+        priced = [one.row for one in offer.ranked(state).priced]
+        others = mask_of(priced[: priced.index(row)]) if row in priced else 0
+    return others & ~allowed & ~(1 << row)
 
 
 # --- all together ---

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
+from provisioner.scheduling.crowds import Crowding, Crowds
 from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.offers import PreparedPool, State, pin
@@ -108,6 +109,7 @@ class Standing(Protocol):
         ports: of nodes, and the machines on which they are taken or will be by daemons.
         many_sizes: hardly two pods are of one size.
         lingering: machines that leave, and are domains for kube-scheduler until they are gone.
+        crowding: how many pods of one owner machines take; None for any number.
     """
 
     @property
@@ -120,6 +122,8 @@ class Standing(Protocol):
     def many_sizes(self) -> bool: ...
     @property
     def lingering(self) -> int: ...
+    @property
+    def crowding(self) -> Crowding | None: ...
 
     def attached(self, number: int) -> set[Attachment] | None:
         """The volumes that a machine of now has attached; None where no pod of the question has any."""
@@ -173,6 +177,7 @@ class Placing:
         self._said: Final[dict[str, dict[str, int]]] = {}
         self._saying: Final[dict[str, int]] = {}
         self.ports: Final[dict[Port, int]] = dict(ground.ports)
+        self.crowds: Final = None if ground.crowding is None else Crowds(ground.crowding)
         self._attached: Final[dict[Attachment, int]] = {}
 
     # ------------------------------------------------------------------ the ground
@@ -197,6 +202,8 @@ class Placing:
     def _enter(self, account: Account, state: State, new: int) -> None:
         """New claims may be in so many domains, and may count."""
         account.claims |= new
+        if self.crowds is not None:
+            self.crowds.enter(account.offer.pool.name, members(new))
         if state.said:
             self._say(state, new)
         self.usable |= new
@@ -309,7 +316,7 @@ class Placing:
         """Whether some of these places, looked at one after another, surely take so many pods of the class."""
         if not run.easy:
             return False
-        need, caps, known = run.need, run.caps, self.places
+        need, caps, known, crowd = run.need, run.caps, self.places, run.crowd
         single = run.plan.single
         while places:
             low = places & -places
@@ -323,6 +330,8 @@ class Placing:
                 rest = top - counter.counts.get(i, 0)
                 if rest < cap:  # noqa: PLR1730 - min() is a call
                     cap = rest
+            if crowd is not None:
+                cap = min(cap, crowd.rest(i))
             if cap > 0:
                 pods -= most(head, need, cap)
                 if pods <= 0:
@@ -409,12 +418,14 @@ class Placing:
     def _room(self, run: Run, places: int, limit: int) -> int:
         """How many pods of the class the places take as far as room goes, at most `limit`."""
         total = 0
+        crowd = run.crowd
         for i in members(places):
             place = self.place_at(i)
+            here = limit if crowd is None else max(0, min(limit, crowd.rest(i)))
             if place.state is None:
-                total += max(0, most(place.head, run.need, limit)) if place.head is not None else 0
+                total += max(0, most(place.head, run.need, here)) if place.head is not None else 0
             else:
-                total += fitting(place, place.state, run.need, limit)
+                total += fitting(place, place.state, run.need, here)
             if total >= limit:
                 return limit
         return total
@@ -423,11 +434,14 @@ class Placing:
         """The most pods of the class that one new claim takes."""
         best = 0
         for account in self._ground(run.filter)[1]:
+            limit = run.left
+            if run.crowd is not None and self.crowds is not None:
+                limit = min(limit, self.crowds.top(account.offer.pool.name))
             for term in run.filter.terms:
                 state = account.offer.narrowed(account.offer.base, term)
                 if state is not None:
                     for point in state.points:
-                        best = max(best, most(point, run.need, run.left))
+                        best = max(best, most(point, run.need, limit))
         return best
 
     def cheapest(self, run: Run, pods: int) -> float:
@@ -789,6 +803,8 @@ class Placing:
                     for value in one.values:
                         same |= self._said[key].get(value, 0)
                     mask &= same | ~self._saying[key]
+        if run.crowd is not None:
+            mask &= ~run.crowd.full
         plan = run.plan
         if plan.hostless and not run.ports:
             return mask
@@ -831,6 +847,7 @@ class Placing:
     def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Pods into these places, the first first; how many. The innermost loop of all."""
         need, places, plan, caps, pods = run.need, self.places, run.plan, run.caps, run.pods
+        crowd = run.crowd
         single = plan.single or run.ports
         easy = run.easy
         fixed = ALL  # places whose domain need not be settled first
@@ -849,6 +866,8 @@ class Placing:
                 rest = top - counter.counts.get(i, 0)
                 if rest < cap:  # noqa: PLR1730 - min() is a call
                     cap = rest
+            if crowd is not None:
+                cap = min(cap, crowd.rest(i))
             if cap <= 0:
                 continue
             place = places[i] or self.place_at(i)
@@ -885,6 +904,8 @@ class Placing:
             touched |= low
             for host in adds:
                 host.add(i, low, cap)
+            if crowd is not None:
+                crowd.add(i, cap)
             if start >= end:
                 break
         run.start = start
@@ -1194,6 +1215,8 @@ class Placing:
     ) -> int:
         if account.learn(state):
             self._make_exact(account)
+        if run.crowd is not None and self.crowds is not None:
+            cap_all = min(cap_all, self.crowds.top(account.offer.pool.name))
         plan, places, pods = run.plan, self.places, run.pods
         first = self.first_need(run)
         plain = first is run.need and not account.exact and len(state.points) == 1
@@ -1244,6 +1267,9 @@ class Placing:
         run.start = start
         self.touched = True
         self._enter(account, state, touched)
+        if run.crowd is not None:
+            for place_number, load in enumerate(loads, known):
+                run.crowd.add(place_number, load)
         for host, key in plan.holds:
             host.held[key] = host.held.get(key, 0) | touched
         if run.ties:

@@ -19,6 +19,7 @@ from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.census import NOBODY, Census, Tally, tally_of, tally_of_bin
 from provisioner.scheduling.classes import NOTHING_AVOIDED, LeftOut, PodClass, classify
+from provisioner.scheduling.crowds import Crowding, owners_of
 from provisioner.scheduling.demands import facts_of
 from provisioner.scheduling.filters import FilterError, Term, label_value
 from provisioner.scheduling.judging import Design, Verdict, design_of, judge, settle
@@ -156,6 +157,7 @@ class Prepared:
         self._tables: Final = tables
         self._stock: Final = stock
         self._daemons: Final = daemons
+        self._crowded: tuple[Mapping[int, int], Mapping[str, Mapping[int, int]]] | None = None
         well_known = WELL_KNOWN_LABELS | world.well_known
         if world.reservation_label:
             well_known |= {world.reservation_label}
@@ -297,8 +299,29 @@ class Prepared:
             attached_to=self._attached_to(moving) if drivers else None,
             terms=terms,
             lingering=lingering,
+            crowding=self._crowding(moving, after) if world.most_of_one else None,
         )
         return setting, left_out
+
+    def _crowding(self, moving: Collection[str], after: Iterable[int]) -> Crowding:
+        """How many pods of one owner machines take, and have once those of the question are taken off."""
+        if self._crowded is None:  # two threads that make it at once make the same
+            by_place: dict[int, int] = {}
+            owners: dict[str, dict[int, int]] = {}
+            for number, one in enumerate(self._bins):
+                most = self.world.most_of_one.get(one.pool)
+                if most is not None:
+                    by_place[number] = most
+                    for owner, pods in _owners_of_bin(one).items():
+                        owners.setdefault(owner, {})[number] = pods
+            self._crowded = by_place, owners
+        by_place_now, spots = self._crowded
+        anew = {
+            number: owners_of([pod for pod in self._bins[number].pods if pod.uid not in moving])
+            for number in after
+            if number in by_place_now
+        }
+        return Crowding(self.world.most_of_one, by_place_now, spots, anew)
 
     def _moved(self, pods: Iterable[Pod], gone: int) -> tuple[frozenset[str], list[tuple[int, Tally, Tally]]]:
         """The UIDs of the pods, and what machines have less by them, or because they are gone."""
@@ -517,7 +540,7 @@ def prepare(world: World, before: Prepared | None = None) -> Prepared:
 
 def changes_between(before: World, after: World) -> Changes | None:
     """What happened between two instants; None where `Changes` cannot say it. Cost: one comparison of identity a machine."""
-    kept = ("well_known", "preferences", "min_values", "devices", "reservation_label")
+    kept = ("well_known", "preferences", "min_values", "devices", "reservation_label", "most_of_one")
     if any(getattr(before, name) != getattr(after, name) for name in kept):
         return None
     old = {one.name: one for one in before.bins}
@@ -569,6 +592,15 @@ def _world_of(more: World) -> World:
 
 def _nodes(bins: Iterable[Bin], first: int = 0) -> dict[str, int]:
     return {one.node_name: number for number, one in enumerate(bins, first) if one is not VACANT}
+
+
+def _owners_of_bin(one: Bin) -> Mapping[str, int]:
+    """Pods on a machine by owner, kept on it; two threads that make it at once make the same."""
+    kept = one.__dict__
+    found: Mapping[str, int] | None = kept.get("_owners")
+    if found is None:
+        found = kept["_owners"] = owners_of(one.pods)
+    return found
 
 
 def _ground(bins: Sequence[Bin], before: Ground, known: int) -> Ground:

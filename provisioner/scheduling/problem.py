@@ -177,6 +177,7 @@ class World:
             none, then each reserved offering of a type is a reservation of its own.
         hostname_domains: a hard hostname spread without minDomains is planned over so many machines, or over as many as there are
             pods if these are fewer; 1 is kube-scheduler's letter, 0 a machine for every maxSkew pods, as Karpenter does.
+        most_of_one: by NodePool that says so, also those that make no machines now: the most pods of one owner on a machine.
     """
 
     pools: tuple[Pool, ...] = ()
@@ -191,6 +192,7 @@ class World:
     devices: DevicePolicy = DevicePolicy.REFUSE
     reservation_label: str = ""
     hostname_domains: int = 1
+    most_of_one: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.crowds import Crowd
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
 from provisioner.scheduling.filters import TRIVIAL, NodeFilter, Term
 from provisioner.scheduling.ports import Ports
@@ -232,6 +233,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         easy: no term, port, volume or choosy spread has to be looked at on a claim.
         soft: whether to leave room for the spread of other pods.
         over: of how many pods, and on how many new machines these are to be shared out evenly; (0, 0) to fill one after another.
+        crowd: where pods of the same owner are, where a NodePool counts them.
     """
 
     pods: PodClass
@@ -251,6 +253,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
     ties: bool
     soft: bool = True
     over: tuple[int, int] = (0, 0)
+    crowd: Crowd | None = None
 
     @property
     def left(self) -> int:
@@ -272,10 +275,11 @@ def run_of(
     numbers: dict[Question, int],
     start: int,
     reached: tuple[Term, ...] = (),
+    crowd: Crowd | None = None,
 ) -> Run:
     """The run of one class with one of its demands; `numbers` tells questions apart.
 
-    `reached`: as of `PodClass.narrowed`.
+    `reached`: as of `PodClass.narrowed`. `crowd`: as of `Run`.
     """
     facts = pods.facts
     own, ports = facts.filter, facts.ports
@@ -308,4 +312,5 @@ def run_of(
         plan.caps,
         node_filter.easy and not ports and not attached and not plan.choosy,
         plan.ties or bool(ports),
+        crowd=crowd,
     )

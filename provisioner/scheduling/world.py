@@ -1,5 +1,6 @@
 """From a snapshot of the cluster to the world that scheduling is asked about; what only depends on the instant is decided here."""
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
+from provisioner.apis.crowding import CrowdingError, most_of_one
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
@@ -176,8 +178,19 @@ def world_of(
         devices=policies.devices,
         reservation_label=reservation_label,
         hostname_domains=policies.hostname_domains,
+        most_of_one=_most_of_one(snapshot),
     )
     return Gathered(world, tuple(unreadable))
+
+
+def _most_of_one(snapshot: Snapshot) -> dict[str, int]:
+    found = {}
+    for view in snapshot.pools:
+        with contextlib.suppress(CrowdingError):
+            most = most_of_one(view.pool)
+            if most is not None:
+                found[view.pool.metadata.name] = most
+    return found
 
 
 def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, ...]]:
@@ -222,9 +235,10 @@ def _pool(
 ) -> list[Pool]:
     try:
         most = spending_limit(view.pool)
+        most_of_one(view.pool)
         requirements = template_requirements(view.pool)
         limits = Resources.parse(view.pool.spec.limits)
-    except (RequirementError, QuantityError, SpendingLimitError) as error:
+    except (RequirementError, QuantityError, SpendingLimitError, CrowdingError) as error:
         unreadable.append(Unreadable(view.pool, str(error)))
         return []
     domains = view.pool.metadata.annotations.get(names.HOSTNAME_DOMAINS)

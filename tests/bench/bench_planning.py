@@ -1,8 +1,10 @@
 """What fleets cost beside their proved bound, in CPU time of one process; `make bench` runs it and keeps results/planning.json.
 
 EC2's types at us-east-1's on-demand prices (636 of c, m and r, amd64), three DaemonSets a node, pods pending all at once, three
-seeds. The bound is that of the linear program over resources, of which `tests/unit/planning/test_prices.py` proves that nothing is
-cheaper. Beside the plan: scheduling's own answer, and first fit by decreasing size: the cheaper one of scheduling's and of
+seeds. Each row names its bound: "duals" are those of the linear program over resources, "loads" the higher of these and what column
+generation proves (`planning.knapsacks`); `tests/unit/planning` holds both against every fleet of a few pods. "Whole GPUs" is an integer
+program of this benchmark alone (`tests/support/gpu_bound`). Rows of the table of issues that are measured elsewhere: consolidation in
+`bench_disruption`, the real plane by `dovetail bench-cluster`. Beside the plan: scheduling's own answer, and first fit by decreasing size: the cheaper one of scheduling's and of
 Karpenter's rule (`tests/support/firstfit`).
 CPU seconds are of `improve` alone, judging included; what scheduling took stands beside it.
 """
@@ -24,7 +26,7 @@ from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, World
 from provisioner.scheduling.result import Result
-from tests.support import firstfit, priced_fleets
+from tests.support import firstfit, gpu_bound, priced_fleets
 from tests.support.priced_fleets import GPU
 
 pytestmark = pytest.mark.bench
@@ -32,11 +34,12 @@ pytestmark = pytest.mark.bench
 RESULTS = Path(__file__).parents[2] / "results"
 SEEDS = (1, 2, 3)
 SIZES = (1_000, 5_000, 20_000)
+HUGE = 100_000
 WITHOUT_END = 10**9
 PROBLEMS = 500
-ENDS = {1_000: 0.7, 5_000: 2.2, 20_000: 1.3}
+ENDS = {1_000: 0.7, 5_000: 2.2, 20_000: 1.3, HUGE: 8.0}
 """CPU seconds after which nothing more is tried; the rest is for reading the answer before and judging it after."""
-SECONDS = {1_000: 1.0, 5_000: 3.0, 20_000: 3.0}
+SECONDS = {1_000: 1.0, 5_000: 3.0, 20_000: 3.0, HUGE: 15.0}
 _MOST_FITTED = 5_000
 _FLEXIBLE = 15
 SAVING = {"micro": 5.0, "batch": 5.0, "zonal": 5.0}
@@ -75,42 +78,48 @@ def measured(kind: str, count: int, seed: int) -> Measured:
 
 
 def gap_goal(kind: str, count: int) -> Goal:
-    return at_most(3.0 if kind == "zonal" or count <= 1_000 else 2.0)
+    return at_most(3.0 if kind in ("zonal", "hosts") or count <= 1_000 else 2.0)
+
+
+@pytest.mark.parametrize("kind", ["micro", "batch", "memory", "zonal", "hosts"])
+def test_fleets_come_near_their_bound(kind: str) -> None:
+    kept(f"planning-{kind}", [figure for count in SIZES for figure in figures_of(kind, count)])
 
 
 @pytest.mark.parametrize("kind", ["micro", "batch", "memory", "zonal"])
-def test_fleets_come_near_their_bound(kind: str) -> None:
-    figures = []
-    for count in SIZES:
-        runs = [measured(kind, count, seed) for seed in SEEDS]
-        for seed, run in zip(SEEDS, runs, strict=True):
-            plan = run.plan
-            over = 100 * (run.scheduling_usd / plan.usd_at_least - 1)
-            fit = 100 * (run.first_fit_usd / plan.usd_at_least - 1)
-            print(
-                f"{kind} {count:,} seed {seed}: {plan.usd_per_hour:.2f} $/h over a bound of {plan.usd_at_least:.2f}: "
-                f"+{100 * plan.gap:.2f} % in {run.seconds:.2f} s ({plan.stage}, {plan.steps} rounds); scheduling "
-                f"{run.scheduling_usd:.2f} (+{over:.1f} %) in {run.scheduling_seconds:.2f} s; first fit "
-                f"{run.first_fit_usd:.2f} (+{fit:.1f} %)"
-            )
-        saved = [100 * (1 - run.plan.usd_per_hour / run.first_fit_usd) for run in runs]
-        name = f"{kind} {count:,}"
-        figures += [
-            Figure(
-                f"{name}, over the bound, worst seed",
-                100 * max(run.plan.gap for run in runs),
-                "%",
-                gap_goal(kind, count),
-            ),
-            Figure(
-                f"{name}, CPU seconds, median",
-                statistics.median(run.seconds for run in runs),
-                "s",
-                at_most(SECONDS[count]),
-            ),
-            Figure(f"{name}, below first fit, least", min(saved), "%", at_least(SAVING.get(kind, 0.0))),
-        ]
-    kept(f"planning-{kind}", figures)
+def test_a_hundred_thousand_pods(kind: str) -> None:
+    kept(f"planning-huge-{kind}", figures_of(kind, HUGE))
+
+
+def figures_of(kind: str, count: int) -> list[Figure]:
+    runs = [measured(kind, count, seed) for seed in SEEDS]
+    for seed, run in zip(SEEDS, runs, strict=True):
+        plan = run.plan
+        over = 100 * (run.scheduling_usd / plan.usd_at_least - 1)
+        fit = 100 * (run.first_fit_usd / plan.usd_at_least - 1)
+        print(
+            f"{kind} {count:,} seed {seed}: {plan.usd_per_hour:.2f} $/h over a bound of {plan.usd_at_least:.2f}: "
+            f"+{100 * plan.gap:.2f} % in {run.seconds:.2f} s ({plan.stage}, {plan.steps} rounds); scheduling "
+            f"{run.scheduling_usd:.2f} (+{over:.1f} %) in {run.scheduling_seconds:.2f} s; first fit "
+            f"{run.first_fit_usd:.2f} (+{fit:.1f} %)"
+        )
+    saved = [100 * (1 - run.plan.usd_per_hour / run.first_fit_usd) for run in runs]
+    name = f"{kind} {count:,}"
+    return [
+        Figure(
+            f"{name}, over the bound (loads), worst seed",
+            100 * max(run.plan.gap for run in runs),
+            "%",
+            gap_goal(kind, count),
+        ),
+        Figure(
+            f"{name}, CPU seconds, median",
+            statistics.median(run.seconds for run in runs),
+            "s",
+            at_most(SECONDS[count]),
+        ),
+        Figure(f"{name}, below first fit, least", min(saved), "%", at_least(SAVING.get(kind, 0.0))),
+    ]
 
 
 def kept(name: str, figures: list[Figure]) -> None:
@@ -136,7 +145,6 @@ def improved(world: World, pods: tuple[Pod, ...], seconds: float, seed: int = 0)
 
 @pytest.mark.parametrize("kind", ["micro", "batch", "memory", "zonal"])
 def test_pools_of_at_most_32_cpus(kind: str) -> None:
-    """The bound is that of the linear program, which no fleet comes near where pods are a large part of a node: batch has no goal."""
     types = priced_fleets.ec2_types(most_cpus=32)
     gaps, saved = [], []
     for seed in SEEDS:
@@ -148,15 +156,15 @@ def test_pools_of_at_most_32_cpus(kind: str) -> None:
         gaps.append(100 * plan.gap)
         saved.append(100 * (1 - plan.usd_per_hour / least))
         print(
-            f"{kind}, 32 cpus, seed {seed}: {plan.usd_per_hour:.2f} $/h over {plan.usd_at_least:.2f} (duals): +{plan.gap:.2%} "
+            f"{kind}, 32 cpus, seed {seed}: {plan.usd_per_hour:.2f} $/h over {plan.usd_at_least:.2f} (loads): +{plan.gap:.2%} "
             f"in {seconds:.2f} s; scheduling {result.usd_per_hour:.2f}, Karpenter's rule {fit:.2f}"
         )
     figures = [
         Figure(
-            f"{kind} 5,000, nodes of 32 cpus, over the bound, worst seed",
+            f"{kind} 5,000, nodes of 32 cpus, over the bound (loads), worst seed",
             max(gaps),
             "%",
-            None if kind == "batch" else at_most(3.5),
+            at_most(3.5),
         ),
         Figure(f"{kind} 5,000, nodes of 32 cpus, below first fit, least", min(saved), "%", at_least(0.0)),
     ]
@@ -164,9 +172,8 @@ def test_pools_of_at_most_32_cpus(kind: str) -> None:
 
 
 def test_gpus_and_two_architectures_and_spot() -> None:
-    """The bound of the linear program is weak for few, indivisible GPUs, so the first row has no goal beside first fit's."""
     types = priced_fleets.ec2_types(gpus=True)
-    saved, rare, arms = [], 0, []
+    gaps, saved, rare, arms = [], [], 0, []
     for seed in SEEDS:
         result, plan, seconds = improved(
             priced_fleets.world_of(types), priced_fleets.workload("gpu", 1_000, seed), ENDS[1_000], seed
@@ -177,8 +184,10 @@ def test_gpus_and_two_architectures_and_spot() -> None:
         )
         assert not plain, "nodes with GPUs and without a pod that asks for one"
         saved.append(100 * (1 - plan.usd_per_hour / result.usd_per_hour))
+        least = gpu_bound.usd_at_least(types, priced_fleets.workload("gpu", 1_000, seed))
+        gaps.append(100 * (plan.usd_per_hour / least - 1))
         print(
-            f"gpu seed {seed}: {plan.usd_per_hour:.2f} $/h over {plan.usd_at_least:.2f} (duals, weak) in {seconds:.2f} s; "
+            f"gpu seed {seed}: {plan.usd_per_hour:.2f} $/h over {least:.2f} (whole GPUs) in {seconds:.2f} s; "
             f"scheduling {result.usd_per_hour:.2f}"
         )
         both = priced_fleets.ec2_types(arches=("amd64", "arm64"))
@@ -194,8 +203,9 @@ def test_gpus_and_two_architectures_and_spot() -> None:
             )
             rare += sum(len(claim.instance_types) < _FLEXIBLE for claim in plan.result.claims)
     figures = [
+        Figure("gpu 1,000, over the bound (whole GPUs), worst seed", max(gaps), "%", at_most(2.0)),
         Figure("gpu 1,000, below first fit, least", min(saved), "%", at_least(5.0)),
-        Figure("two architectures, micro 1,000, over the bound, worst seed", max(arms), "%", at_most(3.0)),
+        Figure("two architectures, micro 1,000, over the bound (duals), worst seed", max(arms), "%", at_most(3.0)),
         Figure("spot 1,000, nodes of fewer than 15 instance types", rare, "nodes", at_most(0)),
     ]
     kept("planning-kinds", figures)
@@ -222,7 +232,9 @@ def test_pods_that_arrive_in_five_batches(count: int, most: float) -> None:
             gaps.append(100 * (usd / bound - 1))
         print(f"{kind} {count:,} in five batches: {', '.join(f'+{gap:.2f} %' for gap in gaps)}")
         figures.append(
-            Figure(f"{kind} {count:,} in five batches, over the bound, worst seed", max(gaps), "%", at_most(most))
+            Figure(
+                f"{kind} {count:,} in five batches, over the bound (duals), worst seed", max(gaps), "%", at_most(most)
+            )
         )
     kept(f"planning-batches-{count}", figures)
 

@@ -66,6 +66,7 @@ ROWS = {
     "v1alpha5-provisioner-malformed-taints": Row(error="spec.taints[0].effect: Required value"),
     "v1-nodepool-pinned-type": Row(error="spec.template.spec.nodeClassRef: Required value"),
     "selector-workloads": Row(region=SEOUL, tags={"karpenter.sh/discovery": "seoul"}, profile="seoul"),
+    "hpa-workload": Row(region=SEOUL),
 }
 
 
@@ -248,6 +249,14 @@ class Stage:
             if one["metadata"]["labels"].get(names.NODEPOOL_LABEL) == "general"
         )
         self.seen.max_pods = node["status"]["capacity"]["pods"]
+        self.apply("hpa-workload")  # whose loop is played by test_hpa
+
+        def bound() -> list[str]:
+            return [one["spec"].get("nodeName", "") for one in self.get("pods", "-n", "test-app")["items"]]
+
+        aws.eventually(lambda: (there := bound()) and all(there), "the workload of the HPA has a node")
+        self.seen.objects["hpa-workload"] = self.get("hpa", "-n", "test-app", "test-hpa")
+        self.seen.nodes["hpa-workload"] = [self.get("node", name)["metadata"]["labels"] for name in bound()]
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +334,13 @@ def test_the_workloads_of_the_tutorials_get_the_nodes_that_they_select(played: P
     assert (zonal[names.ZONE_LABEL], zonal[names.CAPACITY_TYPE_LABEL]) == ("ap-northeast-2a", "spot")
     assert played.pods["legacy-provisioner-name"][names.PROVISIONER_NAME] == "novo-provisioner"
     assert sum(name.startswith("eight") for name in played.pods) == 8
+
+
+def test_the_workload_of_the_hpa_runs(played: Played) -> None:
+    assert "hpa-workload" not in played.refused
+    assert played.objects["hpa-workload"]["spec"]["maxReplicas"] == 10
+    (node,) = played.nodes["hpa-workload"]
+    assert node[names.NODEPOOL_LABEL] == "general"
 
 
 def test_the_kubelet_of_a_provisioner_is_that_of_its_nodes(played: Played) -> None:

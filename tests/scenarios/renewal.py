@@ -9,6 +9,7 @@ from tests.scenarios.row import Row, row
 from tests.scenarios.scene import Scene
 from tests.scenarios.steps import (
     EMPTY,
+    GENERATION,
     NEVER,
     ON_DEMAND,
     TIGHT,
@@ -205,7 +206,7 @@ STATIC: dict[str, Any] = {"disruption": {"budgets": [{"nodes": "100%"}]}}
 
 ROWS: tuple[Row, ...] = (
     # --- drift -----------------------------------------------------------------------------------------------------------
-    drifted("a label of the template", relabel(), labelled("dovetail.example/generation", "two")),
+    drifted("a label of the template", relabel(), labelled(GENERATION, "two")),
     drifted(
         "an annotation of the template",
         change_template(metadata={"annotations": {"dovetail.example/note": "two"}}),
@@ -268,7 +269,7 @@ ROWS: tuple[Row, ...] = (
         ONE,
         relabel(),
         claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
-        change_template(metadata={"labels": {"dovetail.example/generation": None}}),
+        change_template(metadata={"labels": {GENERATION: None}}),
         claims_lack(names.DRIFTED),
         change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
         holds(10),
@@ -306,15 +307,15 @@ ROWS: tuple[Row, ...] = (
     ),
     row(
         "drift fills nodes that have room before it buys",
-        pool(disruption=NEVER, cpu=8),
-        deploy("web", 2, cpu="5"),
-        settled(2, 2),
-        deploy("small", 1, cpu="1"),
-        settled(2, 3),
-        scale("web", 1),
-        pods_run(2),
+        pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}, cpu=8),
+        deploy("small", 1, cpu="2"),
+        settled(1, 1),
         relabel(),
-        becomes(1, 2, new=True, seconds=240),
+        claims_say(names.DRIFTED, "True"),
+        deploy("web", 1, cpu="5", nodeSelector={GENERATION: "two"}),
+        becomes(2, 2),
+        change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
+        becomes(1, 2, new=True),
     ),
     # --- replacements that fail ------------------------------------------------------------------------------------------
     row(

@@ -23,6 +23,8 @@ NEVER: Mapping[str, Any] = {**ALL, "consolidateAfter": "Never"}
 EMPTY: Mapping[str, Any] = {**ALL, "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"}
 TIGHT: Mapping[str, Any] = {**ALL, "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
 
+GENERATION = "dovetail.example/generation"
+"""The label that `relabel` writes into a template."""
 HOLDS_SECONDS = 40.0
 """Longer than a node is left alone after the last change (15 s) and two passes of consolidation."""
 
@@ -127,7 +129,7 @@ def change_template(suffix: str = "", *, metadata: Document | None = None, **spe
 
 def relabel(value: str = "two", suffix: str = "") -> Step:
     """Another label in the template: every node is drifted."""
-    return change_template(suffix, metadata={"labels": {"dovetail.example/generation": value}})
+    return change_template(suffix, metadata={"labels": {GENERATION: value}})
 
 
 def remove(kind: str, name: str, grace: int | None = None) -> Step:

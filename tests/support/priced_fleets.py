@@ -107,7 +107,7 @@ def world_of(types: Iterable[InstanceType], **more: object) -> World:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Equal pods: millicores and MiB each, GPUs, how many, and whether they are spread over zones or one a node."""
+    """Equal pods: millicores and MiB each, GPUs, how many, whether they are spread over zones or one a node, and the maxSkew of their spread over hosts."""
 
     cpu: int
     memory: int
@@ -115,6 +115,7 @@ class Deployment:
     zonal: bool
     apart: bool
     replicas: int
+    skew: int = 0
 
 
 _CPUS = np.array([25, 50, 100, 150, 200, 250, 300, 400, 500, 750, 1000, 1500, 2000])
@@ -126,6 +127,7 @@ def deployments(kind: str, count: int, seed: int = 1) -> list[Deployment]:
 
     micro: geometric replicas, log-normal sizes, most of them round. batch: 0.5 to 16 cpus with 1 to 8 GiB each. memory: 4 to
     24 GiB a cpu. gpu: micro, and 6 % with GPUs. zonal: micro, 60 % spread over three zones, 15 % one a node.
+    hosts: micro, 30 % spread over hosts by a maxSkew of 1 to 3, 20 % one a node.
     """
     rng = np.random.default_rng(seed + sum(map(ord, {"memory": "mem"}.get(kind, kind))))
     found = []
@@ -134,7 +136,7 @@ def deployments(kind: str, count: int, seed: int = 1) -> list[Deployment]:
         one = _deployment(kind, rng)
         replicas = min(one.replicas, left)
         left -= replicas
-        found.append(Deployment(one.cpu, one.memory, one.gpus, one.zonal, one.apart, replicas))
+        found.append(Deployment(one.cpu, one.memory, one.gpus, one.zonal, one.apart, replicas, one.skew))
     return found
 
 
@@ -164,7 +166,12 @@ def _deployment(kind: str, rng: np.random.Generator) -> Deployment:
         draw = rng.random()
         zonal, apart = bool(draw < 0.6), bool(draw > 0.85)
         replicas = max(replicas, 2) if zonal else min(replicas, 5) if apart else replicas
-    return Deployment(cpu, memory, gpus, zonal, apart, replicas)
+    skew = 0
+    if kind == "hosts":
+        draw = rng.random()
+        skew, apart = int(rng.integers(1, 4)) if draw < 0.3 else 0, bool(draw > 0.8)
+        replicas = min(replicas, 5) if apart else min(replicas, 4 * skew) if skew else replicas
+    return Deployment(cpu, memory, gpus, zonal, apart, replicas, skew)
 
 
 def workload(kind: str, count: int, seed: int = 1) -> tuple[Pod, ...]:
@@ -177,6 +184,7 @@ def _shape(one: Deployment, name: str) -> PodShape:
     labels = {"app": name}
     selector = LabelSelector(match_labels=labels)
     over_zones = TopologySpreadConstraint(max_skew=1, topology_key=names.ZONE_LABEL, label_selector=selector)
+    over_hosts = TopologySpreadConstraint(max_skew=one.skew, topology_key=names.HOSTNAME_LABEL, label_selector=selector)
     affinity = None
     if one.apart:
         term = PodAffinityTerm(topology_key=names.HOSTNAME_LABEL, label_selector=selector)
@@ -187,5 +195,5 @@ def _shape(one: Deployment, name: str) -> PodShape:
         more={GPU: str(one.gpus)} if one.gpus else None,
         labels=labels,
         affinity=affinity,
-        topology_spread_constraints=(over_zones,) if one.zonal else (),
+        topology_spread_constraints=(over_zones,) if one.zonal else (over_hosts,) if one.skew else (),
     )

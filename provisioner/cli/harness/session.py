@@ -81,6 +81,7 @@ class Setup:
         logs: where all logs are copied when something goes wrong; the cluster's own are deleted with it.
         cloud: where machines come from, "kwok" or "aws".
         heals: whether what ends by itself is started again, see `Programs`.
+        metrics: whether the dev cluster has metrics-server.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Setup:
     logs: Path | None = None
     cloud: str = "kwok"
     heals: bool = False
+    metrics: bool = False
 
     @property
     def steered(self) -> bool:
@@ -207,7 +209,13 @@ def session(setup: Setup, report: Report, progress: Progress = SILENT) -> Iterat
     Raises:
         DevClusterError, ExampleError, ProgramError, ApiError: what failed, with what to do.
     """
-    cluster = DevCluster(f"{setup.name}-{os.getpid()}", temporary=True, extender=setup.steered, progress=progress)
+    cluster = DevCluster(
+        f"{setup.name}-{os.getpid()}",
+        temporary=True,
+        extender=setup.steered,
+        metrics=setup.metrics,
+        progress=progress,
+    )
     began = SystemClock().monotonic()
     try:
         cluster.up()

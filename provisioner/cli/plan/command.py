@@ -153,7 +153,7 @@ def reported(
         answer = plan(question, settings)
         plans.append(Planned.of(name, len(question.pods), answer, question.notes))
     table = table or chosen(catalogue, objects)
-    now = current_of(objects, table) if current else None
+    now = current_of(objects, table, clock) if current else None
     return Report(table, tuple(plans), now, tuple(objects.problems), objects.ignored)
 
 

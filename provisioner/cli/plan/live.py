@@ -23,6 +23,7 @@ _HELPFUL: Final[tuple[Resource[Any], ...]] = (
     resources.CSINODES,
     resources.NODEPOOLS,
     resources.NODECLAIMS,
+    resources.NODEOVERLAYS,
     resources.EC2NODECLASSES,
 )
 

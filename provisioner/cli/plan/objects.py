@@ -22,6 +22,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.apis.validation import pool_problems
 from provisioner.cli.documents import DocumentError, documents
@@ -74,6 +75,7 @@ class Objects:
     nodes: list[Node] = field(default_factory=list)
     pools: list[NodePool] = field(default_factory=list)
     claims: list[NodeClaim] = field(default_factory=list)
+    overlays: list[NodeOverlay] = field(default_factory=list)
     classes: dict[str, EC2NodeClass] = field(default_factory=dict)
     daemon_sets: list[DaemonSet] = field(default_factory=list)
     limit_ranges: list[LimitRange] = field(default_factory=list)
@@ -112,6 +114,7 @@ class Objects:
             resources.NODES: self.nodes.append,
             resources.NODEPOOLS: lambda one: self._pool(file, one),
             resources.NODECLAIMS: self.claims.append,
+            resources.NODEOVERLAYS: self.overlays.append,
             resources.EC2NODECLASSES: lambda one: self.classes.__setitem__(one.name, one),
             resources.DAEMONSETS: self.daemon_sets.append,
             resources.LIMITRANGES: self.limit_ranges.append,
@@ -205,6 +208,7 @@ _RESOURCES: Final[Iterable[Resource[Any]]] = (
     resources.NODES,
     resources.NODEPOOLS,
     resources.NODECLAIMS,
+    resources.NODEOVERLAYS,
     resources.EC2NODECLASSES,
     resources.DAEMONSETS,
     resources.LIMITRANGES,
@@ -215,7 +219,7 @@ _RESOURCES: Final[Iterable[Resource[Any]]] = (
     resources.CSINODES,
 )
 _KNOWN: Final[Mapping[tuple[str, str], Resource[Any]]] = {(one.api_version, one.kind): one for one in _RESOURCES}
-_OTHERS: Final = {("KWOKNodeClass", _KWOK), ("NodeOverlay", "karpenter.sh")}
+_OTHERS: Final = {("KWOKNodeClass", _KWOK)}
 _KWOK_LABELS: Final = frozenset(
     {
         names.KWOK_INSTANCE_SIZE_LABEL,

@@ -1,7 +1,7 @@
 """From objects to what is asked: a world for the scheduler, the pods that want a place in it, and the fleet that runs now."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,9 @@ from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal
 from provisioner.cli.plan.catalogues import DEFAULT_POOL, PriceTable, default_pool
 from provisioner.cli.plan.objects import Objects, Problem
+from provisioner.cli.plan.standing import static_nodes
 from provisioner.cli.plan.workloads import MAX_PODS, expanded, shape_in, unexpanded
+from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
 from provisioner.scheduling.problem import Storage, World
 from provisioner.scheduling.questions import opted_out
@@ -123,21 +125,26 @@ def question_of(
         notes.append(
             f'The input has no NodePool. The plan uses a NodePool "{DEFAULT_POOL}" with on-demand amd64 nodes{what}.'
         )
-    usable = [_ready(pool) for pool in pools if pool.metadata.deletion_timestamp is None and not pool.is_static]
-    if len(usable) < len(pools):
-        notes.append("Static NodePools and NodePools that are being deleted are not used.")
-    known: dict[str, Mapping[str, InstanceType]] = {}
-    by_name = {pool.name: pool for pool in usable}
-
-    def types_of(pool: str) -> Mapping[str, InstanceType]:
-        if pool not in known:
-            found = table.types_of(by_name[pool]) if pool in by_name else ()
-            known[pool] = {one.name: one for one in found}
-        return known[pool]
-
+    staying = [_ready(pool) for pool in pools if pool.metadata.deletion_timestamp is None]
+    if len(staying) < len(pools):
+        notes.append("NodePools that are being deleted are not used.")
+    static = {pool.name for pool in staying if pool.is_static}
+    by_name = {pool.name: pool for pool in staying}
+    types_of, more = _offered(objects, staying, table, clock)
+    notes += more
     cluster = Cluster(types_of, clock)
-    replaced = {node.metadata.name for node in objects.nodes if anew and is_worker(node)}
-    for pool in usable:
+    replaced = {
+        node.metadata.name for node in objects.nodes if anew and is_worker(node) and _pool_of(node) not in static
+    }
+    standing: list[Node] = []
+    if static and objects.nodes:
+        notes.append("Nodes of static NodePools stay as they are, and their cost is not shown.")
+    for pool in staying if not objects.nodes else ():
+        if pool.is_static:
+            own, note = static_nodes(pool, tuple(types_of(pool.name).values()))
+            standing += own
+            notes.append(note)
+    for pool in staying:
         cluster.pool_changed(None, pool)
     for daemon_set in objects.daemon_sets:
         cluster.daemonset_changed(None, daemon_set)
@@ -146,13 +153,13 @@ def question_of(
     for csi_node in objects.csi_nodes:
         cluster.csi_node_changed(None, csi_node)
     _around(cluster, objects)
-    for node in objects.nodes:
+    for node in (*objects.nodes, *standing):
         if node.metadata.name not in replaced:
             cluster.node_changed(None, node)
-    for claim in objects.claims:
-        if not anew:
-            cluster.claim_changed(None, claim)
     there = {node.metadata.name for node in objects.nodes} - replaced
+    for claim in objects.claims:
+        if not anew or claim.status.node_name in there:
+            cluster.claim_changed(None, claim)
     for pod in pods:
         moves = anew and pod.node_name not in there and is_active(pod) and not is_daemon(pod) and not is_mirror(pod)
         cluster.pod_changed(None, _unbound(pod) if moves and pod.node_name else pod)
@@ -172,18 +179,59 @@ def question_of(
     return Question(world, waiting, by_name, tuple(notes))
 
 
-def current_of(objects: Objects, table: PriceTable) -> Current:
-    """What the worker nodes cost that run now, at the prices of the catalogue."""
+def _offered(
+    objects: Objects, pools: Sequence[NodePool], table: PriceTable, clock: Clock
+) -> tuple[Callable[[str], Mapping[str, InstanceType]], list[str]]:
+    """What each NodePool may launch, under the NodeOverlays; and what to know about these."""
+    overlays = Overlays(lambda: pools, clock)
+    for overlay in objects.overlays:
+        overlays.changed(None, overlay)
+    by_name = {pool.name: pool for pool in pools}
+    base: dict[str, tuple[InstanceType, ...]] = {}  # the same tuple each time: overlays remember by it
+    known: dict[str, Mapping[str, InstanceType]] = {}
+
+    def listed(pool: NodePool) -> tuple[InstanceType, ...]:
+        if pool.name not in base:
+            base[pool.name] = table.types_of(pool)
+        return base[pool.name]
+
+    offered = overlays.over(listed)
+
+    def types_of(pool: str) -> Mapping[str, InstanceType]:
+        if pool not in known:
+            found = offered(by_name[pool]) if pool in by_name else ()
+            known[pool] = {one.name: one for one in found}
+        return known[pool]
+
+    notes = []
+    if objects.overlays:
+        notes.append("NodeOverlays are applied; the provisioner does so with --feature-gates=NodeOverlay=true.")
+    for overlay in objects.overlays:
+        problem = overlays.problem(overlay.metadata.name)
+        if problem is not None:
+            notes.append(f'NodeOverlay "{overlay.metadata.name}" is not applied: {problem.message}.')
+    return types_of, notes
+
+
+def _pool_of(node: Node) -> str:
+    """The name of a node's NodePool; "" where it has none."""
+    return node.metadata.labels.get(names.NODEPOOL_LABEL, "")
+
+
+def current_of(objects: Objects, table: PriceTable, clock: Clock) -> Current:
+    """What the worker nodes cost that run now, at the prices of the catalogue and of NodeOverlays; those of static NodePools left out."""
     found: Counter[tuple[str, str, str, float]] = Counter()
     unpriced: Counter[str] = Counter()
+    types_of, _ = _offered(objects, objects.pools, table, clock)
+    static = {pool.name for pool in objects.pools if pool.is_static}
     for node in objects.nodes:
-        if not is_worker(node):
+        if not is_worker(node) or _pool_of(node) in static:
             continue
         own = {names.normalized_label(key): value for key, value in node.metadata.labels.items()}
         name, zone = own.get(names.INSTANCE_TYPE_LABEL, ""), own.get(names.ZONE_LABEL, "")
         spot = any(own.get(key) == value for key, value in _SPOT_LABELS.items())
         kind = names.CAPACITY_SPOT if spot else names.CAPACITY_ON_DEMAND
-        price = _price(table.all_types.get(name), zone, kind)
+        price = _price(types_of(_pool_of(node)).get(name) or table.all_types.get(name), zone, kind)
         if price is None:
             unpriced[name or node.metadata.name] += 1
         else:

@@ -331,11 +331,8 @@ def _current_lines(current: Current, plans: Sequence[Planned], currency: str) ->
 def _notes(report: Report) -> list[str]:
     notes = [note for one in report.plans for note in one.notes]
     notes += report.table.notes
-    if report.ignored.get("NodeOverlay"):
-        notes.append("NodeOverlays are not applied: prices and capacity are those of the catalogue.")
-    without = [(kind, count) for kind, count in sorted(report.ignored.items()) if kind != "NodeOverlay"]
-    if without:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in without[:8])
+    if report.ignored:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.ignored.items())[:8])
         notes.append(f"These objects do not affect the plan: {kinds}.")
     if any(not one.answer.in_time and not one.answer.fallback for one in report.plans):
         notes.append(

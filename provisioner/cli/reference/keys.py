@@ -114,6 +114,12 @@ OWN: Final = (
         "USD per hour that all nodes of the NodePool may cost together. An instance type counts with the highest price that its node can have in the NodePool.",
     ),
     Key(
+        names.MAX_PODS_PER_WORKLOAD,
+        "NodePool annotation",
+        "you",
+        "The most pods of one ReplicaSet, StatefulSet or Job that Dovetail places on a node of the NodePool, from 1 to 9999.",
+    ),
+    Key(
         names.NODE_PENALTY,
         "NodePool annotation",
         "you",

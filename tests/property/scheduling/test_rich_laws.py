@@ -79,6 +79,10 @@ REFUSED = {
     ),
     "a machine too full for its spread already, before pods without another place came to it": (OWNED, 212),
     "a machine too full for its spread, and the pod that had no other place must be there first": (GENTLE, 88),
+    "a pod that must be the first of its kind, and its spread, for which another of its kind must be there before": (
+        GENTLE,
+        1439,
+    ),
     "a pod that is left though there is a machine on which it fits, where a spread does not count it": (RICH, 709),
     "pods that wait for each other: a zone that is too empty, what fills it, and what must come before that": (
         OWNED,

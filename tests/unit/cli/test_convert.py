@@ -27,6 +27,7 @@ CONVERTED = {
     "v1beta1-nodepool-and-ec2nodeclass": ["NodePool/default", "EC2NodeClass/default"],
     "selector-workloads": ["Pod/zonal-spot", "Pod/legacy-provisioner-name", "Deployment/eight"],
 }
+UNTOUCHED = ["hpa-workload"]
 REFUSED = {
     "v1alpha5-provisioner-malformed-taints": "Provisioner/dotori: spec.taints[0].effect: is required",
     "v1-nodepool-pinned-type": "NodePool/reserved-instance: spec.template.spec.nodeClassRef: is required",
@@ -34,7 +35,7 @@ REFUSED = {
 
 
 def test_every_file_is_asked_for() -> None:
-    assert {path.stem for path in FILES.iterdir()} == {*CONVERTED, *REFUSED}
+    assert {path.stem for path in FILES.iterdir()} == {*CONVERTED, *UNTOUCHED, *REFUSED}
 
 
 @pytest.mark.parametrize(("name", "objects"), CONVERTED.items(), ids=CONVERTED)
@@ -47,6 +48,13 @@ def test_a_file_becomes_what_v1_admits(name: str, objects: list[str]) -> None:
         definition = definition_of(one["apiVersion"], one["kind"])
         assert definition is None or violations(definition, defaulted(definition, one)) == []
     assert name in result.stderr
+
+
+@pytest.mark.parametrize("name", UNTOUCHED)
+def test_a_file_without_anything_old_stays_as_it_is(name: str) -> None:
+    result = run(str(FILES / f"{name}.yaml"))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert written(result) == list(yaml.safe_load_all((FILES / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize(("name", "error"), REFUSED.items(), ids=REFUSED)

@@ -4,8 +4,9 @@ import dataclasses
 import math
 
 import pytest
+from click.testing import CliRunner
 
-from provisioner.cli.demo import figures_of, judge, placement_figures
+from provisioner.cli.demo import command, figures_of, judge, placement_figures
 from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.placement import Placement
 from provisioner.cli.harness.running import Run
@@ -78,6 +79,13 @@ def test_a_run_is_judged_by_its_mode() -> None:
 def test_missed_goals_are_told_apart_from_met_ones() -> None:
     missed = {figure.name for figure in figures_of(RUN) if figure.met is False}
     assert missed == {"all pods running", "memory of the provisioner"}
+
+
+@pytest.mark.parametrize("other", [("--cloud", "aws"), ("--pods", "12")])
+def test_the_hpas_run_takes_no_other_cloud_and_no_number_of_pods(other: tuple[str, str]) -> None:
+    result = CliRunner().invoke(command, ["--hpa", *other])
+    assert result.exit_code == 2
+    assert "leave out --cloud and --pods" in result.output
 
 
 def test_memory_of_a_program_that_is_gone_misses_the_goal_of_all() -> None:

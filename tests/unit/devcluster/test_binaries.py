@@ -132,4 +132,13 @@ def test_links_point_to_what_was_found_and_are_renewed(tmp_path: Path) -> None:
         paths = {name: put(tmp_path / place, name) for name in versions.ARTIFACTS}
         Binaries(paths).link(tmp_path / "bin")
         links = {path.name: path.resolve() for path in (tmp_path / "bin").iterdir()}
-        assert links == {p.name: paths[p.name] for p in versions.PROGRAMS}
+        assert links == {p.name: paths[p.name] for p in versions.PROGRAMS if not p.optional}
+
+
+def test_an_optional_program_is_made_when_it_is_asked_for(env: dict[str, str], tmp_path: Path) -> None:
+    find(Maker(), env)
+    maker = Maker(program("v0.9.7"))
+    found = find(maker, env, names=(*versions.ARTIFACTS, versions.METRICS_SERVER))
+    assert maker.asked == [[versions.METRICS_SERVER]]
+    found.link(tmp_path / "bin")
+    assert (tmp_path / "bin" / versions.METRICS_SERVER).resolve() == found.paths[versions.METRICS_SERVER]

@@ -31,7 +31,7 @@ def test_the_search_wraps_around() -> None:
 
 
 def test_too_few_free_ports_are_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(PortError, match=r"fewer than 13 free loopback ports between 100 and 112.*down --delete"):
+    with pytest.raises(PortError, match=rf"fewer than {COUNT} free loopback ports between 100 and 112.*down --delete"):
         choose_ports((), always, 100, (100, 112))
 
 

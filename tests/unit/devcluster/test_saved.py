@@ -29,6 +29,14 @@ def test_what_was_written_is_read(tmp_path: Path, owned: bool) -> None:
     assert saved.load(tmp_path) == kept
 
 
+def test_a_cluster_of_a_version_without_metrics_has_none(tmp_path: Path) -> None:
+    replace(LASTING, metrics=True).write(tmp_path)
+    assert saved.load(tmp_path) == replace(LASTING, metrics=True)
+    file = tmp_path / "cluster.json"
+    file.write_text(file.read_text().replace('"metrics"', '"other"'))
+    assert saved.load(tmp_path) == LASTING
+
+
 def test_nothing_saved_is_none(tmp_path: Path) -> None:
     assert saved.load(tmp_path / "nowhere") is None
 

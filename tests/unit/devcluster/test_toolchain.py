@@ -74,7 +74,7 @@ def test_no_go_and_no_package_index_is_a_sentence_that_says_what_to_do(tmp_path:
         "PIP_CONFIG_FILE": "/dev/null",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
-    with pytest.raises(ToolchainError, match=r"Go 1\.26\.0 or newer is needed.*Install Go.*DOVETAIL_DEV_BIN"):
+    with pytest.raises(ToolchainError, match=r"Go 1\.26\.4 or newer is needed.*Install Go.*DOVETAIL_DEV_BIN"):
         install_wheel(env, SILENT)
     assert wheel_go(env) is None
 

@@ -25,6 +25,7 @@ def test_every_staging_module_is_replaced_by_the_version_of_the_release() -> Non
         ("plane", f"k8s.io/kubernetes {versions.KUBERNETES}"),
         ("plane", f"go.etcd.io/etcd/server/v3 {versions.ETCD}"),
         ("kwok", f"sigs.k8s.io/kwok {versions.KWOK}"),
+        ("metrics", f"sigs.k8s.io/metrics-server {versions.METRICS}"),
     ],
 )
 def test_the_wrapper_requires_the_pinned_version_and_knows_its_sum(module: str, line: str) -> None:
@@ -45,6 +46,8 @@ def test_kubernetes_programs_are_stamped_with_their_version() -> None:
     assert "gitMinor=36" in apiserver.ldflags
     etcd = next(program for program in versions.PROGRAMS if program.name == "etcd")
     assert etcd.ldflags == "-s -w"
+    metrics = next(program for program in versions.PROGRAMS if program.name == versions.METRICS_SERVER)
+    assert metrics.ldflags.endswith(f"gitVersion={versions.METRICS}")
 
 
 def test_the_recipe_has_a_short_lasting_hash() -> None:

@@ -1,6 +1,7 @@
 """What the planner does with each thing that scheduling knows, on problems small enough to read."""
 
 import functools
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -9,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.spending import USD
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
@@ -16,7 +18,8 @@ from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Packing, Problem
 from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Requirements
-from tests.support import priced_fleets, problems
+from provisioner.values.resources import Resources
+from tests.support import gpu_bound, priced_fleets, problems
 from tests.support.problems import (
     apart,
     app,
@@ -195,15 +198,90 @@ def test_pools_of_one_weight_share() -> None:
     assert types_of(plan) == ["arm", "lean"]
 
 
-def test_limits_hold_or_the_plan_is_refused() -> None:
+def test_limits_that_hold_nothing_back_change_nothing() -> None:
     within = pool(types=SMALL_AND_LARGE, limits={"cpu": "8"})
     _, plan = planned(problem(pods(8, shape("1", "1Gi")), within))
     assert plan.usd_per_hour == 1.0
-    narrow = instance_type("narrow", "10", "8Gi", 0.5)  # cheaper, but counts more
-    within = pool(types=(narrow, WIDE), limits={"cpu": "15"})
-    result, plan = planned(problem(pods(8, shape("1", "4Gi")), within))
-    assert plan.result is result
-    assert plan.refused
+
+
+NARROW = instance_type("narrow", "10", "8Gi", 0.5)  # cheap, but counts more
+LEANER = instance_type("leaner", "4", "8Gi", 0.6)
+
+
+def within_limits(plan: Plan, asked: Problem) -> None:
+    """Whatever each claim comes to be, the limits of its pool are kept."""
+    for own in asked.pools:
+        capacity = {one.name: one.capacity for one in own.instance_types}
+        mine = [claim for claim in plan.result.claims if claim.pool == own.name]
+        for name, left in (own.remaining or {}).items():
+            most = [1 if name == "nodes" else max(capacity[one].amount(name) for one in c.instance_types) for c in mine]
+            assert sum(most) <= left, (name, most)
+
+
+@pytest.mark.parametrize("limit", [{"cpu": "20"}, {"cpu": "16"}, {"cpu": "20", "nodes": "4"}])
+def test_nodes_that_count_less_are_taken_where_a_limit_is_near(limit: dict[str, str]) -> None:
+    asked = problem(pods(8, shape("1", "4Gi")), pool(types=(NARROW, LEANER, WIDE), limits=limit))
+    result, plan = planned(asked)
+    assert result.usd_per_hour == 4.0
+    assert types_of(plan) == ["leaner"] * 4  # four of "narrow" would be 40 cpus
+    within_limits(plan, asked)
+
+
+def test_a_little_of_a_limit_that_is_left_goes_to_cheaper_nodes() -> None:
+    asked = problem(pods(8, shape("1", "4Gi")), pool(types=(NARROW, LEANER, WIDE), limits={"cpu": "23"}))
+    _, plan = planned(asked)
+    assert types_of(plan) == ["leaner"] * 3 + ["narrow"]
+
+
+def test_fewer_nodes_are_taken_where_a_limit_on_nodes_is_near() -> None:
+    double = instance_type("double", "8", "16Gi", 1.1)
+    asked = problem(pods(32, shape("1", "1Gi")), pool(types=(LEAN, double, WIDE), limits={"nodes": "5"}))
+    result, plan = planned(asked)
+    assert result.usd_per_hour == pytest.approx(4.4)
+    assert types_of(plan) == ["double"] * 3 + ["lean"] * 2
+    within_limits(plan, asked)
+
+
+def test_nodes_of_another_pool_are_taken_where_a_limit_is_near() -> None:
+    cheap = pool("cheap", types=(LEAN,), limits={"cpu": "8"})
+    asked = problem(pods(16, shape("1", "1Gi")), cheap, pool("other", types=(LEANER, WIDE)))
+    result, plan = planned(asked)
+    assert plan.usd_per_hour < result.usd_per_hour
+    assert types_of(plan) == ["lean"] * 2 + ["leaner"] * 2
+    within_limits(plan, asked)
+
+
+def test_a_limit_on_money_is_kept() -> None:
+    """What counts is the dearest that a node of the type can come to be: on demand, where spot is planned."""
+
+    def money(one: InstanceType, usd: float) -> InstanceType:
+        own = Resources.of({USD: round(usd * 10**6)})
+        return replace(one, capacity=one.capacity + own, overhead=one.overhead + own)
+
+    types = (money(LEAN, 2.0), money(LEANER, 0.6), money(WIDE, 4.0))
+    asked = problem(pods(8, shape("1", "1Gi")), replace(pool(types=types), remaining=Resources.of({USD: 4_000_000})))
+    _, plan = planned(asked)
+    assert types_of(plan) == ["lean", "lean"]
+    asked = problem(
+        pods(8, shape("1", "1Gi")), replace(pool(types=types), remaining=Resources.of({USD: 4_000_000 - 1}))
+    )
+    _, plan = planned(asked)
+    assert types_of(plan) in (["lean", "leaner"], ["leaner", "leaner"])
+    within_limits(plan, asked)
+
+
+def test_a_claim_that_stays_and_pods_without_a_place_leave_the_rest_of_a_pool_to_be_planned() -> None:
+    own = shape("1", "1Gi", volumes=uses("data"))
+    claims = storage(volume_claim("data", "disk", "v"), volume("v"))
+    large = instance_type("large", "32", "64Gi", 6.0)
+    some = pods(1, own, "db") + pods(2, shape("32", "1Gi"), "huge") + pods(16, shape("1", "1Gi"), "plain")
+    asked = problem(some, pool(types=(LEAN, WIDE, large), limits={"cpu": "21"}), storage=claims)
+    result, plan = planned(asked)
+    assert len(result.unplaced) == 2
+    assert plan.result.unplaced == result.unplaced
+    assert plan.usd_per_hour < result.usd_per_hour
+    assert not plan.refused
+    within_limits(plan, asked)
 
 
 def test_zones_stay_as_even_as_scheduling_made_them() -> None:
@@ -250,6 +328,14 @@ def test_plain_pods_leave_a_machine_with_gpus_that_does_not_pay() -> None:
     assert types_of(plan) == ["lean", "lean", "small-gpu"]
 
 
+def test_plain_pods_fill_what_whole_gpus_leave() -> None:
+    types = priced_fleets.ec2_types(gpus=True)
+    some = priced_fleets.workload("gpu", 1000, 3)
+    prepared = prepare(priced_fleets.world_of(types))
+    plan = improve(prepared, some, prepared.solve(some), iterations=10)
+    assert plan.usd_per_hour < 1.02 * gpu_bound.usd_at_least(types, some)
+
+
 def test_kinds_that_the_planner_does_not_know_stay_where_scheduling_put_them() -> None:
     own = shape("1", "1Gi", volumes=uses("data"))
     claims = storage(volume_claim("data", "disk", "v"), volume("v"))
@@ -276,6 +362,46 @@ def test_min_values_hold() -> None:
     asked = problem(pods(8, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE, min_values={names.INSTANCE_TYPE_LABEL: 2}))
     _, plan = planned(asked)
     assert all(len(claim.instance_types) >= 2 for claim in plan.result.claims)
+
+
+def test_nodes_are_no_larger_than_the_instance_types_that_keep_min_values() -> None:
+    twin = instance_type("twin", "4", "7Gi", 0.7)
+    asked = problem(
+        pods(16, shape("1", "2Gi")), pool(types=(LEAN, twin, WIDE), min_values={names.INSTANCE_TYPE_LABEL: 3})
+    )
+    result, plan = planned(asked)  # four fit on "lean", of which two others can take the place for three only
+    assert not plan.refused
+    assert plan.usd_per_hour <= result.usd_per_hour
+    assert all(len(claim.instance_types) == 3 for claim in plan.result.claims)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_pools_limit_no_plan_is_refused_or_dearer(seed: int) -> None:
+    chance = random.Random(seed)
+    made = [
+        instance_type(f"t{n}", str(chance.randint(2, 32)), f"{chance.randint(4, 128)}Gi", chance.randint(10, 400) / 100)
+        for n in range(chance.randint(4, 20))
+    ]
+    types = (*made, instance_type("all", "32", "128Gi", 6.0))
+    some = tuple(
+        one
+        for n in range(chance.randint(2, 8))
+        for one in pods(
+            chance.randint(1, 20), shape(f"{chance.randint(1, 30) * 100}m", f"{chance.randint(1, 6)}Gi"), f"p{n}"
+        )
+    )
+    first = pool("b", types=types, limits={"cpu": str(chance.randint(20, 200)), "nodes": str(chance.randint(2, 30))})
+    second = pool("a", types=types[::2], min_values={names.INSTANCE_TYPE_LABEL: chance.randint(2, 3)})
+    third = pool(
+        "c", types=types, limits={"memory": f"{chance.randint(50, 600)}Gi"}, min_values={names.INSTANCE_TYPE_LABEL: 2}
+    )
+    asked = problem(some, *chance.sample([first, second, third], chance.randint(1, 3)))
+    result, plan = planned(asked, iterations=10, seed=seed)
+    assert not plan.refused
+    assert sum(len(one.pods) for one in plan.result.claims) == sum(len(one.pods) for one in result.claims)
+    within_limits(plan, asked)
+    for claim in plan.result.claims:
+        assert len(claim.instance_types) >= {"b": 1, "c": 2}.get(claim.pool, 2)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,48 @@ def _cost(parts: list[list[Pod]], types: Sequence[InstanceType]) -> float:
     return total
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_no_fleet_within_limits_costs_less_than_the_bound(seed: int) -> None:
+    """All ways to share four pods out among nodes of any type that holds them, those that count more cpus than is left put aside."""
+    chance = random.Random(seed)
+    types = tuple(
+        instance_type(f"t{n}", str(chance.randint(2, 9)), f"{chance.randint(2, 20)}Gi", chance.randint(3, 40) / 10)
+        for n in range(4)
+    )
+    types = (*types, instance_type("all", "10", "24Gi", 6.0))
+    some = tuple(pods(1, shape("1", f"{chance.randint(2, 9)}Gi"), f"p{n}")[0] for n in range(4))
+    cpus = chance.randint(8, 20)
+    free, within = problem(some, pool(types=types)), problem(some, pool(types=types, limits={"cpu": str(cpus)}))
+    bounds = []
+    for asked in (free, within):
+        prepared = prepare(asked)
+        result = prepared.solve(some)
+        if result.unplaced:
+            return
+        bounds.append(prices_of(next(models_of(prepared.setting(some), result)).market).usd_at_least)
+    best = min(
+        sum(usd for usd, _ in chosen)
+        for parts in _partitions(list(some))
+        for chosen in itertools.product(*[_choices(part, types) for part in parts])
+        if sum(amount for _, amount in chosen) <= cpus * 1000
+    )
+    assert 0 < bounds[0] <= bounds[1] <= best
+
+
+def _choices(part: list[Pod], types: Sequence[InstanceType]) -> list[tuple[float, int]]:
+    """(price, cpu) of each type that holds these pods."""
+    return [(usd, kind.capacity.amount("cpu")) for kind in types if (usd := _cost([part], [kind])) < float("inf")]
+
+
+def test_a_limit_makes_the_bound_higher() -> None:
+    slots = (Slot(0, 0, "", "", Fraction(1), (4,), charge=(4,)), Slot(0, 1, "", "", Fraction(3), (8,), charge=(2,)))
+    groups = (Group((80,), 0b11, 0),)
+    assert prices_of(Market(("cpu",), slots, groups, budgets=(80,))).usd_at_least == pytest.approx(20, abs=1e-5)
+    prices = prices_of(Market(("cpu",), slots, groups, budgets=(50,)))  # 10 of the first and 5 of the second
+    assert prices.usd_at_least == pytest.approx(25, abs=1e-5)
+    assert prices.tolls == pytest.approx([1 / 6])
+
+
 def test_what_machines_of_now_can_take_is_for_nothing() -> None:
     some = pods(10, shape("1", "1Gi"))
     alone, beside = problem(some, pool()), problem(some, pool(), bins=[node("n", "4", "64Gi")])

@@ -129,6 +129,24 @@ def test_an_answer_comes_back_as_the_same_fleet() -> None:
     assert proposed(answered, question.pods, solved(asked), asked.pools) == ((), found.nodes)
 
 
+def test_what_nodes_may_count_against_limits_comes_back_with_them() -> None:
+    few = instance_type("few", "10", "8Gi", 0.4, capacity_types=("on-demand",))
+    asked = problem(pods(8, shape("1", "4Gi")), pool("pool", types=(LEAN, WIDE, few), limits={"cpu": "20"}))
+    question = Conversation().hears(asked)
+    found = propose(question.prepared, question.pods, question.greedy, iterations=3)
+    assert found.nodes is not None
+    assert {node.charge for node in found.nodes} == {(("cpu", 4000),)}
+    answered = read_answer(answer_bytes(answer_of(question, found.usd_at_least, found.stage, found.kept, found.nodes)))
+    assert proposed(answered, question.pods, solved(asked), asked.pools) == ((), found.nodes)
+
+
+def test_how_many_pods_of_one_owner_a_node_takes_is_told() -> None:
+    talk = Conversation()
+    question = talk.hears(replace(problem(TWELVE, POOL), most_of_one={"pool": 2}))
+    assert question.prepared.world.most_of_one == {"pool": 2}
+    assert talk.hears(problem(TWELVE, POOL)).prepared.world.most_of_one == {}
+
+
 def lean(*numbers: int, name: str = "pool") -> ProposedNode:
     return ProposedNode(name, "lean", "", "on-demand", numbers)
 

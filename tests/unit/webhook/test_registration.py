@@ -50,6 +50,7 @@ UPDATES = {
     "a label": ({"labels": {"a": "b"}}, False),
     "another annotation": ({"annotations": {"a": "b"}}, False),
     "a new spending limit": ({"annotations": {LIMIT: "cheap"}}, True),
+    "a new number of pods": ({"annotations": {LIMIT: "12.5", "dovetail.dev/max-pods-per-workload": "some"}}, True),
 }
 
 

@@ -178,6 +178,18 @@ def test_a_money_limit_that_nobody_can_read_is_denied_and_another_annotation_is_
     assert answered(review(_meta(before, annotations={"dovetail.dev/max-usd-per-hour": "100"}), before)) == ADMITTED
 
 
+def test_a_number_of_pods_that_nobody_can_read_is_denied() -> None:
+    before = pool()
+    for text in ("many", "0"):
+        response = answered(review(_meta(before, annotations={"dovetail.dev/max-pods-per-workload": text}), before))
+        assert not response["allowed"]
+        assert (
+            f"metadata.annotations[dovetail.dev/max-pods-per-workload]: '{text}' is not a whole number from 1 to 9999"
+            in response["status"]["message"]
+        )
+    assert answered(review(_meta(before, annotations={"dovetail.dev/max-pods-per-workload": "3"}), before)) == ADMITTED
+
+
 def test_deletions_subresources_and_other_kinds_are_nobodys_business() -> None:
     before = counted("other-kind")
     assert answered(review(BAD, operation="DELETE")) == ADMITTED

@@ -1,6 +1,6 @@
 module dovetail.dev/devcluster/kwok
 
-go 1.26.0
+go 1.26.4
 
 require sigs.k8s.io/kwok v0.8.0
 

@@ -1,6 +1,6 @@
 module dovetail.dev/devcluster/plane
 
-go 1.26.0
+go 1.26.4
 
 replace k8s.io/api => k8s.io/api v0.36.2
 

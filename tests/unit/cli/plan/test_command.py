@@ -250,13 +250,48 @@ def test_names_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in result.stderr
 
 
-def test_overlays_are_not_applied_and_it_is_said(tmp_path: Path) -> None:
-    overlay = {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "o"}}
-    path = write(tmp_path / "overlay.yaml", deployment("web", 2, "1", "1Gi"), overlay)
+def overlay(name: str, **spec: Any) -> dict[str, Any]:
+    requirements = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]
+    body = {"requirements": requirements, **spec}
+    return {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": name}, "spec": body}
+
+
+def test_overlays_change_prices_and_it_is_said(tmp_path: Path) -> None:
+    web = deployment("web", 20, "1", "3Gi")
+    plain = document(write(tmp_path / "plain.yaml", web, pool("default", "m")), *GREEDY)
+    path = write(tmp_path / "overlay.yaml", web, pool("default", "m"), overlay("half", priceAdjustment="-50%"))
+    (before,), (after,) = plain["plans"], document(path, *GREEDY)["plans"]
+    assert after["perHour"] == pytest.approx(before["perHour"] / 2)
+    text = " ".join(run(path, *GREEDY).stdout.split())
+    assert "NodeOverlays are applied; the provisioner does so with --feature-gates=NodeOverlay=true." in text
+    assert "do not affect the plan" not in text
+
+
+def test_overlays_that_are_not_in_force_are_named(tmp_path: Path) -> None:
+    both = overlay("odd", price="0.1", priceAdjustment="-50%")
+    path = write(tmp_path / "overlay.yaml", deployment("web", 2, "1", "1Gi"), pool("default", "m"), both)
     result = run(path, *GREEDY)
     assert result.exit_code == 0
-    assert "NodeOverlays are not applied" in result.stdout
-    assert "do not affect the plan" not in result.stdout
+    text = " ".join(result.stdout.split())
+    assert "NodeOverlay \"odd\" is not applied: spec: cannot set both 'price' and 'priceAdjustment'." in text
+
+
+def test_nodes_of_a_static_node_pool_take_pods_and_are_not_bought(tmp_path: Path) -> None:
+    fixed = pool("fixed", "m")
+    fixed["spec"]["replicas"] = 2
+    size = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]}
+    fixed["spec"]["template"]["spec"]["requirements"].append(size)
+    web = deployment("web", 10, "1", "1Gi")
+    alone = document(write(tmp_path / "alone.yaml", web, pool("default", "m")), *GREEDY)
+    path = write(tmp_path / "static.yaml", web, pool("default", "m"), fixed)
+    (before,), (after,) = alone["plans"], document(path, *GREEDY)["plans"]
+    assert (before["pods"]["onNewNodes"], before["pods"]["onExistingNodes"]) == (10, 0)
+    assert (after["pods"]["onNewNodes"], after["pods"]["onExistingNodes"]) == (4, 6)  # three on each
+    text = " ".join(run(path, *GREEDY).stdout.split())
+    assert (
+        'NodePool "fixed" is static: its 2 nodes are there in any case (m5.xlarge, 0.1920 an hour each), pods run on them, '
+        "and their cost is not shown." in text
+    )
 
 
 def test_an_empty_input_is_told(tmp_path: Path) -> None:

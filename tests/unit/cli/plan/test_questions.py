@@ -12,6 +12,7 @@ from provisioner.cli.plan.objects import Objects
 from provisioner.cli.plan.questions import Question, current_of, pods_in, question_of
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
+from tests.support import cluster
 from tests.support.problems import shape
 
 TYPE = "m5.large"
@@ -94,13 +95,24 @@ def test_without_a_node_pool_there_is_a_default_one_and_it_is_said() -> None:
     assert categories == {"c", "m", "r"}
 
 
+def test_nodes_of_a_static_node_pool_stay_and_cost_nothing_more() -> None:
+    static = cluster.pool("fixed", replicas=1)
+    there = [node("a"), node("b", **{"karpenter.sh__nodepool": "fixed"})]
+    objects = Objects(nodes=there, pools=[static], pods=[pod("one", "a"), pod("two", "b")])
+    found = asked(objects, anew=True)
+    assert [one.node_name for one in found.world.bins] == ["b"]
+    assert [one.uid for one in found.pods] == ["one"]
+    assert current_of(objects, chosen("ec2:us-east-1", objects), SystemClock()).nodes == 1
+    assert "Nodes of static NodePools stay as they are, and their cost is not shown." in found.notes
+
+
 def test_the_fleet_of_now_has_the_prices_of_the_catalogue() -> None:
     spot = {"eks.amazonaws.com__capacityType": "SPOT"}
     nodes = [node("a"), node("b"), node("c", "unheard.of"), node("f", eks__amazonaws="x")]
     nodes.append(node("plane", **{"node_role.kubernetes.io__control_plane": ""}))
     nodes.append(node("s", **spot))
     objects = Objects(nodes=nodes)
-    now = current_of(objects, table_of(objects))
+    now = current_of(objects, table_of(objects), SystemClock())
     assert now.groups == (
         (TYPE, "us-east-1a", "on-demand", 3, 0.096),
         (TYPE, "us-east-1a", "spot", 1, 0.096),

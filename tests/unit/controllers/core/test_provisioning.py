@@ -118,6 +118,17 @@ def test_a_pool_says_what_a_node_costs_besides_its_price(text: str | None, penal
     assert [one.left_out for one in found.unreadable] == [False] * told
 
 
+def test_a_pool_says_how_many_pods_of_one_owner_a_node_takes_even_where_it_makes_none() -> None:
+    makes, static, odd = pool("one"), pool("static", replicas=2), pool("odd")
+    makes.metadata.annotations[names.MAX_PODS_PER_WORKLOAD] = "3"
+    static.metadata.annotations[names.MAX_PODS_PER_WORKLOAD] = "4"
+    odd.metadata.annotations[names.MAX_PODS_PER_WORKLOAD] = "many"
+    found = gathered(world_of(makes, static, odd))
+    assert found.world.most_of_one == {"one": 3, "static": 4}
+    assert [one.name for one in found.world.pools] == ["one"]
+    assert [one.left_out for one in found.unreadable] == [True]
+
+
 def test_a_pool_of_another_provider_takes_no_part() -> None:
     assert ask(world_of(pool("foreign")), ours=False).pools == ()
 

@@ -1,0 +1,77 @@
+"""The HPA loop on a real control plane with metrics-server: the workload of manifests/examples/hpa-workload.yaml, as it was published.
+
+It waits more than it computes: the HPA takes at most 30 % of the replicas away a minute. A HPA that does not see what pods use keeps one replica,
+a provisioner that does not follow leaves pods pending, one that does not consolidate leaves four nodes.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree.ElementTree import parse
+
+import pytest
+
+from provisioner.cli.harness.scoreboard import Counts
+from provisioner.cli.harness.table import Show
+from provisioner.cli.hpa import run_hpa
+from provisioner.cli.progress import progress_for
+from provisioner.devcluster.cluster import DevCluster, list_clusters
+from provisioner.devcluster.metrics import API_SERVICE
+from tests.support.eventually import eventually
+
+pytestmark = [pytest.mark.plane, pytest.mark.timeout(2400)]  # metrics-server is built first, beside other tests
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[Show]:
+    def show(seconds: float, counts: Counts) -> None:
+        pass
+
+    yield show
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment whose clusters are kept apart from the user's; whatever is left of them is stopped."""
+    variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    yield variables
+    for name in list_clusters(variables):
+        DevCluster(name, env=variables).down(delete=True)
+
+
+def test_pods_follow_the_load_and_nodes_follow_the_pods(tmp_path: Path) -> None:
+    said: list[str] = []
+    figures = run_hpa(said.append, unseen, tmp_path, progress_for(sys.__stderr__))
+    lines = "\n".join((*said, *(figure.line() for figure in figures)))
+    assert not [figure.line() for figure in figures if figure.met is False], lines
+    found = {figure.name: figure.value for figure in figures}
+    assert found["nodes under load"] <= 5, lines
+    root = parse(tmp_path / "hpa.svg").getroot()
+    assert len(list(root.iter(f"{SVG}polyline"))) == 5
+
+
+def test_metrics_come_and_go_with_the_clusters_data(env: dict[str, str]) -> None:
+    cluster = DevCluster("comes", env=env, metrics=True, progress=progress_for(sys.__stderr__))
+    cluster.up()
+    cluster.kubectl("create", "namespace", "kept")
+    assert '"usages"' in cluster.kubectl("get", "clusterresourceusage", "usage", "-o", "json")
+    cluster.kubectl("patch", "clusterresourceusage", "usage", "--type=merge", "-p", '{"spec": {"usages": []}}')
+    assert not DevCluster("comes", env=env).up(), "it is up, as it was"
+
+    without = DevCluster("comes", env=env, metrics=False)
+    assert without.up(), "started anew"
+    assert "metrics-server" not in [entry.name for entry in without.status()]
+    assert API_SERVICE not in without.kubectl("get", "apiservices", "-o", "name")
+    without.kubectl("delete", "namespace", "kept", "--timeout=60s")
+
+    again = DevCluster("comes", env=env, metrics=True)
+    again.up()
+    assert again.is_up
+    available = ("get", "apiservice", API_SERVICE, "-o", 'jsonpath={.status.conditions[?(@.type=="Available")].status}')
+    eventually(lambda: again.kubectl(*available) == "True", "the API server reaches metrics-server", seconds=60)
+    usages = again.kubectl("get", "clusterresourceusage", "usage", "-o", "jsonpath={.spec.usages}")
+    assert usages == "[]", "what a user wrote stays"
