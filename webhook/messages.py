@@ -53,6 +53,7 @@ NODE_CLASS_DOES_NOT_EXIST: Final = "does not exist; no nodes are launched until 
 
 # conversion.py
 FAILED_TO_CONVERT_OBJECTS: Final = "Failed to convert objects"
+OBJECT_NESTED_TOO_DEEPLY: Final = "a field of an object is nested too deeply to be converted; remove it"
 CONVERSION_FAILED: Final = "the objects could not be converted; see the logs of the webhook"
 TOO_MANY_CONVERSIONS: Final = "too many conversions at a time; try again"
 
